@@ -1,78 +1,75 @@
 # One environment, .venv, for everything. Recipes are POSIX sh; they need Python 3.11 or newer, make and no compiler.
 #
-#   make install     .venv with .venv/bin/zeromt; CUDA=1 takes the build for GPUs on a machine that shows none, CUDA=0 the one for CPUs;
-#                    EXTRAS= leaves out what only the checks need
+#   make install     .venv with .venv/bin/zeromt; CUDA=1 takes torch for GPUs on a machine that shows none, CUDA=12 for older drivers and
+#                    V100, CUDA=0 for CPUs; TORCH=site the one that PYTHON= has; WHEELS=folder asks no registry; EXTRAS= leaves out what
+#                    only the checks need
+#   make wheels SITE=list.txt PYTHON_VERSION=3.12    fill WHEELS=wheels with what a site without a network lacks: docs/air-gapped.md
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
+#   make test-changed    the tests of what has changed since main, or SINCE=COMMIT, and of what imports it
+#   make test-torch TORCH=2.11.0    the tests of tests/any_torch.txt with another torch, in an environment of its own (5 GB)
+#   make gpu-report  on a machine with GPUs: all that a card can tell, into OUT=runs/gpu-report, seven and a half minutes at a time;
+#                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
 #   make check       lint, format, types, import contracts, sizes
-#   make bench       every benchmark, then docs/benchmarks.md: two hours. make bench-NAME does one; TRY=1 tries all in minutes, into runs/bench;
+#   make bench       every benchmark of benchmarks/README.md, two hours; make bench-NAME does one. The results take the place of the last ones
+#                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
-#   make reference   docs/reference.md and the schema for editors, from the code
+#   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
 #   make docs        the site, in site/; a warning ends it
-#   make format      mend what lint and format can mend
+#   make format      fix what lint and format can fix
 #   make clean       remove .venv and caches; runs and prepared data stay
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 CUDA ?=
-EXTRAS ?= [dev]
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+TORCH :=
+TORCH_INDEX :=
+SITE :=
+WHEELS :=
+PYTHON_VERSION :=
+EXTRAS ?= $(if $(SITE)$(WHEELS)$(filter site,$(TORCH))$(filter wheels,$(MAKECMDGOALS)),,[dev])
+PYTHON ?= $(shell $(if $(filter site,$(TORCH)),,command -v python3.11 ||) command -v python3 || command -v python)
 BIN := .venv/bin
 STAMP := .venv/.install-stamp
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 CORPUS := data/tatoeba-en-fr
 DEMO := runs/tatoeba_demo
 BENCH := $(CORPUS)
 SOURCE := en
 TARGET := fr
 RUN := $(DEMO)
-BENCHES := training ranks growth startup loss_memory data checkpoints decoding time_to_bleu
+BENCHES := training ranks startup data checkpoints decoding time_to_bleu
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
-PAGE := $(if $(TRY),runs/bench/page.md,docs/benchmarks.md)
 
-.PHONY: help install demo bench $(BENCHES:%=bench-%) test test-slow test-gpu test-slurm check format reference docs clean
+.PHONY: help install wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
 
+# Whoever names a torch wants it now, whatever is installed.
+ifneq ($(and $(filter install,$(MAKECMDGOALS)),$(CUDA)$(TORCH)$(WHEELS)),)
+.PHONY: $(STAMP)
+endif
 install: $(STAMP)
 
-# deepspeed is a source package whose setup imports torch and runs bash: torch goes first, pip must not isolate the build, and
-# where there is no bash its one-line commands get sh. DS_BUILD_OPS=0 compiles nothing; DS_ACCELERATOR=cpu, for this line
-# alone, keeps the setup from asking for a CUDA toolkit, which machines with GPUs need not have.
-$(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "make install: no python3.11 or python3 on PATH" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "make install: $(PYTHON) is older than Python 3.11; name another: make install PYTHON=..." >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || \
-		{ rm -rf .venv; echo "make install: $(PYTHON) -m venv failed; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "install: torch"
-	@$(install_torch)
-	@$(BIN)/python -c 'import torch; print("install: torch", torch.__version__, "for", f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs")'
-	@echo "install: deepspeed"
-	@$(PIP) numpy setuptools wheel
-	@shim="$$PWD/.venv/shim"; mkdir -p "$$shim"; \
-		command -v bash >/dev/null || ln -sf "$$(command -v sh)" "$$shim/bash"; \
-		PATH="$$PATH:$$shim" DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(PIP) --no-build-isolation deepspeed; \
-		status=$$?; rm -rf "$$shim"; exit $$status
-	@echo "install: zeromt"
-	@$(PIP) --no-build-isolation -e '.$(EXTRAS)'
-	@touch $@
-	@echo "install: done; the command is $(BIN)/zeromt"
+# What it does: installation/, with the standard library alone.
+install_command = $(PYTHON) -m installation install --cuda "$(CUDA)" --torch-index "$(TORCH_INDEX)" --wheels "$(WHEELS)"
 
-# The registry's torch brings gigabytes of CUDA, and with a GPU it is the one to have: === passes over 2.13.0+cpu. Without
-# one, take the CPU build: from the indexes that pip knows, else from torch's own, else the registry's after all. CUDA=1 or 0
-# decides where the machine that installs is not the one that trains: a login node of a cluster.
-define install_torch
-if test "$(CUDA)" = 1 || { test -z "$(CUDA)" && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }; then \
-	$(PIP) torch===2.13.0; \
-else \
-	$(PIP) torch==2.13.0+cpu 2>/dev/null || \
-	$(PIP) --retries 1 --timeout 20 --extra-index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu 2>/dev/null || \
-	$(PIP) torch==2.13.0; \
-fi
+$(STAMP): pyproject.toml constraints.txt
+	@$(check_python)
+	@$(install_command) --torch "$(TORCH)" --extras "$(EXTRAS)"
+	@touch $@
+
+wheels:
+	@$(check_python)
+	@$(PYTHON) -m installation wheels --site "$(SITE)" --python-version "$(PYTHON_VERSION)" --wheels "$(WHEELS)" \
+		--cuda "$(CUDA)" --torch-index "$(TORCH_INDEX)" --extras "$(EXTRAS)"
+
+define check_python
+test -n "$(PYTHON)" || { echo "make: no python3.11 or python3 on PATH" >&2; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "make: $(PYTHON) is older than Python 3.11; name another: PYTHON=..." >&2; exit 1; }
 endef
 
 demo: $(STAMP)
@@ -101,28 +98,22 @@ others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
 corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
 test_source = $(firstword $(wildcard $(BENCH)/test*.$(SOURCE).gz))
 test_target = $(firstword $(wildcard $(BENCH)/test*.$(TARGET).gz))
-small = --vocab 1000 --budget 1024 --rounds 1
+tiny = --vocab 1000 --budget 1024 --threads 1
+small = $(tiny) --rounds 1
 benchmark = $(BIN)/python -m benchmarks.$(1) $(if $(TRY),$(2),$(3)) --results $(RESULTS)
 
 bench: $(STAMP)
 	@missed=; for name in $(BENCHES); do echo "bench: $$name"; $(MAKE) --no-print-directory bench-$$name || missed="$$missed $$name"; done; \
-	$(BIN)/python -m benchmarks.page --results $(RESULTS) --page $(PAGE) || exit 1; \
 	test -z "$$missed" || { echo "bench: failed, or a target was missed:$$missed" >&2; exit 1; }
 
 bench-training: $(STAMP)
-	$(call benchmark,training.train,$(small) --threads 1 --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
+	$(call benchmark,training.train,$(small) --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
 
 bench-ranks: $(STAMP)
-	$(call benchmark,training.ranks,$(small) --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
-
-bench-growth: $(STAMP)
-	$(call benchmark,training.growth,--threads 1 --parts width --pairs 500 --updates 3 --warm-up 1 --rounds 1)
+	$(call benchmark,training.ranks,--vocab 1000 --budget 1024 --rounds 1 --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
 
 bench-startup: $(STAMP)
-	$(call benchmark,startup.first_update,$(small) --threads 1,$(eole)) $(corpus)
-
-bench-loss_memory: $(STAMP)
-	$(call benchmark,training.loss_memory,--threads 1 --vocab 32000 --tokens 8192 --width 64)
+	$(call benchmark,startup.first_update,$(small),$(eole)) $(corpus)
 
 bench-data: $(STAMP)
 	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1 --parts preparation disk padding memory --memory-pairs 1000 --webdataset-pairs 200)
@@ -137,15 +128,20 @@ bench-decoding: $(STAMP)
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
 
 bench-time_to_bleu: $(STAMP)
-	$(call benchmark,training.time_to_bleu,$(small) --threads 1 --updates 4 --every 2 --warmup 1 --sentences 20 --goal 0.001,--at-once --rounds 3) $(corpus) \
+	$(call benchmark,training.time_to_bleu,$(tiny) --updates 4 --every 2 --warmup 1 --sentences 20 --goal 0.001) $(corpus) \
 		--test-source $(test_source) --test-target $(test_target)
 
-# Two at a time on two cores: most tests are one process. Those that measure time run afterwards, one by one.
+# Two at a time on two cores: most tests are one process.
 usual = not slow and not gpu and not slurm
+pytest = $(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)"
+TESTS :=
 test: $(STAMP)
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual) and not alone"
-	$(BIN)/python -m pytest -q -m "$(usual) and alone"
+	$(pytest) $(TESTS)
 	@echo "left out: tests marked slow, gpu or slurm; run them with make test-slow, make test-gpu, make test-slurm"
+
+SINCE := main
+test-changed: $(STAMP)
+	$(pytest) $$($(BIN)/python -m tests.changed $(SINCE))
 
 # pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones.
 test-slow: MARK := slow
@@ -155,12 +151,25 @@ test-slow test-gpu test-slurm: $(STAMP)
 	@status=0; $(BIN)/python -m pytest -q -m "$(MARK)" || status=$$?; \
 	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
 
+OUT := runs/gpu-report
+gpu-report: $(STAMP)
+	$(BIN)/python -m benchmarks.device.report_card --out $(OUT)
+
+# torch's registry build, which brings CUDA and runs on CPUs too. Of the pins, torch decides its own, Triton's and setuptools'.
+OTHER := .venv-torch-$(TORCH)
+test-torch:
+	@test -n "$(TORCH)" || { echo "make test-torch: name a version: make test-torch TORCH=2.11.0" >&2; exit 2; }
+	@$(check_python)
+	@$(install_command) --cuda "$(or $(CUDA),1)" --torch "$(TORCH)" --extras "[dev]" --folder $(OTHER)
+	$(OTHER)/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)" -rs $$(grep -v '^#' tests/any_torch.txt)
+
 # The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
 reference: $(STAMP)
-	$(BIN)/python -m launcher.reference
+	$(BIN)/python -m zeromt.cli.reference
+	$(BIN)/python -m tests.folders
 
 check: $(STAMP)
 	$(BIN)/ruff check .

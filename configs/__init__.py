@@ -1,30 +1,37 @@
-"""A run's configuration as typed dataclasses, and how it is read."""
+"""A run's configuration as typed dataclasses, and how it is read.
 
-from configs.components import Optimizer, Schedule
-from configs.data import (
-    UNDETERMINED,
-    CleaningSection,
-    CorpusFiles,
-    DatasetSource,
-    PhaseSection,
-    PrepareSection,
-    StreamSection,
-    TokenizerSection,
-)
-from configs.errors import ConfigError, UserError
-from configs.evaluation import BleuTokenizer, EarlyStoppingSection, EvaluationSection, HeldOutSection, SearchSection
-from configs.load import load_run, load_saved, model_section, preset_model, save_run
-from configs.model import ModelSection
-from configs.plugins import OtherPluginError, Plugin, PluginError
-from configs.reading.shipped import find_config, find_preset
-from configs.schema import (
-    CheckpointSection,
-    EngineSection,
-    RunConfig,
-    StabilitySection,
-    SupervisionSection,
-    TrainingSection,
-)
+Names are imported when they are asked for: `configs.process`, which every process imports first, must stay quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from configs.components import Optimizer, Schedule
+    from configs.data import (
+        UNDETERMINED,
+        CleaningSection,
+        CorpusFiles,
+        DatasetSource,
+        PhaseSection,
+        PrepareSection,
+        StreamSection,
+        TokenizerSection,
+    )
+    from configs.errors import ConfigError, UserError
+    from configs.evaluation import BleuTokenizer, EarlyStoppingSection, EvaluationSection, HeldOutSection, SearchSection
+    from configs.load import load_run, load_saved, model_section, preset_model, save_run
+    from configs.model import ModelSection
+    from configs.plugins import OtherPluginError, Plugin, PluginError
+    from configs.reading.shipped import find_config, find_preset
+    from configs.schema import (
+        CheckpointSection,
+        EngineSection,
+        RunConfig,
+        StabilitySection,
+        SupervisionSection,
+        TrainingSection,
+    )
 
 __all__ = [
     "UNDETERMINED",
@@ -62,3 +69,47 @@ __all__ = [
     "preset_model",
     "save_run",
 ]
+
+_MODULES = {
+    "UNDETERMINED": "configs.data",
+    "BleuTokenizer": "configs.evaluation",
+    "CheckpointSection": "configs.schema",
+    "CleaningSection": "configs.data",
+    "ConfigError": "configs.errors",
+    "CorpusFiles": "configs.data",
+    "DatasetSource": "configs.data",
+    "EarlyStoppingSection": "configs.evaluation",
+    "EngineSection": "configs.schema",
+    "EvaluationSection": "configs.evaluation",
+    "HeldOutSection": "configs.evaluation",
+    "ModelSection": "configs.model",
+    "Optimizer": "configs.components",
+    "OtherPluginError": "configs.plugins",
+    "PhaseSection": "configs.data",
+    "Plugin": "configs.plugins",
+    "PluginError": "configs.plugins",
+    "PrepareSection": "configs.data",
+    "RunConfig": "configs.schema",
+    "Schedule": "configs.components",
+    "SearchSection": "configs.evaluation",
+    "StabilitySection": "configs.schema",
+    "StreamSection": "configs.data",
+    "SupervisionSection": "configs.schema",
+    "TokenizerSection": "configs.data",
+    "TrainingSection": "configs.schema",
+    "UserError": "configs.errors",
+    "find_config": "configs.reading.shipped",
+    "find_preset": "configs.reading.shipped",
+    "load_run": "configs.load",
+    "load_saved": "configs.load",
+    "model_section": "configs.load",
+    "preset_model": "configs.load",
+    "save_run": "configs.load",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value

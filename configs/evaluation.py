@@ -14,6 +14,7 @@ from configs.components import Choice, Metric, Modifier, Sampler, TextModifier, 
 from configs.components.metric import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
+from configs.reading.interpolations import as_saved
 
 BleuTokenizer = Literal[
     "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"
@@ -102,7 +103,10 @@ class HeldOutSection:
     target_language: Language | None = None
     """Language of the references; by default `prepare.target_language`."""
     tag: Tag | None = None
-    """Tag put before every source line, like `prepare.target_tag`; for files and sacreBLEU's sets only."""
+    """Tag put before every source line, like `prepare.target_tag`; for files and sacreBLEU's sets only. By default
+    `prepare.target_tag`, before lines that begin with no tag, if the set's target language is
+    `prepare.target_language`.
+    """
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
@@ -159,7 +163,7 @@ class QueuedMetric:
     def signature(self) -> str:
         """How the score was computed."""
         version = f"|version:{self.version}" if self.version else ""
-        return f"command:{shlex.join(self.command)}{version}"
+        return f"command:{shlex.join(as_saved(self.command))}{version}"
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

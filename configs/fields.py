@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import AfterValidator, ConfigDict, Field
 
 from configs.errors import UserError
-from configs.files import expand
+from configs.process.files import expand
 
 MAX_INTEGER = 2**63 - 1
 """The largest integer in torch and numpy, which raise unhelpful errors for larger ones."""

@@ -8,6 +8,7 @@ underscores, in any case: `zh`, `chi`, `zho`, `cmn`, `zho_Hans` and `zh-CN` are 
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 _ALIASES = {
     "nb": "no",  # CLDR: `no` (Norwegian) means Bokmål by default
@@ -35,17 +36,11 @@ class Language:
 @functools.lru_cache(maxsize=4096)
 def language(code: str) -> Language:
     """The meaning of a code."""
-    import langcodes  # imported late: its tables take 50 ms, and most commands need no language
     from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES, NORMALIZED_MACROLANGUAGES
 
-    text = code.strip().replace("_", "-")
-    try:
-        found = langcodes.Language.get(_ALIASES.get(text.lower(), text))
-        is_known = found.language is not None and found.is_valid()
-    except (ValueError, LookupError):
-        is_known = False
-    if not is_known:
-        own = text.lower()
+    found = _found(code)
+    if found is None:
+        own = code.strip().replace("_", "-").lower()
         return Language(code=own, macrolanguage=own, script=None, territory=None, names_territory=False)
     name = str(found.language)
     # For a language that is not in CLDR, `maximize` would return the defaults of any language: those of English.
@@ -60,6 +55,23 @@ def language(code: str) -> Language:
         territory=found.territory or likely.territory,
         names_territory=found.territory is not None,
     )
+
+
+def is_known(code: str) -> bool:
+    """Whether a code is one of a language."""
+    return _found(code) is not None
+
+
+def _found(code: str) -> Any:
+    """What `langcodes` says of a code; None if it is not one."""
+    import langcodes  # imported late: its tables take 50 ms, and most commands need no language
+
+    text = code.strip().replace("_", "-")
+    try:
+        found = langcodes.Language.get(_ALIASES.get(text.lower(), text))
+        return found if found.language is not None and found.is_valid() else None
+    except (ValueError, LookupError):
+        return None
 
 
 def same_language(code: str, codes: Iterable[str]) -> list[str]:

@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,19 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from configs import files
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
+from configs.other_tools import foreign
 from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
-from configs.reading.old_keys import OLD_KEYS, without_dropped_keys
+from configs.process import files
+from configs.process.files.inside import write_text
+from configs.reading.interpolations import as_plain_text, refuse_unread, with_variables
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.shipped import find_config, find_preset
 from configs.reading.tree import Tree, dotted
+from configs.reading.wrong_types import describe
 from configs.schema import RunConfig
 
 RUN_CONFIG = "config.yaml"
@@ -38,7 +40,6 @@ def load_run(
     *,
     plugins: Sequence[str] = (),
     pins: Sequence[Pin] | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
@@ -50,26 +51,26 @@ def load_run(
         overrides: `section.key=value` settings, of which the last one wins. Values are read as YAML.
         plugins: further files with components.
         pins: the content of all plugins; by default that given by the process that started this one, if any.
-        say: called with a line for each key of an earlier version in the user's own input.
 
     Raises:
         ConfigError: the configuration has errors; the message has a line for each.
         UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what, old_keys=OLD_KEYS)
+    tree = _read_named(path, what=what)
     saved = (path, tree.take_plain("plugins", [], what=what)) if is_resolved_one(path) else None
     _merge(tree, path, overrides, what=what)
-    if say is not None:
-        for line in dict.fromkeys(tree.said):
-            say(line)
     named = tree.take_plain("plugins", [], what=what)
     base = path.parent if path == Path(name) else Path.cwd()
     pins = pinned(name, os.environ) if pins is None else pins
     found = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
+    if saved is not None:
+        refuse_unread(tree.node, what=what)
     plain = _current(tree, RunConfig, what=what)
     config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, found))}, tree.texts)
-    return dataclasses.replace(config, plugins=[*found, *installed(config)])
+    config = dataclasses.replace(config, plugins=[*found, *installed(config)])
+    marked: RunConfig = with_variables(config, tree.variables())
+    return marked
 
 
 def load_plugins(name: str) -> None:
@@ -87,7 +88,7 @@ def load_plugins(name: str) -> None:
         return
     if not is_resolved_one(path):
         what = f"CONFIG: {name}"
-        named = Tree.read(path, what=what, old_keys=OLD_KEYS).take_plain("plugins", [], what=what)
+        named = Tree.read(path, what=what).take_plain("plugins", [], what=what)
         plugins_of_run(named, (), base=path.parent, saved=None, pins=None)
 
 
@@ -102,7 +103,7 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         OtherPluginError: a given plugin has different content.
         UserError: the file cannot be read.
     """
-    tree = Tree.read(path, what=str(path), old_keys=OLD_KEYS)
+    tree = Tree.read(path, what=str(path), is_saved=True)
     _merge(tree, path, (), what=str(path))
     named = tree.take_plain("plugins", [], what=str(path))
     if problems := list(missing(named, loaded(), path)):
@@ -115,16 +116,22 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
 def folder_of(name: str, overrides: Sequence[str]) -> Path:
     """The folder of a run, without loading its plugins; for arguments and errors see `load_run`."""
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what, old_keys=OLD_KEYS)
+    tree = _read_named(path, what=what)
     _merge(tree, path, overrides, what=what)
     output, run = (tree.take_plain(key, default, what=what) for key, default in (("output", "runs"), ("name", "run")))
     return Path(files.expand(str(output)), str(run))
 
 
+def _read_named(path: Path, *, what: str) -> Tree:
+    """A file that the user named; a link of his own to a run's configuration, too."""
+    is_saved = is_resolved_one(path)
+    return Tree.read(path if _is_beside(path) else path.resolve(), what=what, is_saved=is_saved)
+
+
 def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
     """Merge a file's tree with the overrides, which replace its values, and with its preset, which it replaces."""
-    if is_resolved(tree.node):  # zeromt wrote it, so the user need not be told of old keys
-        tree.said.clear()
+    if (said := foreign(OmegaConf.to_container(tree.node, resolve=False))) is not None:
+        raise UserError(f"{what}: {said}")
     if "name" not in tree.node:
         tree.node["name"] = path.stem
     if is_of_a_run(path, tree.node):  # the run's folder may have been moved: it resumes where it is now
@@ -157,11 +164,13 @@ def is_resolved(tree: Mapping[Any, Any]) -> bool:
 
 def is_resolved_one(path: Path) -> bool:
     """Whether a file is the saved configuration of a run, a checkpoint or an export; symbolic links are followed."""
+    return _is_beside(path) or _is_beside(path.resolve())
+
+
+def _is_beside(path: Path) -> bool:
+    """Whether a configuration is beside what a run, a checkpoint or an export holds."""
     beside = (*RUN_FILES, CHECKPOINT_FILE, "model.safetensors")
-    return any(
-        one.name == RUN_CONFIG and any(files.exists(one.parent / name) for name in beside)
-        for one in (path, path.resolve())
-    )
+    return path.name == RUN_CONFIG and any(files.exists(path.parent / name) for name in beside)
 
 
 def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
@@ -178,12 +187,12 @@ def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
 
 
 def model_section(**fields: Any) -> ModelSection:
-    """The section `model` with these fields, given as in a YAML file; keys of earlier versions are accepted.
+    """The section `model` with these fields, given as in a YAML file.
 
     Raises:
         ConfigError: the section has errors; the message has a line for each.
     """
-    tree = Tree.empty(old_keys=OLD_KEYS)
+    tree = Tree.empty()
     tree.put_values({"model": fields})
     return _model_of(tree)
 
@@ -219,7 +228,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         config = _typed(adapter, known)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        problems += [_describe(e, texts) for e in errors]
+        problems += [describe(e, texts) for e in errors]
         problems += [line for place, line in odd_numbers.items() if place not in map(place_of, errors)]
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
@@ -242,13 +251,12 @@ def _without_consequences(unknown: Sequence[str], problems: Iterable[str]) -> It
 
 
 def _read_preset(preset: object) -> Tree:
-    return Tree.read(find_preset(preset), what=f"preset: {preset}", old_keys=OLD_KEYS)
+    return Tree.read(find_preset(preset), what=f"preset: {preset}")
 
 
 def _current(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
-    """A tree's values as plain dictionaries with today's keys only, without old keys that have no meaning any more."""
-    plain = without_dropped_keys(tree.plain(what=what))
-    found: dict[str, Any] = without_leftovers(expanded(plain, type_), type_, tree.leftovers)
+    """A tree's values as plain dictionaries, without fields of kinds that a higher layer has replaced."""
+    found: dict[str, Any] = without_leftovers(expanded(tree.plain(what=what), type_), type_, tree.leftovers)
     return found
 
 
@@ -267,12 +275,12 @@ def _model_of(tree: Tree) -> ModelSection:
 
 def save_run(config: RunConfig, path: Path) -> None:
     """Write the resolved configuration as YAML."""
-    path.write_text(dump_run(config), encoding="utf-8")
+    write_text(path, dump_run(config))
 
 
 def dump_run(config: RunConfig) -> str:
-    """The resolved configuration as YAML. Without phases the key is omitted, as in versions that had none."""
-    tree = to_jsonable_python(dataclasses.asdict(config))
+    """The resolved configuration as YAML, without values of environment variables and passwords in URLs."""
+    tree = to_jsonable_python(as_plain_text(dataclasses.asdict(config), is_raw=False))
     if not config.phases:
         del tree["phases"]
     return OmegaConf.to_yaml(OmegaConf.create(tree))
@@ -306,44 +314,3 @@ def _errors(adapter: TypeAdapter[Any], tree: Any) -> list[Any]:
     except ValidationError as error:
         return list(error.errors(include_url=False))
     return []
-
-
-_SECTIONS_WANTED = ("dataclass_type", "dataclass_exact_type", "dict_type")
-_TYPES = {
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "list_type": "a list",
-    "string_type": "text",
-    "bool_type": "true or false",
-    "float_type": "a number",
-}
-
-
-def _describe(error: Any, texts: Texts | None = None) -> str:
-    place = place_of(error)
-    where = dotted(place)
-    value = error["input"]
-    if isinstance(value, dict):
-        shown = "a section"
-    elif value is None or isinstance(value, bool):
-        shown = json.dumps(value)  # as YAML writes it
-    else:
-        shown = repr(value)
-    if error["type"] == "value_error":
-        return f"{where}: {error['ctx']['error']}"
-    if error["type"] == "missing":
-        return f"{where}: missing; give it a value"
-    if error["type"] == "unexpected_keyword_argument":
-        return f"{where}: unknown key"
-    if error["type"].startswith("union_tag") and isinstance(value, dict):
-        if "kind" not in value:
-            return f"{where}.kind: missing; name a kind"
-        return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
-    if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
-        return f"{where}: {shown}; write a section with keys"
-    if error["type"] == "string_pattern_mismatch":
-        return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
-    if error["type"] == "string_type" and isinstance(value, bool | int | float):
-        return f"{where}: {shown}; allowed is text: put it in quotes, '{(texts or {}).get(place, shown)}'"
-    message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
-    return f"{where}: {shown}; allowed is {message}"

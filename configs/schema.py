@@ -236,10 +236,8 @@ class RunConfig:
                 f"wait; it must be less than {most:g}, the smaller of supervision.setup_minutes and "
                 "engine.communication_timeout_minutes"
             )
-        if self.schedule.ends_with == "minutes" and self.training.max_minutes is None:
-            yield "schedule.ends_with: minutes without training.max_minutes; set both, or ends_with: updates"
-        if self.schedule.ends_with == "minutes" and not self.schedule.ends:
-            yield f"schedule.ends_with: minutes with kind={self.schedule.kind}, which has no end; set it to updates"
+        limits = {"epochs": self.training.max_epochs, "minutes": self.training.max_minutes}
+        yield from self.schedule.end_problems(limits, has_phases=bool(self.phases))
         yield from self._phase_problems()
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
         named = "the datasets of any phase" if self.phases else "stream.datasets"
@@ -301,8 +299,8 @@ class RunConfig:
                     yield f"{where}.until.plateau: with evaluation.every_updates=0; set every_updates above 0"
             if phase.schedule is None:
                 continue
-            if phase.schedule.ends_with == "minutes":
-                yield f"{where}.schedule.ends_with: minutes; in a phase it must be updates"
+            if phase.schedule.ends_with != "updates":
+                yield f"{where}.schedule.ends_with: {phase.schedule.ends_with}; in a phase it must be updates"
             if phase.schedule.ends and updates is None and not is_last:
                 yield f"{where}.schedule: {phase.schedule.kind} ends with the phase; set {where}.until.updates"
             elif phase.schedule.ends and phase.schedule.warmup_updates >= (updates or self.training.max_updates):

@@ -7,15 +7,14 @@ import dataclasses
 import difflib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from configs import files
 from configs.components import kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.load import parse_tree
-from configs.reading.old_keys import OLD_SITE_KEYS
+from configs.process import files
 from configs.reading.shipped import shipped
 from configs.reading.tree import Tree
 
@@ -27,8 +26,6 @@ def load_site(
     name: str | None = None,
     settings: Sequence[str] = (),
     changes: Mapping[str, object] | None = None,
-    *,
-    say: Callable[[str], None] | None = None,
 ) -> Any:
     """Read the profile of a site; returns the cluster.
 
@@ -37,16 +34,13 @@ def load_site(
         name: a YAML file, or the name of a shipped profile; None uses the defaults.
         settings: `key=value`, which replace fields in the section of this kind. Values are read as YAML.
         changes: values by field, which replace fields in the same section; mappings are merged.
-        say: called with a line if the profile has keys of earlier versions.
 
     Raises:
         ConfigError: the profile has errors; the message has a line for each.
         UserError: the file does not exist or cannot be read, or is a profile for another scheduler.
     """
     what = f"--site: {name}"
-    tree = Tree.empty() if name is None else Tree.read(_find(name), what=what, old_keys=OLD_SITE_KEYS)
-    if say is not None and tree.said:
-        say(f"{what}: {', '.join(tree.said)}")
+    tree = Tree.empty() if name is None else Tree.read(_find(name), what=what)
     for item in settings:
         if not re.match(r"[A-Za-z_][A-Za-z0-9_.\[\]]*=", item):
             raise UserError(f"--set: {item!r}; allowed is KEY=VALUE with a key of the site's profile")

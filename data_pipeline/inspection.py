@@ -116,7 +116,9 @@ def _histogram(lengths: NDArray[np.uint16]) -> list[str]:
     by_length = np.zeros((2, HISTOGRAM_EDGES[-1]), dtype=np.int64)
     for first in range(0, len(lengths), ROWS_AT_ONCE):
         for side in (0, 1):
-            by_length[side] += np.bincount(lengths[first : first + ROWS_AT_ONCE, side], minlength=HISTOGRAM_EDGES[-1])
+            by_length[side] += np.bincount(
+                lengths[first : first + ROWS_AT_ONCE][:, side], minlength=HISTOGRAM_EDGES[-1]
+            )
     counts = np.add.reduceat(by_length, HISTOGRAM_EDGES[:-1], axis=1).T.tolist()
     most = max(1, *(target for _, target in counts))
     lines = ["lengths   pieces        source       target"]

@@ -13,6 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
 from configs.languages import same_language
+from configs.process.files.inside import read_bytes, write_bytes
 from data_pipeline.tag_pieces import SPARE, TAG, WORD_BEGIN, as_controls, has_taken_spares, tag_of, with_tags
 
 Side = Literal["source", "target"]
@@ -29,6 +30,7 @@ TARGET_FILE = "tokenizer.target.model"
 
 _LEADING_TAG = re.compile(rf"\ufeff?({TAG.pattern}) ?")
 """At the start of a line, or behind a byte order mark: files that are joined bring such marks into the middle."""
+_WORD = re.compile(r"[^ \t]+")
 _ALMOST_LEADING_TAG = re.compile(rf"[\s\ufeff\u200b-\u200f\u2060]*({TAG.pattern})")
 
 
@@ -59,6 +61,8 @@ class Tokenizer:
         self._tag_ids = frozenset(self._tags.values())
         self._meanings: dict[str, int | None] = dict(self._tags)
         """Of the tags that lines began with so far; None for those that are text."""
+        self._unused: dict[Side, dict[str, int]] = {}
+        """Pieces that text is never cut into, by their text, once they are asked for."""
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
@@ -73,14 +77,14 @@ class Tokenizer:
                 f"tokenizer: {folder} holds none; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}"
             )
         try:
-            return cls({n: (folder / n).read_bytes() for n in names})
+            return cls({n: read_bytes(folder / n) for n in names})
         except OSError as error:
             raise UserError(f"tokenizer: {folder}: cannot be read: {error.strerror}") from error
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files into a folder."""
         for name, content in self._files.items():
-            (folder / name).write_bytes(content)
+            write_bytes(folder / name, content)
 
     def files(self) -> dict[str, bytes]:
         """The files' contents, by name."""
@@ -157,9 +161,9 @@ class Tokenizer:
         (`>>fr<<` for `>>fra<<`). Anywhere else a tag is text, as `</s>` and the like are everywhere.
         """
         if not self._tags:
-            return _encode(self._source, lines)
+            return self._encode("source", lines)
         cut = [self.cut_tag(line) for line in lines]
-        rows = _encode(self._source, [text for _, text in cut])
+        rows = self._encode("source", [text for _, text in cut])
         for (tag, _), row in zip(cut, rows, strict=True):
             if tag is not None:
                 row.insert(0, tag)
@@ -170,6 +174,10 @@ class Tokenizer:
         match = _LEADING_TAG.match(line)
         tag = self._meaning(match[1]) if match else None
         return (None, line) if match is None or tag is None else (tag, line[match.end() :])
+
+    def begins_without_tag(self, line: str) -> bool:
+        """Whether a source line begins with no tag, and with nothing that looks like one."""
+        return self.cut_tag(line)[0] is None and not self.tags_that_are_text([line])
 
     def num_text_pieces(self, row: Sequence[int]) -> int:
         """How many of a source row's pieces are its text's: a tag is none, so a blank line with a tag has 0."""
@@ -201,7 +209,49 @@ class Tokenizer:
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each target line, without BOS and EOS."""
-        return _encode(self._target, lines)
+        return self._encode("target", lines)
+
+    def _encode(self, side: Side, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of lines; what SentencePiece leaves unknown is looked up by its text among the unused pieces.
+
+        Imported models have such: Marian's two SentencePiece models cut text for one vocabulary, and a character that
+        one of them lacks may have a row.
+        """
+        processor = self._source if side == "source" else self._target
+        # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
+        rows: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
+        odd = [number for number, row in enumerate(rows) if UNK_ID in row]
+        if odd and side not in self._unused:
+            unused = [i for i in range(processor.get_piece_size()) if processor.is_unused(i)]
+            self._unused[side] = {str(processor.id_to_piece(i)): i for i in unused}
+        if odd and (by_text := self._unused[side]):
+            texts = processor.encode([lines[number] for number in odd], out_type=str, num_threads=1)
+            for number, pieces in zip(odd, texts, strict=True):
+                both = zip(rows[number], pieces, strict=True)
+                rows[number] = [by_text.get(piece, i) if i == UNK_ID else i for i, piece in both]
+        return rows
+
+    def word_numbers(self, side: Side, line: str) -> list[int]:
+        """For each piece of a line the number of the word that it ends in, from 0; -1 for a piece without text.
+
+        Words are what spaces or tabs separate in the line itself, which normalisation may cut or join: it makes a space
+        of what does not break a line. A tag is part of the word that it stands in.
+        """
+        processor, place, numbers = self._target, 0, list[int]()
+        if side == "source":
+            processor = self._source
+            tag, text = self.cut_tag(line)
+            place, numbers = len(line) - len(text), [] if tag is None else [0]
+        words = [-1] * len(line)
+        for number, word in enumerate(_WORD.finditer(line)):
+            words[word.start() : word.end()] = [number] * len(word[0])
+        for piece in _with_surfaces(processor, line[place:]):
+            place = line.index(piece.surface, place)  # spaces before the first word are of no piece
+            end = place + len(piece.surface)
+            inside = [number for number in words[place : max(end, place + 1)] if number >= 0]
+            numbers.append(inside[-1] if inside and piece.piece.strip(WORD_BEGIN) else -1)
+            place = end
+        return numbers
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each source id as the vocabulary spells it: a word's first one begins with U+2581."""
@@ -230,10 +280,15 @@ class Tokenizer:
         return [tag + _decode(self._source, row) for tag, row in zip(before, kept, strict=True)]
 
 
-def _encode(processor: sentencepiece.SentencePieceProcessor, lines: Sequence[str]) -> list[list[int]]:
-    # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
-    encoded: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
-    return encoded
+def _with_surfaces(processor: sentencepiece.SentencePieceProcessor, text: str) -> Iterable[Any]:
+    """The pieces of a text, each with the part of the text that it is made of: `piece` and `surface`."""
+    encode: Any = processor.encode
+    try:
+        found = encode(text, return_type="proto")
+    except TypeError:  # SentencePiece 0.2.1 calls it otherwise
+        found = encode(text, out_type="immutable_proto")
+    pieces: Iterable[Any] = found.pieces
+    return pieces
 
 
 def _decode(processor: sentencepiece.SentencePieceProcessor, row: list[int]) -> str:

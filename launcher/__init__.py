@@ -1,1 +1,1 @@
-"""The command line, and what starts training processes. Does not import torch."""
+"""What starts training processes, here and on clusters, and what watches them. Does not import torch."""

@@ -1,83 +1,9 @@
-"""Commands that can be interrupted. If it matters, they install signal handlers before any heavy import.
+"""Launching in the foreground: signal handlers are installed before any heavy import."""
 
-They read the configuration before importing training or preparation, so that its errors show at once.
-"""
-
-import contextlib
-import json
-import os
-import signal
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from launcher.dispatch import resolve
-from launcher.machine.supervise import FORWARDED, Supervisor
-from trainer.runs.process.streams import note
-from trainer.runs.signals import tell_in_handler
-
-STOPPED = 75
-
-
-def prepare(
-    *,
-    config: str,
-    overrides: Sequence[str],
-    part: tuple[int, int] | None,
-    merge: bool,
-    tokenizer_of: str | None,
-    plugins: Sequence[str],
-) -> int:
-    """`zeromt prepare`: raw text -> tokenizer, shards and index; or one part of it, or the merge of all parts.
-
-    Raises:
-        UserError: the configuration or the corpus is wrong.
-    """
-    with _ending_at_a_signal():
-        if tokenizer_of is not None:
-            folder = resolve("trainer.runs.parents.named:tokenizer_folder")(tokenizer_of)
-            overrides = [*overrides, f"prepare.tokenizer.path={json.dumps(str(folder))}"]
-        section = resolve("configs:load_run")(config, overrides, plugins=plugins, say=note).prepare
-        which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
-        run = resolve("data_pipeline.preparation.prepare:run")
-        run(section, part=which, merge=merge, replaces=tokenizer_of is not None)
-    return 0
-
-
-def train(
-    *,
-    config: str,
-    overrides: Sequence[str],
-    fresh: bool,
-    reset: str | None,
-    parent: str | None,
-    plugins: Sequence[str],
-) -> int:
-    """`zeromt train`: train in one process, or as one rank if torchrun started it.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        UserError: the configuration is wrong, or another job writes the run.
-    """
-    is_main = os.environ.get("RANK", "") in ("", "0")
-    load = resolve("trainer.runs.process.restarted:load_for_rank")
-    run = load(config, overrides, plugins, say=note if is_main else None)
-    with resolve("configs.files:naming")("prepare.output"):
-        is_there = resolve("configs.files:is_file")(Path(run.prepare.output) / "index.json")
-    if run.reads_prepared and is_there:
-        resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
-    resolve("trainer.runs.process.environment:check_rank")(os.environ)
-    # Both must come before torch is imported.
-    resolve("trainer.runs.signals:stop_request")()
-    resolve("trainer.ranks.watchdog:process_watchdog")().start()
-    if is_main:
-        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
-    given = {"reset": _parts(reset), "parent": parent, "plugins": plugins}
-    code = int(resolve("trainer.main:run")(config, list(overrides), **given))
-    return int(resolve("trainer.runs.process.leaving:leave")(code))
+from launcher.machine.supervise import Supervisor
 
 
 def launch_here(**arguments: Any) -> int:
@@ -94,45 +20,3 @@ def launch_node(**arguments: Any) -> int:
         code = resolve("launcher.agents.node:launch_node")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
-
-
-def _parts(reset: str | None) -> frozenset[str]:
-    return frozenset(reset.split(",")) if reset else frozenset()
-
-
-@contextlib.contextmanager
-def _ending_at_a_signal() -> Iterator[None]:
-    """In this block, a signal ends the process at once with exit code 75.
-
-    Every step of a preparation ends with a rename, so there is nothing to save; and an exception raised by a handler in
-    the middle of a process pool might get lost.
-    """
-
-    def end(number: int, _: FrameType | None) -> None:
-        _kill_workers()
-        name = signal.Signals(number).name
-        tell_in_handler(f"\nzeromt: {name}: ended; the same command goes on from here")
-        os._exit(STOPPED)
-
-    # Python's own helper then removes the pool's semaphores, with a warning that is suppressed here.
-    quiet = "ignore:resource_tracker:UserWarning"
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), quiet]))
-    before = {}
-    for number in FORWARDED:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            before[number] = signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _kill_workers() -> None:
-    """Kill the processes that this process's pool has started or is starting."""
-    for listed in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for pid in listed.read_text().split():
-                # Python's helper that removes semaphores is spared: it ends by itself.
-                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(int(pid), signal.SIGKILL)

@@ -161,7 +161,8 @@ class MultiHeadAttention(nn.Module):
         """
         start = 0 if cache is None or memory_is_fixed else cache.length
         if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
-            query, key, value = self.query(queries_BLD), cache.key, cache.value
+            query, *_ = self.project(queries_BLD, queries_BLD[:, :0])
+            key, value = cache.key, cache.value
         else:
             query, key, value = self.project(queries_BLD, memory_BSD)
             key, value = self.rotation(self._split(key), start), self._split(value)
@@ -174,7 +175,13 @@ class MultiHeadAttention(nn.Module):
         return merged
 
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        """Queries (B, L, H K), keys and values (B, S, key heads times K)."""
+        """Queries (B, L, H K), keys and values (B, S, key heads times K): the one place where they are made.
+
+        A search that has the keys and values already gives a memory of S = 0.
+        """
+        if not memory_BSD.shape[1]:
+            none = queries_BLD.new_empty(len(memory_BSD), 0, self.key.out_features)
+            return self.query(queries_BLD), none, none
         return self.query(queries_BLD), self.key(memory_BSD), self.value(memory_BSD)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
@@ -188,10 +195,15 @@ class MultiHeadAttention(nn.Module):
     def weights(
         self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any
     ) -> Tensor:
-        """The attention weights (B, H, L, S) of `forward` with these arguments, without dropout and without a cache."""
-        query = self.rotation(self._split(self.query(queries_BLD)))
-        key = self._for_each_query(self.rotation(self._split(self.key(memory_BSD))))
-        return attention_weights(query, key, bias, is_causal=is_causal, scale=self.scale)
+        """The attention weights (B, H, L, S) of `forward` with these arguments, without a cache.
+
+        They are what it attends to values of which each stands for a position: rows of the identity.
+        """
+        query, key = self.project(queries_BLD, memory_BSD)[:2]
+        query = self.rotation(self._split(query))
+        key = self._for_each_query(self.rotation(self._split(key)))
+        positions = torch.eye(key.shape[2], dtype=key.dtype, device=key.device).expand(*key.shape[:2], -1, -1)
+        return self.attend(query, key, positions, bias, is_causal=is_causal)
 
     def _split(self, x_BLD: Tensor) -> Tensor:
         num_rows, length, width = x_BLD.shape

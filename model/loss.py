@@ -198,7 +198,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             found = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
             nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in found)
             nll_sum += nll.sum()
-            loss_sum += ((1 - smoothing) * nll + smoothing * smooth).sum()
+            # without smoothing the mean over all pieces does not count, not even an infinite one
+            loss_sum += ((1 - smoothing) * nll + smoothing * smooth if smoothing else nll).sum()
             if grad_hidden_ND is not None:
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)

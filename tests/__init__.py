@@ -1,0 +1,1 @@
+"""The tests: folders of the same names test the folders above; the others are these."""

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
+
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from tests.forked import Forked
@@ -25,7 +27,11 @@ REPO = Path(__file__).parents[1]
 BUNDLED = REPO / "data" / "tatoeba-en-fr"
 HOST = socket.gethostname()
 
+settings.register_profile("no deadlines", deadline=None)  # a busy machine is no fault
+settings.load_profile("no deadlines")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["XDG_STATE_HOME"] = str(REPO / ".pytest_cache" / "state")
+"""Of all tests' processes alike, and not the home folder: the key by which zeromt knows its user's runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +50,9 @@ def asks_for_gpus(marks: str) -> bool:
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+_HANDLERS = {
+    n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+}
 
 
 def environment() -> dict[str, str]:
@@ -82,7 +91,7 @@ def ask_python(code: str, *arguments: str, cwd: Path | None = None, variables: M
             env=environment() if variables is None else variables,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]
@@ -123,7 +132,7 @@ class Command:
             start_new_session=True,
         )
 
-    def finish(self, timeout: float = 300) -> Finished:
+    def finish(self, timeout: float = PATIENCE) -> Finished:
         """Wait for it; when the time is up, end everything and fail."""
         try:
             out, err = self.process.communicate(self._stdin, timeout=timeout)
@@ -168,11 +177,16 @@ Start = Callable[..., Command]
 
 
 @pytest.fixture(autouse=True)
-def small_numbers() -> Iterator[None]:
-    """A process that trains flushes subnormal numbers to 0; a test that has done so here leaves that behind."""
+def left_as_found() -> Iterator[None]:
+    """What a command that a test calls in this process leaves behind, as it would end with it.
+
+    It flushes subnormal numbers to 0, and a launch that is over ignores requests to stop, which children inherit.
+    """
     yield
     if torch := sys.modules.get("torch"):
         torch.set_flush_denormal(False)
+    for number, handler in _HANDLERS.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -193,7 +207,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def zeromt(*arguments: str) -> list[str]:
     """The console command, from this checkout."""
-    return [sys.executable, "-m", "launcher", *arguments]
+    return [sys.executable, "-m", "zeromt", *arguments]
 
 
 def torchrun(number: int, *arguments: str) -> list[str]:
@@ -244,21 +258,13 @@ def small_disk(folder: Path, size: str) -> Iterator[Path | None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 90) -> None:
-    """Wait for something that another process does."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not seen within {seconds} s"
-        time.sleep(0.01)
-
-
 Refused = Callable[..., str]
 
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
     """Makes a command in the test's folder that must be refused in one line, with exit code 2; what the line says."""
-    from launcher.cli import main
+    from zeromt.cli.main import main
 
     def run(*arguments: str) -> str:
         monkeypatch.chdir(tmp_path)

@@ -27,6 +27,7 @@ import pytest
 
 from tests.conftest import Finished, descendants, environment
 from tests.forking import Ended, as_ranks, fork_all, send, values_of
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     pass
@@ -53,7 +54,7 @@ class Forked:
         *arguments: Any,
         cwd: Path,
         meet: bool = True,
-        seconds: float = 240,
+        seconds: float = PATIENCE,
         variables: Mapping[str, str] | None = None,
     ) -> list[T]:
         """What `task(world, *arguments)` returns on each of `size` ranks, none of which may fail.
@@ -72,11 +73,11 @@ class Forked:
         assert done.code == 0, done.err[-4000:]
         return values_of(ended)
 
-    def trainer(self, size: int, *arguments: str, cwd: Path, seconds: float = 240) -> Finished:
+    def trainer(self, size: int, *arguments: str, cwd: Path, seconds: float = PATIENCE) -> Finished:
         """`python -m trainer ARGUMENT...` on `size` ranks; 1 where one of several fails, as torchrun has it."""
         return self._call(_trainer, arguments, size, cwd, seconds)[0]
 
-    def zeromt(self, *arguments: str, cwd: Path, seconds: float = 240) -> Finished:
+    def zeromt(self, *arguments: str, cwd: Path, seconds: float = PATIENCE) -> Finished:
         """`zeromt ARGUMENT...`."""
         return self._call(_zeromt, arguments, 1, cwd, seconds)[0]
 
@@ -142,7 +143,7 @@ def _trainer(*arguments: str) -> None:
 
 
 def _zeromt(*arguments: str) -> None:
-    from launcher.cli import main
+    from zeromt.cli.main import main
 
     sys.exit(main(list(arguments)))
 
@@ -153,7 +154,7 @@ def _zeromt(*arguments: str) -> None:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries speak while they are imported
-    from trainer.runs.process.imports import quick_imports
+    from configs.process.imports import quick_imports
 
     with quick_imports():
         import trainer.build

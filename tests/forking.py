@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.conftest import descendants
+from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from trainer.ranks.distributed import World
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KILLED = -signal.SIGKILL
-PATIENCE = 10.0
+OTHERS_SECONDS = 30.0
 """Seconds between SIGTERM to the ranks that are left when one has failed, and SIGKILL."""
 
 
@@ -35,17 +36,17 @@ class Ended:
     """What its task returned, pickled; nothing where it failed."""
 
 
-def fork(task: Callable[[], T], *, seconds: float = 60) -> T:
+def fork(task: Callable[[], T], *, seconds: float = PATIENCE) -> T:
     """What `task` returns in a new process, which must not fail."""
     return values_of(fork_all([task], seconds=seconds))[0]  # type: ignore[no-any-return]
 
 
-def fork_ranks(size: int, task: "Callable[[World], T]", *, seconds: float = 60) -> list[T]:
+def fork_ranks(size: int, task: "Callable[[World], T]", *, seconds: float = PATIENCE) -> list[T]:
     """What `task` returns in each of `size` new ranks, none of which may fail."""
     return values_of(fork_all(as_ranks(size, _InWorld(task)), seconds=seconds))
 
 
-def exit_codes(size: int, task: "Callable[[World], object]", *, seconds: float = 60) -> list[int]:
+def exit_codes(size: int, task: "Callable[[World], object]", *, seconds: float = PATIENCE) -> list[int]:
     """How `task` ends in each of `size` new ranks: 0, 1 where it raises, or negative for a signal."""
     return [ended.code for ended in fork_all(as_ranks(size, _InWorld(task)), seconds=seconds)]
 
@@ -65,7 +66,7 @@ class _InWorld:
     def __call__(self) -> object:
         from trainer.ranks.distributed import World
 
-        world = World(timeout_minutes=0.5)
+        world = World(timeout_minutes=10 * PATIENCE / 60)  # who waits for one that is gone is told so at once, or never
         answer = self._task(world)
         world.close()
         return answer
@@ -157,7 +158,7 @@ def _wait(pids: Sequence[int], seconds: float, *, ends_others: bool) -> list[int
                 codes[pid] = os.waitstatus_to_exitcode(status)
                 left.discard(pid)
         if left and ends_others and others_end == float("inf") and any(codes.values()):
-            others_end = time.monotonic() + PATIENCE
+            others_end = time.monotonic() + OTHERS_SECONDS
             for pid in left:
                 send(pid, signal.SIGTERM)
         if time.monotonic() > others_end:

@@ -2,16 +2,16 @@
 
 import sys
 
-from trainer.runs.process.clash import find_clash
-from trainer.runs.process.streams import open_standard_streams
+from trainer.runs.clash import find_clash
 
 if (clash := find_clash()) is not None:  # before any import that may find somebody else's package
     print(f"zeromt: error: {clash}", file=sys.stderr)
     sys.exit(2)
 
+from configs.process.imports import quick_imports
+from configs.process.signals import stop_request
+from configs.process.streams import open_standard_streams
 from trainer.ranks.watchdog import process_watchdog
-from trainer.runs.process.imports import quick_imports
-from trainer.runs.signals import stop_request
 
 open_standard_streams()
 stop_request()

@@ -1,25 +1,29 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from configs import RunConfig, UserError, load_saved
+from configs import RunConfig, UserError
 from configs.components import make
 from configs.load import dump_run
 from configs.plugins import hashes
+from configs.reading.interpolations import saved_fields
+from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
-from trainer.changes import announce_changes, check_limits
-from trainer.checkpoint.format import Checkpoint
+from model.stepping import check_steps
+from trainer.changes import announce_changes, check_changes
+from trainer.checkpoint.format import TARGET_TAGS, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
-from trainer.datasets import check_lengths, check_prepared, check_tags, open_datasets, open_reader, tokenizer_of
+from trainer.datasets import check_lengths, check_tags, open_datasets, open_reader, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
@@ -27,6 +31,7 @@ from trainer.evaluation.held_out import held_out_sets, make_evaluator
 from trainer.evaluation.queued.queue import ScoreQueue, score_queue
 from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
+from trainer.limits import Limits
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.phase import check_phase, enter_phase
@@ -37,17 +42,20 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.history import open_history
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.updates import UpdateRecords
-from trainer.runs.layout import CHECKPOINTS, CONFIG, STATUS_FILE
+from trainer.runs.history.skipped import LEFT_OUT
+from trainer.runs.layout import CHECKPOINTS
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents.record import PARENT, Parent
-from trainer.runs.status import finished_step
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
+from trainer.stability.rewind import NONE, Rewind, passing_over
 from trainer.stability.settle import settle_memory
 from trainer.terminal.forecast import Forecast
 from trainer.terminal.start import announce
 from trainer.transfer.ancestry import Ancestry, ancestry_of
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -70,15 +78,25 @@ class BuiltRun:
         """The step of the newest checkpoint."""
         return self.saver.saved_step
 
-    def close(self) -> None:
-        """Write out and close everything that is still open."""
+    def announce(self, rewind: Rewind, *, is_main: bool) -> None:
+        """Note the rewind that led to this, or else warn of what is known to end the run before its schedule."""
+        if rewind is not NONE:
+            ranges = self.trainer.state.skipped_ranges
+            figures = {"event": "rewind", "from_step": rewind.step, "reason": rewind.reason, LEFT_OUT: ranges}
+            self.metrics.event(self.resumed_step, figures)
+        elif is_main:
+            for line in self.trainer.early_ends():
+                log.warning("%s", line)
+
+    def close(self, outcome: str = "finished", reason: str | None = None) -> None:
+        """Write out and close everything that is still open; arguments as of `Metrics.close`."""
         self.reader.close()
         self.checkpoints.close()
         self.engine.close()
         if self.queue is not None:
             self.queue.close()
         self.records.close()
-        self.metrics.close()
+        self.metrics.close(outcome, reason)
 
 
 def build(
@@ -90,7 +108,7 @@ def build(
     ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
     parent: str | None = None,
-    skipped_ranges: Sequence[tuple[int, int, int]] | None = None,
+    rewind: Rewind = NONE,
 ) -> BuiltRun:
     """Build a run, resumed from its newest whole checkpoint if it has one.
 
@@ -102,25 +120,25 @@ def build(
         ledger: where the time went; None on every rank but the first.
         reset: which of `data` and `optimizer` to start afresh, keeping the checkpoint's weights.
         parent: RUN[@step] whose weights a run without a checkpoint begins with.
-        skipped_ranges: updates not to train on, as (epoch, first, last); the checkpoint's own unless given.
+        rewind: the one that led to this.
 
     Raises:
+        Rewind: the checkpoint cannot be trained on.
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
-    activities = activities or Activities(Watchdog(world.rank, on=False), ledger, config.supervision)
-    precision = agreed_precision(config.engine.precision, world)
-    datasets = _datasets(config)
+    precision, datasets = agreed_precision(config.engine.precision, world), _datasets(config)
     held_out = held_out_sets(config, datasets, world)
-    checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent)
-    _check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
+    checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent, rewind)
+    check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=not rewind.is_start)
     engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world)
     evaluator = make_evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
-    config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
+    with passing_over(engine, checkpoint, rewind):
+        config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
+        reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
+        state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=rewind.skipped_ranges)
     checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
-    reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
-    state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     ancestry.begin(engine, world)
-    changed = _enter(config, datasets, held_out, state, checkpoint, reset=reset)
+    changed = _enter(config, datasets, held_out, state, reset=reset)
     built = _assemble(
         config,
         world,
@@ -130,15 +148,15 @@ def build(
         held_out=held_out,
         checkpoints=checkpoints,
         state=state,
-        forecast=announce(config, reader, engine, world, precision, held_out, state, is_new=skipped_ranges is None),
+        forecast=announce(config, reader, engine, world, precision, held_out, state, is_new=rewind.is_start),
         begins_trained=ancestry.begins,
-        activities=activities,
+        activities=activities or Activities(Watchdog(world.rank, on=False), ledger, config.supervision),
         ledger=ledger,
         stop_requested=stop_requested,
     )
     if changed is not None:
         built.metrics.event(state.step, changed)
-    if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
+    if checkpoint and rewind.is_start and (changes := announce_changes(config, checkpoint, state, reset)):
         built.metrics.event(state.step, {"event": "changed", "fields": changes})
     return built
 
@@ -160,16 +178,16 @@ def _enter(
     datasets: Sequence[Dataset],
     held_out: Sequence[HeldOutSet],
     state: TrainerState,
-    checkpoint: Checkpoint | None,
     *,
     reset: frozenset[str],
 ) -> dict[str, str] | None:
     """Put a checkpoint's state into its phase and series of scores; an event where that is another."""
     enter_phase(config, state, reset=reset)
-    return enter_series(config, datasets, held_out, state, checkpoint)
+    Limits(config, state).check_rates()
+    return enter_series(config, datasets, held_out, state)
 
 
-def _prints_of_phase(checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]) -> list[str]:
+def _phase_fingerprints(checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]) -> list[str]:
     """Fingerprints of the datasets that the phase of a checkpoint reads now."""
     stream = config.streams[int(checkpoint.state().get("stream", {}).get("phase", 0))]
     own = [source.path for source in stream.datasets] or [config.prepare.output]
@@ -184,6 +202,7 @@ def _open_checkpoints(
     world: World,
     reset: frozenset[str],
     parent: str | None,
+    rewind: Rewind,
 ) -> tuple[CheckpointManager, Checkpoint | None, Ancestry]:
     """The run's checkpoints, the newest whole one that it can resume from, and the run that it began from.
 
@@ -192,35 +211,14 @@ def _open_checkpoints(
     """
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
-    checkpoint = checkpoints.newest()
+    checkpoint = checkpoints.newest(rewind.passed_over)
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         if "data" not in reset:
             check_phase(checkpoint, config)
-        prints = [] if "data" in reset else _prints_of_phase(checkpoint, config, datasets)
-        check_identity(checkpoint, config, tokenizer_of(datasets), prints, reset=reset)
+        fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
+        check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
     return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
-
-
-def _check_changes(
-    config: RunConfig,
-    datasets: Sequence[Dataset],
-    checkpoint: Checkpoint | None,
-    ancestry: Ancestry,
-    world: World,
-    *,
-    reset: frozenset[str],
-    is_rewind: bool,
-) -> None:
-    """Refuse data that were not prepared as the configuration says, and limits that are reached already.
-
-    Raises:
-        UserError: either is the case.
-    """
-    saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
-    check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
-    if checkpoint is not None and not reset and not is_rewind:
-        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
 
 
 def _assemble(
@@ -304,6 +302,7 @@ def _engine(
     if checkpoint is not None:
         load_weights(checkpoint, model, raw=True)
     ancestry.fill(model, tokenizer)
+    check_steps(model)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
         Objective(model, config.loss.build()).train(),
@@ -321,10 +320,9 @@ def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step
     if not world.is_main:
         return NoMetrics()
     folder, phase = Path(config.folder), None if state.phase is None else state.phase.number
-    board = [make("tracker", "tensorboard")] if config.training.tensorboard else []
-    trackers = [*board, *config.trackers]
-    metrics = RunMetrics(folder, resume_step=step, phase=phase, trackers=trackers, config=dataclasses.asdict(config))
-    (folder / CONFIG).write_text(identity.config_yaml, encoding="utf-8")
+    trackers = [*([make("tracker", "tensorboard")] if config.training.tensorboard else []), *config.trackers]
+    metrics = RunMetrics(folder, resume_step=step, phase=phase, trackers=trackers, config=saved_fields(config))
+    write_config(folder, config, identity.config_yaml)
     return metrics
 
 
@@ -332,18 +330,17 @@ def _identity(
     config: RunConfig, datasets: Sequence[Dataset], precision: Precision, parent: Parent | None = None
 ) -> RunIdentity:
     """What the run's checkpoints record about it."""
+    tokenizer, tags = tokenizer_of(datasets), [dataset.index.target_tag for dataset in datasets]
+    data = {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     return RunIdentity(
         config_yaml=dump_run(config),
-        tokenizer_files=tokenizer_of(datasets).files(),
+        tokenizer_files=tokenizer.files(),
         manifest={
             "zero_stage": config.engine.zero_stage,
             "precision": precision,
             "versions": versions(),
-            "fingerprints": {
-                "data": [d.fingerprint for d in datasets],
-                "tokenizer": tokenizer_of(datasets).fingerprint,
-                **hashes(config.plugins),
-            },
+            "fingerprints": data,
             **({} if parent is None else {PARENT: parent.to_json()}),
+            **({TARGET_TAGS: tags} if any(tags) else {}),
         },
     )

@@ -1,17 +1,24 @@
 """Which settings have changed since the checkpoint that a run resumes from was saved."""
 
-import dataclasses
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, load_saved
+from configs.reading.interpolations import saved_fields
 from data_pipeline.order.state import StreamState
+from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
+from trainer.datasets import check_prepared
 from trainer.limits import Limits, NothingToDo
-from trainer.runs.layout import CONFIG
+from trainer.ranks.distributed import World
+from trainer.runs.errors import TrainingError
+from trainer.runs.layout import CONFIG, STATUS_FILE
+from trainer.runs.status import finished_step
+from trainer.transfer.ancestry import Ancestry
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +26,27 @@ NOT_LISTED = ("name", "output", "prepare", "plugins")
 """Fields that say where the run and its plugins are and what the data are made of; other checks compare their bytes."""
 JUMP = 1.2
 """A rate jumps if it grows or shrinks by this factor from one update to the next."""
+
+
+def check_changes(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    checkpoint: Checkpoint | None,
+    ancestry: Ancestry,
+    world: World,
+    *,
+    reset: frozenset[str],
+    is_rewind: bool,
+) -> None:
+    """Refuse data that were not prepared as the configuration says, and limits that are reached already.
+
+    Raises:
+        UserError: either is the case.
+    """
+    saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
+    check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
+    if checkpoint is not None and not reset and not is_rewind:
+        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
 
 
 def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | None) -> None:
@@ -31,10 +59,13 @@ def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | N
 
     Raises:
         NothingToDo: a limit is reached, and the step has its scores.
+        TrainingError: a limit is reached, with a validation loss that is not finite.
     """
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
     limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
+    if limits and (problem := state.problem()) is not None:
+        raise TrainingError(problem)
     if limits and (state.step in state.scores or state.step == finished):
         raise NothingToDo(limits, step=state.step)
 
@@ -69,7 +100,7 @@ def announce_changes(
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The fields that differ, by path: their values then and now."""
-    found = _differences(dataclasses.asdict(then), dataclasses.asdict(now), "")
+    found = differences(saved_fields(then), saved_fields(now))
     return {key: pair for key, pair in found if key.split(".")[0] not in NOT_LISTED}
 
 
@@ -102,13 +133,14 @@ def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_
     )
 
 
-def _differences(then: Any, now: Any, where: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def differences(then: Any, now: Any, where: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The values that differ in two trees, by their paths."""
     if isinstance(then, dict) and isinstance(now, dict):
         for key in {**then, **now}:
-            yield from _differences(then.get(key), now.get(key), f"{where}.{key}" if where else str(key))
+            yield from differences(then.get(key), now.get(key), f"{where}.{key}" if where else str(key))
     elif _are_items(then) and _are_items(now) and len(then) == len(now):
         for number, (one, other) in enumerate(zip(then, now, strict=True)):
-            yield from _differences(one, other, f"{where}.{number}")
+            yield from differences(one, other, f"{where}.{number}")
     elif then != now:
         yield where, (then, now)
 

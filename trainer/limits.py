@@ -1,17 +1,25 @@
 """When a run ends: the limits of the section `training`, counted from the run's beginning or its last `--reset`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs import RunConfig, Schedule
+import numpy as np
+
+from configs import RunConfig, Schedule, UserError
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.standstill import standstill
+from trainer.evaluation.plateau import current_plateau
 from trainer.phase import has_next, phase_end, phase_of, plateau
+from trainer.terminal.forecast import Forecast
+
+Place = tuple[int, int]
+"""Of an update: its epoch, and its number in that, from 0."""
 
 SURE_FRACTION = 0.1
 """Fraction of the minutes after which the pace so far predicts where they end."""
+MOST_RATES = 10_000
+"""How many rates are looked at before the first update."""
 CUT_FRACTION = 0.9
 """Fraction of a schedule's updates: a run that ends before it has cut the schedule short."""
 
@@ -50,13 +58,40 @@ def reasons(limits: Sequence[Limit]) -> str | None:
     return "; ".join(limit.reason for limit in limits) or None
 
 
+def checked_rate(schedule: Schedule, update: int, peak: float, last: int) -> float:
+    """`schedule.rate`.
+
+    Raises:
+        UserError: it cannot be computed, or is not finite, or negative.
+    """
+    try:
+        rate = schedule.rate(update, peak=peak, last=last)
+        if 0 <= rate < math.inf:
+            return rate
+        problem = f"is {rate}"
+    except Exception as error:
+        problem = f"cannot be computed: {type(error).__name__}: {error}"
+    raise UserError(
+        f"schedule: {schedule.kind}: the learning rate of update {update:,} of {last:,} {problem}; allowed is a number "
+        "from 0 on"
+    )
+
+
 class Limits:
     """A run's limits. After `--reset` they count from that step; step numbers go on."""
 
-    def __init__(self, config: RunConfig, state: TrainerState) -> None:
+    def __init__(self, config: RunConfig, state: TrainerState, forecast: Forecast | None = None) -> None:
+        """Look at a run.
+
+        Args:
+            config: the run's.
+            state: of the run; it is updated by the trainer.
+            forecast: knows how many updates an epoch has; without it a schedule cannot end with the epochs.
+        """
         self._config = config
         self._section = config.training
         self._state = state
+        self._forecast = forecast or Forecast(config, state)
         self._has_warned = False
 
     @property
@@ -77,23 +112,46 @@ class Limits:
         is_own = state.phase is not None and self.schedule is not self._config.schedule
         return max(state.schedule_start, state.phase.applied) if is_own and state.phase else state.schedule_start
 
-    def rate(self, seconds: float, step: int) -> float:
+    def rate(self, seconds: float, step: int, place: Place | None = None) -> float:
         """The learning rate of the next update; arguments as of `schedule_end`."""
         update = self._state.step - self._state.skipped_updates - self.schedule_start + 1
-        return self.schedule.rate(update, peak=self._config.optimizer.lr, last=self.schedule_end(seconds, step))
+        return checked_rate(self.schedule, update, self._config.optimizer.lr, self.schedule_end(seconds, step, place))
 
-    def schedule_end(self, seconds: float, step: int | None = None) -> int:
+    def check_rates(self) -> None:
+        """Look at the rates of the updates to come, and of other phases' schedules: at both ends and evenly between.
+
+        Raises:
+            UserError: see `checked_rate`.
+        """
+        end = self.schedule_end(self._state.seconds)
+        first = self._state.step - self._state.skipped_updates - self.schedule_start + 1
+        spans = [(self.schedule, min(first, end), end)]
+        for phase in self._config.phases:
+            if phase.schedule is not None and phase.schedule is not self.schedule:
+                updates = None if phase.until is None else phase.until.updates
+                spans.append((phase.schedule, 1, updates or self.last_step))
+        for schedule, first, last in spans:
+            for update in dict.fromkeys(
+                np.linspace(first, last, min(MOST_RATES, last - first + 1)).astype(int).tolist()
+            ):
+                checked_rate(schedule, max(update, 1), self._config.optimizer.lr, last)
+
+    def schedule_end(self, seconds: float, step: int | None = None, place: Place | None = None) -> int:
         """The update at which the schedule ends, in the schedule's own count.
 
-        If the schedule ends with the clock, this is predicted from the mean pace so far.
+        If the schedule ends with the clock, this is predicted from the mean pace so far; if with the epochs, from those
+        that are over, and in the first from an estimate.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
             step: updates done by then; default: those done now.
+            place: of the next update; without it, epochs end nothing.
         """
         state, last, phase = self._state, self.last_step, phase_of(self._config, self._state)
         if self.schedule.ends_with == "minutes":
             last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
+        if self.schedule.ends_with == "epochs" and place is not None:
+            last = min(last, self._last_step_by_epochs(place))
         if phase is not None and phase.schedule is not None and state.phase is not None:
             updates = None if phase.until is None else phase.until.updates
             last = min(last, state.phase.step + (updates or last))
@@ -133,20 +191,20 @@ class Limits:
             return None
         figure = section.metric or self._config.best_by
         scores = {s: x for s, x in (state.scores_of(figure) or {}).items() if s > state.start_step}
-        found = standstill(
+        stalled = current_plateau(
             scores,
             higher_is_better=self._config.evaluation.directions[figure],
             min_delta=section.min_delta,
             after=max(state.start_step + section.after, 0 if state.phase is None else state.phase.step),
         )
-        if found.num_evaluations < section.patience:
+        if stalled.num_evaluations < section.patience:
             return None
         by = f" by more than {section.min_delta:g}" if section.min_delta else ""
         reason = (
-            f"training.early_stopping: no {figure} better{by} than {found.best:.4g} of step {found.step:,} in "
-            f"{found.evaluations}"
+            f"training.early_stopping: no {figure} better{by} than {stalled.best:.4g} of step {stalled.step:,} in "
+            f"{stalled.evaluations}"
         )
-        advice = f"{reason}; training.early_stopping.patience above {found.num_evaluations} goes on"
+        advice = f"{reason}; training.early_stopping.patience above {stalled.num_evaluations} goes on"
         return Limit(name="training.early_stopping", reason=reason, advice=advice)
 
     def reached(self, epoch: int) -> list[Limit]:
@@ -172,26 +230,57 @@ class Limits:
         found += [limit for limit in (self.is_standing_still(), self._are_phases_over(epoch)) if limit is not None]
         return found
 
-    def clock_warning(self) -> str | None:
+    def clock_warning(self, place: Place | None = None) -> str | None:
         """A warning, given once, if the clock will end the run long before the end of its schedule."""
-        state, minutes, schedule = self._state, self._section.max_minutes, self._config.schedule
-        if self._has_warned or minutes is None or not schedule.ends or schedule.ends_with == "minutes":
-            return None
-        if schedule is not self.schedule:  # a phase's own
-            return None
-        if state.seconds - state.start_seconds < SURE_FRACTION * 60 * minutes:
+        state, minutes = self._state, self._section.max_minutes
+        if self._has_warned or minutes is None or state.seconds - state.start_seconds < SURE_FRACTION * 60 * minutes:
             return None
         last = self._last_step_by_clock(state.seconds, state.step)
-        if last - state.start_step >= CUT_FRACTION * self._section.max_updates:
+        remedy = "schedule.ends_with=minutes brings it to its end with the clock"
+        warning = self._cut(f"training.max_minutes={minutes:g} ends", last, "minutes", remedy, place)
+        self._has_warned = warning is not None
+        return warning
+
+    def early_ends(self, place: Place) -> Iterator[str]:
+        """Warnings of what is known at a start to end the run long before the end of its schedule.
+
+        Args:
+            place: of the next update.
+        """
+        epochs = self._section.max_epochs
+        if epochs is not None and self._forecast.updates_an_epoch(*place) is not None:
+            last = self._last_step_by_epochs(place)
+            remedy = "schedule.ends_with=epochs brings it to its end with them"
+            ends = f"training.max_epochs={epochs} ends"
+            yield from filter(None, [self._cut(ends, last, "epochs", remedy, place)])
+        updates = [None if phase.until is None else phase.until.updates for phase in self._config.phases]
+        if updates and None not in updates:
+            total = sum(filter(None, updates))
+            remedy = f"training.max_updates={total} brings it to its end with them"
+            yield from filter(None, [self._cut("phases end", self._state.start_step + total, "", remedy, place)])
+
+    def _cut(self, what: str, last: int, unit: str, remedy: str, place: Place | None) -> str | None:
+        """The warning if a run that ends at a step cuts its schedule short, and the schedule does not end with that."""
+        state, schedule = self._state, self._config.schedule
+        if not schedule.ends or schedule.ends_with == unit or schedule is not self.schedule:  # or a phase has its own
             return None
-        self._has_warned = True
+        end = self.schedule_end(state.seconds, place=place)
+        if last - state.start_step >= CUT_FRACTION * (end + state.schedule_start - state.start_step):
+            return None
         update = last - state.skipped_updates - state.schedule_start
-        fraction = schedule.rate(update, peak=1.0, last=self.schedule_end(state.seconds))
+        fraction = schedule.rate(update, peak=1.0, last=end)
         return (
-            f"training.max_minutes={minutes:g} ends the run near step {last:,}, and the schedule is made for "
-            f"{self.last_step:,}: the learning rate will be at {fraction:.0%} of its peak then; "
-            "schedule.ends_with=minutes brings it to its end with the clock"
+            f"{what} the run near step {last:,}, and the schedule is made for {end + state.schedule_start:,}: the "
+            f"learning rate will be at {fraction:.0%} of its peak then; {remedy}"
         )
+
+    def _last_step_by_epochs(self, place: Place) -> int:
+        """The step at which `max_epochs` are over; at least the next one."""
+        state, most, updates = self._state, self._section.max_epochs, self._forecast.updates_an_epoch(*place)
+        if most is None or updates is None:
+            return self.last_step
+        epoch, done = place
+        return max(state.step + 1, state.step + round(updates * (most - epoch + state.start_epoch)) - done)
 
     def _last_step_by_clock(self, seconds: float, step: int) -> int:
         """The step that the mean pace since limits count reaches within `max_minutes`; at least the next one."""

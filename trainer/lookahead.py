@@ -1,8 +1,8 @@
 """Fetches the next update, and counts it over all ranks, while the current one is trained on.
 
-At every update the ranks exchange the number of tokens of the next one, their part of the loss, and the rest of a
-`Note`. This is one message, sent before an update is trained on and read after it, so that no rank waits: counts arrive
-one update ahead, and losses one update late.
+At every update the ranks exchange the number of tokens of the next one, their part of the loss, and `LocalFlags`. This
+is one message, sent before an update is trained on and read after it, so that no rank waits: counts arrive one update
+ahead, and losses one update late.
 """
 
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Note:
+class LocalFlags:
     """What a rank tells the others in addition to the counts of its next update."""
 
     stop_requested: bool
@@ -34,7 +34,7 @@ class Note:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class News:
+class GlobalFlags:
     """The sums or combination of all ranks' notes."""
 
     stop_requested: bool = False
@@ -107,7 +107,7 @@ class Lookahead:
         self._state = self.reader.state()
         return epoch
 
-    def begin(self, note: Note, *, step: int, fetch: bool) -> float:
+    def begin(self, note: LocalFlags, *, step: int, fetch: bool) -> float:
         """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
 
         Args:
@@ -145,7 +145,7 @@ class Lookahead:
             problem=problem,
         )
 
-    def read(self) -> News:
+    def read(self) -> GlobalFlags:
         """Wait for the message of all ranks, and return it."""
         assert self._wait is not None
         (*numbers, stops, times, writing, milliseconds), [loss_sum] = self._wait()
@@ -155,7 +155,7 @@ class Lookahead:
                 **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
             )
             self._fetched.seconds = milliseconds / 1000
-        return News(stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sum=loss_sum)
+        return GlobalFlags(stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sum=loss_sum)
 
     def take(self) -> Update | None:
         """The update that was fetched and counted; None if the epoch is over and the next one begins.

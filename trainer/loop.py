@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.limits import Limits, reasons
-from trainer.lookahead import Lookahead, News, Note
+from trainer.lookahead import GlobalFlags, LocalFlags, Lookahead
 from trainer.ranks.activities import Activities
 from trainer.ranks.device import is_host, seed
 from trainer.ranks.distributed import World
@@ -87,9 +87,9 @@ class Trainer:
         self._activities = activities
         self._ledger = ledger
         self._stop_requested = stop_requested
-        self._limits = Limits(config, state)
         self._curriculum = Curriculum(config, state, updates=updates, saver=saver, metrics=metrics)
         self._forecast = forecast or Forecast(config, state)
+        self._limits = Limits(config, state, self._forecast)
         self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank
         self.end: str | None = None
         """The limits that ended it; None before, and if a stop was requested."""
@@ -97,7 +97,8 @@ class Trainer:
         self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), Work(config, engine))
         self._interval = self._new_interval()
         self._recovery = Recovery(config, world, engine, saver=saver, metrics=metrics, records=records, state=state)
-        self._news, self._was_saving = News(), False  # what all ranks said last, and whether a save was under way then
+        self._global_flags = GlobalFlags()
+        self._was_saving = False  # at the last exchange
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
@@ -112,23 +113,28 @@ class Trainer:
             return "stopped"  # nothing has begun, so nothing is touched
         if not self._evaluate_if_due():  # an evaluation that was interrupted
             return "stopped"
+        last: Update | None = None
         while (update := self._next_update()) is not None:
+            last = update
             self._train_on(update)
-            self._log_if_due(update)
+            if self._is_log_due(self._state.step):
+                self._log(update)
             if self._queue is not None:
                 self._queue.poll()
-            stop = self._news.stop_requested or not self._evaluate_if_due()
-            if stop or self._news.time_is_up:
+            stop = self._global_flags.stop_requested or not self._evaluate_if_due()
+            if stop or self._global_flags.time_is_up:
                 break
             self._save_if_due()
         else:
             stop = False
+        if last is not None and self._interval.update_seconds:  # updates that no line has counted
+            self._log(last)
         if not stop:
             stop = not self._evaluate()
-        self._recovery.look_now()
+        self._recovery.check_now()
         self._tick()
         self.end = None if stop else reasons(self._limits.reached(self._updates.epoch))
-        self._saver.save_for_good()
+        self._saver.save_for_good(is_finished=not stop)
         if self._queue is not None and not stop:
             with self._activities("shutdown"):
                 minutes = self._config.evaluation.queued_end_minutes
@@ -150,54 +156,60 @@ class Trainer:
             activity=self._activities.current,
         )
 
+    def early_ends(self) -> Iterator[str]:
+        """See `Limits.early_ends`."""
+        return self._limits.early_ends((self._updates.epoch, self._updates.reader.update))
+
     def _next_update(self) -> Update | None:
         """The next update, while the one after it is being fetched. None at the end of the run."""
         self._tick()
         while self._state.step < self._limits.last_step and not self._was_time_up:
-            self._curriculum.go_on_if_due(settle=self._recovery.look_now)
+            self._curriculum.go_on_if_due(settle=self._recovery.check_now)
             if self._limits.is_over(self._updates.epoch):
                 return None
             with self._activities("data", step=self._state.step + 1):
                 if not self._updates.has_next:  # at the start, and after a skipped update
-                    self._tell(fetch=True)
-                    self._hear()
+                    self._begin_exchange(fetch=True)
+                    self._finish_exchange()
                 update = self._updates.take()
                 if update is None:
                     continue
                 if is_skipped(self._state.skipped_ranges, update.epoch, update.number):
                     self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
                     continue
-                self._tell(fetch=self._state.step + 1 < self._limits.last_step and not self._curriculum.ends_with_next)
+                self._begin_exchange(
+                    fetch=self._state.step + 1 < self._limits.last_step and not self._curriculum.ends_with_next
+                )
             return update
         return None
 
-    def _tell(self, *, fetch: bool) -> None:
-        """Fetch the next update, and begin the exchange with the other ranks. `_hear` completes it."""
+    def _begin_exchange(self, *, fetch: bool) -> None:
+        """Fetch the next update, and begin the exchange with the other ranks. `_finish_exchange` completes it."""
         is_main, self._was_saving = self._world.is_main, self._saver.in_flight
-        note = Note(
+        note = LocalFlags(
             stop_requested=self._stop_requested(),
             time_is_up=is_main and self._limits.is_time_up(),  # by the clock that is saved, or time would be left
             is_writing=self._saver.is_writing,
             milliseconds=round(1000 * self._state.seconds) if is_main else 0,
-            loss_sum=self._recovery.late_loss,
+            loss_sum=self._recovery.pending_loss,
         )
         self._interval.waiting_seconds += self._updates.begin(note, step=self._state.step, fetch=fetch)
 
-    def _hear(self) -> None:
+    def _finish_exchange(self) -> None:
         """Complete the exchange begun before this update, and commit a save that all ranks had written by then.
 
         Raises:
             Rewind: the loss of the update before was a spike.
         """
-        self._news = self._updates.read()
-        if self._was_saving and not self._news.is_writing:
+        self._global_flags = self._updates.read()
+        if self._was_saving and not self._global_flags.is_writing:
             self._interval.pause(self._saver.commit())
-        self._recovery.look_for_spike(self._news.loss_sum)
+        self._recovery.look_for_spike(self._global_flags.loss_sum)
 
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
         begin, state = time.monotonic(), self._state
-        lr = self._limits.rate(update.seconds, update.seconds_step)
+        lr = self._limits.rate(update.seconds, update.seconds_step, (update.epoch, update.number))
         with self._activities("step", step=state.step + 1):
             try:
                 lanes, on_device = self._accumulate(update)
@@ -211,9 +223,11 @@ class Trainer:
                 raise TrainingError(memory.advice(error, self._config)) from error
             losses: Losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
             mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-            self._hear()
+            self._finish_exchange()
             if _is_due(state.step + 1, self._config.stability.hash_every_updates):
-                self._compare_replicas()
+                problem = replicas.compare(self._world.gather(self._engine.replica_digest()))
+                if problem is not None:
+                    raise TrainingError(f"step {state.step + 1}: {problem}")
         state.step += 1
         state.target_tokens += update.counts.target_tokens
         self._interval.update_seconds.append(time.monotonic() - begin)
@@ -225,7 +239,7 @@ class Trainer:
             state.skipped_in_a_row = 0
             self._interval.add_losses(mine, update.counts.target_tokens)
         else:
-            self._recovery.look_now()
+            self._recovery.check_now()
             self._recovery.note_skip(update, result, losses)
 
     def _accumulate(self, update: Update) -> tuple[list[tuple[int, ...]], torch.Tensor]:
@@ -249,10 +263,9 @@ class Trainer:
         self._activities.reach(self._state.step + 1, len(ahead) + 1, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
 
-    def _log_if_due(self, update: Update) -> None:
+    def _log(self, update: Update) -> None:
+        """The figures of the updates since the last line; `update` is the newest."""
         state = self._state
-        if not self._is_log_due(state.step):
-            return
         self._tick()
         figures = self._interval.figures(self._world)
         figures |= {
@@ -276,23 +289,13 @@ class Trainer:
             with contextlib.suppress(OSError):  # a full disk
                 write_status(Path(self._config.folder), "running", exit_code=1, step=state.step)
         self._metrics.train(state.step, figures)
-        if (warning := self._limits.clock_warning()) is not None:
+        if (warning := self._limits.clock_warning((update.epoch, update.number + 1))) is not None:
             log.warning("%s", warning)
         log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
         self._interval = self._new_interval()
 
     def _is_log_due(self, step: int) -> bool:
         return step % self._config.training.log_every == 0 or step == self._limits.last_step
-
-    def _compare_replicas(self) -> None:
-        """Stop if ranks that should hold the same weights do not.
-
-        Raises:
-            TrainingError: naming the rank that differs.
-        """
-        problem = replicas.compare(self._world.gather(self._engine.replica_digest()))
-        if problem is not None:
-            raise TrainingError(f"step {self._state.step + 1}: {problem}")
 
     def _evaluate_if_due(self) -> bool:
         """False if a stop was requested meanwhile. Weights from before the series of scores are not part of it."""
@@ -308,7 +311,7 @@ class Trainer:
         is_new = step == 0 and not self._begins_trained
         if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
-        self._recovery.look_now()
+        self._recovery.check_now()
         pause = time.monotonic()
         with self._activities("evaluation", step=step):
             try:
@@ -322,7 +325,7 @@ class Trainer:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
         figures = evaluation.figures()
-        self._state.note(step, {key: figures[key] for key in self._config.evaluation.at_once})
+        self._recovery.note_evaluation(step, evaluation, figures)
         if self._queue is not None:
             self._queue.add(step, evaluation)
         shown = self._config.evaluation
@@ -334,8 +337,8 @@ class Trainer:
         return True
 
     def _save_if_due(self) -> None:
-        if _is_due(self._state.step, self._config.checkpoint.every_updates):
-            self._recovery.look_now()
+        if self._saver.is_overdue or _is_due(self._state.step, self._config.checkpoint.every_updates):
+            self._recovery.check_now()
             self._tick()
             self._interval.pause(self._saver.begin())
 

@@ -9,15 +9,23 @@ import logging
 import os
 import socket
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 
 from configs import RunConfig, UserError
-from configs.files import as_file_error
 from configs.plugins import keep_copies
+from configs.process import flight_recorder
+from configs.process.caller import restored_environment
+from configs.process.environment import check_rank, read_environment
+from configs.process.files import as_file_error, explain
+from configs.process.imports import quick_imports
+from configs.process.leaving import leave
+from configs.process.signals import StopRequest, end_with_parent, ending_at_stop, stop_request
+from configs.process.streams import leave_standard_streams, tell
+from trainer.agreement import check_agreement
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
@@ -28,24 +36,17 @@ from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.sharding import check_engine
 from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
+from trainer.records.metrics import close_open
 from trainer.runs.errors import says_all
 from trainer.runs.failure import message_of, note_failure
-from trainer.runs.history.skipped import LEFT_OUT
-from trainer.runs.kept import check_reset
-from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STUCK_FILE
+from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
+from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.origin import claim, note
 from trainer.runs.parents.record import check_parent
-from trainer.runs.process import flight_recorder
-from trainer.runs.process.caller import restored_environment
-from trainer.runs.process.environment import check_rank, read_environment
-from trainer.runs.process.imports import quick_imports
-from trainer.runs.process.leaving import leave
-from trainer.runs.process.restarted import load_for_rank, note_start
-from trainer.runs.process.streams import leave_standard_streams, tell
+from trainer.runs.restarted import load_for_rank, note_start
 from trainer.runs.run_lock import RunLock, RunLockedError
-from trainer.runs.signals import StopRequest, end_with_parent, stop_request
-from trainer.runs.status import LAUNCH_ID, read_status, withdraw_status, write_status
+from trainer.runs.status import LAUNCH_ID, exit_code, read_status, withdraw_status, write_status
 from trainer.terminal.bar import bar_shown
 from trainer.terminal.end import show_summary
 from trainer.terminal.lines import OVER, configure_logging
@@ -86,7 +87,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
-        return EXIT_REFUSED
+        return leave(EXIT_REFUSED)
     finally:
         leave_standard_streams()
 
@@ -126,26 +127,31 @@ def run(
     rank, _, _ = read_environment(os.environ)
     configure_logging(rank)
     folder = Path(config.folder)
+    lock = RunLock(folder)
+    end: tuple[str, str | None] = ("failed", None)
     try:
         origin = Origin(config_name, overrides, parent, reset)
-        return _train(config, folder, stop, watchdog, origin)
+        return _train(config, folder, lock, stop, watchdog, origin)
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
-        _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(error))
+        end = _note(folder, "refused", str(error))
         raise
     except OSError as error:
         if (problem := as_file_error(error)) is not None:
-            _note(folder, "refused", exit_code=EXIT_REFUSED, error=str(problem))
+            end = _note(folder, "refused", str(problem))
             raise problem from error
-        return _failed(error, folder, rank)
+        end = _failed(error, folder, rank)
     except Exception as error:
-        return _failed(error, folder, rank)
+        end = _failed(error, folder, rank)
     finally:
         watchdog.enter("shutdown", setup_seconds, 0)
+        close_open(*end)
+        lock.release()
+    return EXIT_FAILED
 
 
-def _failed(error: Exception, folder: Path, rank: int) -> int:
+def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
     """Log and record what ended this rank, without collectives: the other ranks may be gone."""
     is_noted = note_failure(error, folder, rank)
     told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
@@ -155,19 +161,20 @@ def _failed(error: Exception, folder: Path, rank: int) -> int:
         else:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
-    _note(folder, "failed", exit_code=EXIT_FAILED, error=told)
-    return EXIT_FAILED
+    return _note(folder, "failed", told)
 
 
-def _note(folder: Path, state: str, *, exit_code: int, error: str) -> None:
-    """Write the status if the folder exists, as a missing folder may be the error."""
+def _note(folder: Path, state: str, error: str) -> tuple[str, str]:
+    """Write the status if the folder exists, as a missing folder may be the error; returns state and error."""
     with contextlib.suppress(OSError):
-        write_status(folder, state, exit_code=exit_code, error=error)
+        write_status(folder, state, exit_code=exit_code(state), error=error)
+    return state, error
 
 
 def _train(
     config: RunConfig,
     folder: Path,
+    lock: RunLock,
     stop: StopRequest,
     watchdog: Watchdog,
     origin: Origin,
@@ -181,7 +188,9 @@ def _train(
         check_compiler(os.environ, has_gpu=torch.cuda.is_available())
     timeout = config.engine.communication_timeout_minutes
     limits = dataclasses.astuple(config.supervision)
-    world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+    with ending_at_stop():
+        world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+    check_agreement(config, origin.parent, world)
     check_engine(config.engine, world)
     reset = world.from_main(origin.reset)  # launchers on several nodes may have seen different newest checkpoints
     what = ",".join(sorted(reset))
@@ -189,34 +198,34 @@ def _train(
     world.on_main(lambda: check_reset(folder, what))  # before a folder of that name is made
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
-    lock = RunLock(folder)
     world.on_main(lock.acquire)
     world.on_main(lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
-    _share_plugins(config, folder, world)
+    _keep_plugins(config, folder, world)
     failures = _failures(folder, world)
     if failures is not None:
         flight_recorder.keep_in(failures, os.environ)
     ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
-        stop.watch_file(folder)
+        stop.watch_file(folder / STOP_FILE)
         write_status(folder, "running", exit_code=EXIT_FAILED)
     activities = Activities(watchdog, ledger, config.supervision)
     try:
-        outcome, step, end, state = _fit(config, world, stop, activities, ledger, reset, origin.parent)
+        outcome, step, reason, state = _fit(config, world, stop, activities, ledger, reset, origin.parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
             stop.consume()
-            withdraw_status(folder, step=nothing.step, reason=nothing.reason)
+            with _warned(folder / STATUS_FILE):
+                withdraw_status(folder, step=nothing.step, reason=nothing.reason)
         return _leave(world, activities, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    reason = _stop_reason(world, stop) if outcome == "stopped" else end
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder, extra=OVER)
     if world.is_main:
         show_summary(config, state, step, is_finished=outcome == "finished")
         stop.consume()
         note(folder, origin.config)
-        write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
+        with _warned(folder / STATUS_FILE):
+            write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     code = _leave(world, activities, lock, stop, code)
     if failures is not None:
         flight_recorder.leave_nothing(failures)
@@ -229,20 +238,23 @@ def _failures(folder: Path, world: World) -> Path | None:
     return None if launch_id is None or is_host(world.device) else folder / FAILURES / launch_id
 
 
-def _share_plugins(config: RunConfig, folder: Path, world: World) -> None:
-    """Check that all ranks have read the same plugins, and keep copies of these.
+def _keep_plugins(config: RunConfig, folder: Path, world: World) -> None:
+    """Keep copies of the plugins.
 
     Raises:
-        UserError: the plugins differ, or the copies cannot be written.
+        UserError: they cannot be written.
     """
-    read = world.gather([plugin.sha256 for plugin in config.plugins])
-    if other := next((rank for rank, hashes in enumerate(read) if hashes != read[0]), None):
-        raise UserError(
-            f"plugins: rank {other} has read files with SHA-256 {read[other]}, and rank 0 {read[0]}: they were changed "
-            "meanwhile, or are not the same on all machines; start again"
-        )
     world.on_main(lambda: keep_copies(folder, config.plugins))
     note_start(folder, config.plugins, os.environ)
+
+
+@contextlib.contextmanager
+def _warned(path: Path) -> Iterator[None]:
+    """In this block, a file that cannot be written at the end (a full disk) is a warning: what was saved is whole."""
+    try:
+        yield
+    except OSError as error:
+        log.warning("%s is as before: %s", path, explain(error))
 
 
 def _leave(world: World, activities: Activities, lock: RunLock, stop: StopRequest, code: int) -> int:
@@ -264,7 +276,7 @@ def _fit(
 ) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState]:
     """Build the run and train; after a rewind, build it again from the newest checkpoint.
 
-    Returns outcome, last step, the limits that ended it, and the trainer's state.
+    Returns outcome, last step, what ended it, and the trainer's state.
 
     Raises:
         NothingToDo: the run was at its end already.
@@ -272,29 +284,27 @@ def _fit(
     # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
     with quick_imports():
         from trainer.build import build
-        from trainer.stability.rewind import Rewind
+        from trainer.stability.rewind import NONE, Rewind
 
-    rewind: Rewind | None = None
+    rewind = NONE
     while True:
-        with activities("setup"):
-            built = build(
-                config,
-                world,
-                stop_requested=stop,
-                activities=activities,
-                ledger=ledger,
-                reset=reset,
-                parent=parent,
-                skipped_ranges=None if rewind is None else rewind.skipped_ranges,
-            )
-        if rewind is not None:
-            figures = {
-                "event": "rewind",
-                "from_step": rewind.step,
-                "reason": rewind.reason,
-                LEFT_OUT: rewind.skipped_ranges,
-            }
-            built.metrics.event(built.resumed_step, figures)
+        try:
+            with activities("setup"):
+                built = build(
+                    config,
+                    world,
+                    stop_requested=stop,
+                    activities=activities,
+                    ledger=ledger,
+                    reset=reset,
+                    parent=parent,
+                    rewind=rewind,
+                )
+        except Rewind as decision:  # past a checkpoint that cannot be trained on
+            rewind = decision
+            gc.collect()
+            continue
+        built.announce(rewind, is_main=world.is_main)
         try:
             with bar_shown(built.trainer.view, is_main=world.is_main):
                 outcome = built.trainer.fit()
@@ -303,12 +313,13 @@ def _fit(
             if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
                 reset = frozenset()
         else:
+            reason = _stop_reason(world, stop) if outcome == "stopped" else built.trainer.end
             with activities("shutdown"):
-                built.close()
+                built.close(outcome, reason)
             if ledger is not None:
                 ledger.write()
-            return outcome, built.saved_step, built.trainer.end, built.trainer.state
-        built.close()
+            return outcome, built.saved_step, reason, built.trainer.state
+        built.close("stopped", f"rewind: {rewind.reason}")
         del built
         gc.collect()
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from configs import PhaseSection, RunConfig, UserError
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import PhaseState, TrainerState
-from trainer.evaluation.standstill import standstill
+from trainer.evaluation.plateau import current_plateau
 
 
 def phase_of(config: RunConfig, state: TrainerState) -> PhaseSection | None:
@@ -50,16 +50,17 @@ def plateau(config: RunConfig, state: TrainerState) -> str | None:
     if section is None or phase is None or begun is None:
         return None
     figure = section.metric or config.best_by
-    found = standstill(
+    stalled = current_plateau(
         {step: score for step, score in (state.scores_of(figure) or {}).items() if step > begun.step},
         higher_is_better=config.evaluation.directions[figure],
         min_delta=section.min_delta,
         after=begun.step,
     )
-    if found.num_evaluations < section.patience:
+    if stalled.num_evaluations < section.patience:
         return None
     by = f" by more than {section.min_delta:g}" if section.min_delta else ""
-    return f"no {figure} better{by} than {found.best:.4g} of step {found.step:,} in {found.evaluations} of {phase.name}"
+    best = f"{stalled.best:.4g} of step {stalled.step:,}"
+    return f"no {figure} better{by} than {best} in {stalled.evaluations} of {phase.name}"
 
 
 def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:

@@ -1,11 +1,15 @@
 """When a run is saved, what a checkpoint contains besides the weights, and what is logged about it."""
 
 import logging
+import math
 import os
 import time
+from typing import Any
 
-from configs import CheckpointSection
-from data_pipeline.stream.reader import StreamState
+import torch
+
+from configs import CheckpointSection, UserError
+from configs.process.signals import GRACE_SECONDS
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
@@ -13,10 +17,10 @@ from trainer.evaluation.queued.queue import ScoreQueue
 from trainer.lookahead import Lookahead
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
+from trainer.records.history import whole_stream
 from trainer.records.metrics import Metrics
 from trainer.runs.errors import TrainingError
 from trainer.runs.history.positions import History
-from trainer.runs.signals import GRACE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +55,10 @@ class Saver:
         self._state = state
         self._activities = activities
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
+        self.newest_loss = 0.0
+        """Of the newest update, applied or skipped, by the weights before it; the same on all ranks."""
+        self.is_overdue = False
+        """Whether the newest save was left out, because of weights that are not good; the same on all ranks."""
         self.saved_step = state.step if state.step else None
         """The newest step that was saved or is being saved; None if there is none."""
         self._warn_of_slow_saves(state.save_seconds)
@@ -68,25 +76,32 @@ class Saver:
     def begin(self) -> float:
         """Save this step, in the background if possible; returns the seconds that training stood still.
 
+        It is not saved while the newest loss or a weight is not finite; `is_overdue` says so.
+
         Raises:
             TrainingError: too many saves failed in a row.
         """
         return self._save(wait=False)
 
-    def save_for_good(self) -> None:
+    def save_for_good(self, *, is_finished: bool) -> None:
         """Save this step before the run ends, with several attempts if necessary.
 
         Raises:
-            TrainingError: all attempts failed.
+            TrainingError: all attempts failed, or the run is finished and its last weights or validation loss are not
+                finite.
         """
         self._save(wait=True)
-        while self.saved_step != self._state.step and self._state.step > 0:
+        if self.is_overdue and is_finished:
+            raise TrainingError(f"step {self._state.step}: {self._problem()} at the end of the run; {self._standing()}")
+        while not self.is_overdue and self.saved_step != self._state.step and self._state.step > 0:
             time.sleep(RETRY_SECONDS)
             self._save(wait=True)
+        if is_finished and (problem := self._state.problem()) is not None:
+            raise TrainingError(f"{problem} at the end of the run; {self._standing()}")
 
     def note_position(self) -> None:
         """Write down where the stream stands: a phase begins."""
-        self._history.position(self._state.step, StreamState.merge(self._world.gather(self._updates.state())).to_json())
+        self._history.position(self._state.step, whole_stream(self._updates.state(), self._world).to_json())
 
     def commit(self) -> float:
         """Commit the save that was begun, if any; returns the seconds that this took.
@@ -105,18 +120,56 @@ class Saver:
             self.commit()
         if self.saved_step == step or step == 0:
             return time.monotonic() - begin
+        problem = self._problem()
+        self.is_overdue = problem is not None
+        if problem is not None:
+            log.warning("step %d is not saved: %s; %s", step, problem, self._standing())
+            return time.monotonic() - begin
         with self._activities("save", step=step):
-            stream = StreamState.merge(self._world.gather(self._updates.state()))
+            stream = whole_stream(self._updates.state(), self._world)
             self._state.loss_scale = self._engine.loss_scale
+            self._state.optimizer_numbers = self._optimizer_numbers()
             state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
             self._history.position(step, state["stream"])
             self.saved_step = step
             awaited = self._queue.awaited if self._queue is not None else frozenset()
-            scores = self._state.merits()
-            self._checkpoints.save(step, self._engine, state, scores=scores, wait=wait, awaited=awaited)
+            scores = self._state.signed_scores()
+            # weights that updates have been skipped with may be wrecked, though finite: the older ones stay
+            replaces = not self._state.skipped_in_a_row
+            self._checkpoints.save(
+                step, self._engine, state, scores=scores, wait=wait, awaited=awaited, replaces=replaces
+            )
         if not self._checkpoints.in_flight:
             self._commit()
         return time.monotonic() - begin
+
+    def _optimizer_numbers(self) -> dict[str, Any]:
+        """What the optimizer keeps beside its tensors, which must be the same on all ranks.
+
+        Raises:
+            UserError: it is not.
+        """
+        mine = self._engine.optimizer_numbers()
+        for rank, theirs in enumerate(self._world.gather(mine)):  # by all ranks: one may have none where others have
+            if theirs != mine:
+                raise UserError(
+                    f"optimizer.kind: its numbers are {mine}, and on rank {rank} {theirs}; allowed are those that are "
+                    "the same on all ranks, as of optimizers that work element by element"
+                )
+        return mine
+
+    def _problem(self) -> str | None:
+        """Why these weights are not to be saved; the same on all ranks. None if they are."""
+        if not math.isfinite(self.newest_loss):
+            return "the newest loss is not finite"
+        finite = [torch.isfinite(part).all() for _, _, part in self._engine.own_weights()]
+        is_finite = not finite or bool(torch.stack(finite).all())
+        return None if self._world.all_succeeded(is_finite) else "a weight is not finite"
+
+    def _standing(self) -> str:
+        if self.saved_step is None:
+            return "there is no checkpoint"
+        return f"the checkpoint of step {self.saved_step} stands"
 
     def _commit(self) -> float:
         begin = time.monotonic()

@@ -1,4 +1,4 @@
-"""zeromt from Python: the top layer, which calls the functions behind the command line.
+"""The top floor: what people do with runs, a folder each; the command line; and this, zeromt from Python.
 
 The packages below it have common names (`configs`, `model`, `trainer` ...) and are not a public interface. They are
 imported only when needed, so that `import zeromt` is quick and safe.
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs import UserError
-    from zeromt.commands import CommandError, Outcome, export, prepare, train
-    from zeromt.loading import LoadedModel, load
+    from zeromt.python.commands import CommandError, Outcome, export, prepare, train
+    from zeromt.python.loading import LoadedModel, load
 
 __all__ = [
     "CommandError",
@@ -33,14 +33,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CommandError": "zeromt.commands",
-    "LoadedModel": "zeromt.loading",
-    "Outcome": "zeromt.commands",
+    "CommandError": "zeromt.python.commands",
+    "LoadedModel": "zeromt.python.loading",
+    "Outcome": "zeromt.python.commands",
     "UserError": "configs",
-    "export": "zeromt.commands",
-    "load": "zeromt.loading",
-    "prepare": "zeromt.commands",
-    "train": "zeromt.commands",
+    "export": "zeromt.python.commands",
+    "load": "zeromt.python.loading",
+    "prepare": "zeromt.python.commands",
+    "train": "zeromt.python.commands",
 }
 
 

@@ -1,11 +1,15 @@
 """Runs a measurement in a new process: `python -m benchmarks.common.child MODULE FUNCTION < JSON`."""
 
+import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,30 +20,78 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def call(
-    function: Callable[..., dict[str, Any]], *, started: Callable[[int], None] | None = None, **arguments: Any
+    function: Callable[..., dict[str, Any]],
+    *,
+    started: Callable[[int], None] | None = None,
+    limit: float | None = None,
+    **arguments: Any,
 ) -> Any:
-    """Call a function in a new process; returns its result. Arguments and result must be plain JSON.
+    """Call a function at the top level of a module in a new process; see `call_named`."""
+    return call_named(function.__module__, function.__name__, started=started, limit=limit, **arguments)
+
+
+def call_named(
+    module: str,
+    function: str,
+    *,
+    started: Callable[[int], None] | None = None,
+    limit: float | None = None,
+    **arguments: Any,
+) -> Any:
+    """Call a function of a module in a new process; returns its result. Arguments and result must be plain JSON.
 
     Args:
-        function: a function at the top level of a module.
+        module, function: names; this process does not import the module.
         started: called with the id of the process.
+        limit: seconds. With a limit, the process and all that it started are killed after it, on any error here (such
+            as KeyboardInterrupt), and by themselves where this process is killed.
         arguments: keyword arguments of the function.
 
     Raises:
-        UserError: the process failed; the message has the end of its stderr.
+        UserError: the process failed or took longer than its limit; the message has the end of its stderr.
     """
-    command = [sys.executable, "-m", "benchmarks.common.child", function.__module__, function.__name__]
+    command = [sys.executable, "-m", "benchmarks.common.child", module, function]
+    if limit is not None:
+        command.append(str(os.getpid()))
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=limit is not None,
         )
         if started is not None:
             started(process.pid)
-        output, _ = process.communicate(json.dumps(arguments, default=str).encode())
+        late = ""
+        try:
+            output, _ = process.communicate(json.dumps(arguments, default=str).encode(), timeout=limit)
+        except subprocess.TimeoutExpired:
+            late = f"took longer than {limit:.0f} s, "
+        finally:
+            if limit is not None:
+                _kill_session(process)
         if process.returncode:
             log.seek(0)
-            raise UserError(f"{function.__name__}: exit code {process.returncode}\n{log.read()[-2000:].decode()}")
+            end = log.read()[-2000:].decode(errors="replace")
+            raise UserError(f"{function}: {late}exit code {process.returncode}\n{end}")
     return json.loads(output)
+
+
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that began a session, and whatever it started that is still in the session's group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _end_with(parent: int) -> None:
+    """Kill this process's group when the process that started it has ended."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def environment() -> dict[str, str]:
@@ -52,7 +104,9 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     """Call the function named on the command line. All output of it and of its child processes goes to stderr."""
-    module, name = sys.argv[1:]
+    module, name, *parent = sys.argv[1:]
+    if parent:
+        threading.Thread(target=_end_with, args=(int(parent[0]),), daemon=True).start()
     with os.fdopen(os.dup(1), "w") as answer:
         os.dup2(2, 1)
         result = getattr(importlib.import_module(module), name)(**json.load(sys.stdin))

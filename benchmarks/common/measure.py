@@ -1,7 +1,6 @@
 """Memory of a process tree, medians, tables, and a description of the machine."""
 
 import argparse
-import contextlib
 import datetime
 import os
 import platform
@@ -10,7 +9,7 @@ import statistics
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,22 +23,11 @@ PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch", "deepspeed")
 class TreePeak:
     """Peak memory of a process and its descendants, in bytes."""
 
-    proportional: int = 0
-    """Highest sum at one moment, shared pages counted once (PSS; RSS if the kernel has no PSS)."""
-    resident: int = 0
-    """Highest sum of resident memory at one moment. Shared pages count once per process, so it is an upper bound."""
     anonymous: int = 0
-    """Highest sum of anonymous memory, without mapped files (RssAnon)."""
-    largest: int = 0
-    """Highest memory of a single process, by the kernel's high-water mark (as `getrusage` reports it)."""
+    """Highest sum of anonymous memory at one moment, without mapped files (RssAnon)."""
     high_water: int = 0
-    """Sum of the processes' high-water marks, which need not be simultaneous: an upper bound of `resident`."""
-    num_processes: int = 0
+    """Sum of the processes' high-water marks, which need not be simultaneous: an upper bound."""
     num_samples: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        """The fields as plain JSON."""
-        return asdict(self)
 
 
 class TreeMemory:
@@ -48,14 +36,11 @@ class TreeMemory:
     Args:
         pid: id of the process.
         seconds: between two samples.
-        counts_shared: measure PSS. For that the kernel walks over all memory of a process and stops it meanwhile: a
-            trainer of a gigabyte took 1.45 times as long. Without it, `proportional` equals `resident`.
     """
 
-    def __init__(self, pid: int, *, seconds: float = 0.05, counts_shared: bool = True) -> None:
+    def __init__(self, pid: int, *, seconds: float = 0.05) -> None:
         self._pid = pid
         self._seconds = seconds
-        self._counts_shared = counts_shared
         self._marks: dict[int, int] = {}
         self._stop = threading.Event()
         self.peak = TreePeak()
@@ -70,16 +55,11 @@ class TreeMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._seconds):
-            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid, self._counts_shared))}
-            fields = list(found.values())
+            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid))}
             self._marks |= {pid: f["VmHWM"] for pid, f in found.items()}
             peak = self.peak
             peak.high_water = sum(self._marks.values())
-            peak.proportional = max(peak.proportional, sum(f.get("Pss", f["VmRSS"]) for f in fields))
-            peak.resident = max(peak.resident, sum(f["VmRSS"] for f in fields))
-            peak.anonymous = max(peak.anonymous, sum(f["RssAnon"] for f in fields))
-            peak.largest = max([peak.largest, *(f["VmHWM"] for f in fields)])
-            peak.num_processes = max(peak.num_processes, len(fields))
+            peak.anonymous = max(peak.anonymous, sum(f["RssAnon"] for f in found.values()))
             peak.num_samples += 1
 
 
@@ -101,25 +81,18 @@ def tree(root: int) -> list[int]:
 
 def high_water(root: int) -> int:
     """Sum of the kernel's high-water marks of a process and its living descendants, in bytes."""
-    return sum(_memory(pid, counts_shared=False).get("VmHWM", 0) for pid in tree(root))
+    return sum(_memory(pid).get("VmHWM", 0) for pid in tree(root))
 
 
-def _memory(pid: int, counts_shared: bool) -> dict[str, int]:
+def _memory(pid: int) -> dict[str, int]:
     """A process's memory in bytes by the kernel's field names; empty if it has ended."""
     try:
-        fields = _fields(Path(f"/proc/{pid}/status"))
+        text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return {}
-    if counts_shared:
-        with contextlib.suppress(OSError):
-            fields |= _fields(Path(f"/proc/{pid}/smaps_rollup"))
+    lines = (line.split() for line in text.splitlines())
+    fields = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
     return fields if "VmRSS" in fields else {}
-
-
-def _fields(path: Path) -> dict[str, int]:
-    """Those fields of a /proc file that are in kB, converted to bytes."""
-    lines = (line.split() for line in path.read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
 
 
 def median(values: Iterable[float]) -> float:
@@ -179,7 +152,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument(
-        "--results", type=Path, metavar="FOLDER", help="write a result to FOLDER, in the form of benchmarks/results"
+        "--results", type=Path, metavar="FOLDER", help="write the result to FOLDER, in place of the last one there"
     )
     parser.add_argument(
         "--work", type=folder, metavar="FOLDER", help="for temporary files; default: the system's folder"
@@ -189,11 +162,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def run_main(main: Callable[[], int]) -> NoReturn:
-    """Run a benchmark as a program and exit with its code; a UserError becomes a one-line message."""
+    """Run a benchmark as a program and exit with its code; a UserError becomes a one-line message, with exit code 2."""
     try:
-        sys.exit(main())
+        code = main()
     except UserError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        code = 2
+    sys.exit(code)
 
 
 def folder(text: str) -> Path:

@@ -1,1 +1,1 @@
-"""Benchmarks of data preparation, storage, reading and planning."""
+"""Benchmarks of data preparation, storage and reading."""

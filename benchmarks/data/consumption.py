@@ -33,7 +33,7 @@ def train(dataset: Path, folder: Path, *, updates: int) -> dict[str, Any]:
         "evaluation.max_pairs": 2,
         "checkpoint.every_updates": 0,
     }
-    command = [sys.executable, "-m", "launcher", "launch", "local", RUN, "--nproc", "auto"]
+    command = [sys.executable, "-m", "zeromt", "launch", "local", RUN, "--nproc", "auto"]
     command += [f"{key}={value}" for key, value in overrides.items()]
     ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if ended.returncode:

@@ -14,7 +14,7 @@ def unplanned(*, dataset: str, tokens: int, max_rows: int) -> dict[str, Any]:
 
     Batches are filled in order, each until the next pair would exceed the padded tokens of a side or the rows.
     """
-    lengths = Dataset.load(Path(dataset)).lengths.astype(np.int64) + 1
+    lengths = Dataset.load(Path(dataset)).lengths[:].astype(np.int64) + 1
     shuffled = np.random.default_rng(1).permutation(len(lengths))
     by_length = np.lexsort((lengths[:, 1], lengths[:, 0]))
     return {

@@ -30,11 +30,11 @@ from benchmarks.decoding.decoders import export
 from configs import UserError
 from configs.components import ScoredText, make
 from data_pipeline.tokenizer import EOS_ID
-from trainer.inference.export.exact import load_exact
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.translator import cut_batches
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.precision import resolve_precision
+from zeromt.exporting.exact import load_exact
 
 OURS = "zeromt"
 IN_BF16 = "zeromt bf16"

@@ -19,9 +19,9 @@ from benchmarks.common.child import ROOT, environment
 from configs import SearchSection, UserError
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
-from trainer.inference.export.exact import load_exact
 from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
+from zeromt.exporting.exact import load_exact
 
 PATIENCE = 20.0
 """CTranslate2 stops when patience x beam translations are complete; with this value, long after none can win."""
@@ -62,11 +62,12 @@ class Decoder(Protocol):
 class Ours:
     """zeromt, in fp32 or another torch dtype."""
 
-    def __init__(self, folder: str, threads: int, dtype: str = "float32") -> None:
+    def __init__(self, folder: str, threads: int, dtype: str = "float32", device: str = "cpu") -> None:
         torch.set_num_threads(threads)
         tune_process()
         trained = load_exact(Path(folder))
-        self.model: Transformer = trained.model.to(getattr(torch, dtype))
+        self.device = torch.device(device)
+        self.model: Transformer = trained.model.to(self.device, getattr(torch, dtype))
         self.tokenizer: Tokenizer = trained.tokenizer
         self.target_language = trained.config.prepare.target_language
 
@@ -86,7 +87,7 @@ class Ours:
             section = SearchSection(
                 beam=search.beam, length_penalty=search.length_penalty / 0.8, batch_tokens=search.batch
             )
-        translator = Translator(self.model, self.tokenizer, section, torch.device("cpu"))
+        translator = Translator(self.model, self.tokenizer, section, self.device)
         return [Decoded(ids=best[0].ids, text=best[0].text) for best in translator.translate(lines)]
 
 
@@ -126,14 +127,14 @@ class Transformers:
 class CTranslate2:
     """`translate_batch` of the exported folder; it sorts by length itself."""
 
-    def __init__(self, folder: str, threads: int) -> None:
+    def __init__(self, folder: str, threads: int, dtype: str = "default", device: str = "cpu") -> None:
         import ctranslate2
 
         self.pieces = SentencePieceProcessor(model_file=str(Path(folder, "tokenizer.model")))
         tokenizer = Tokenizer.load(Path(folder))
         self.ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
         self.translator = ctranslate2.Translator(
-            folder, device="cpu", compute_type="default", inter_threads=1, intra_threads=threads
+            folder, device=device, compute_type=dtype, inter_threads=1, intra_threads=threads
         )
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
@@ -192,7 +193,7 @@ def export(run: str, format_: str, folder: Path, *more: str) -> None:
         UserError: it failed; the message has the end of its stderr.
     """
     options = [str(Path(run).resolve()), "--format", format_, "-o", str(folder), *more]
-    command = [sys.executable, "-m", "launcher", "export", *options]
+    command = [sys.executable, "-m", "zeromt", "export", *options]
     ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if ended.returncode:
         raise UserError(f"export to {format_}: exit code {ended.returncode}\n{ended.stderr[-2000:]}")

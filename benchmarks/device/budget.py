@@ -1,11 +1,10 @@
-"""Kernels and host waits of an update by ZeRO stage, and the MFU they allow on an H100: counted without a GPU.
+"""Kernels, host waits, bytes and FLOPs of an update by ZeRO stage, counted without a GPU.
 
     python -m benchmarks.device.budget --preset vaswani_base
 
 One rank of several runs the trainer's loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 with
-clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted; their times
-come from a roofline model (`budget_roofline.py` has its constants). Nothing is measured on a GPU; every output line
-says so.
+clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted, the memory
+that they read and write (each tensor once), and the FLOPs of matmuls. How long they take only a GPU can say.
 """
 
 import argparse
@@ -16,21 +15,18 @@ from typing import Any
 
 from benchmarks.common.measure import machine, parser, print_table, run_main
 from benchmarks.common.results import record
+from benchmarks.device.budget_batches import by_operator, padded_shape, padding_fraction, typical_micro_batch
 from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
 from benchmarks.device.budget_model import SMALL, count_model
-from benchmarks.device.budget_roofline import by_operator, estimate, padded_shape, padding_fraction, typical_micro_batch
 from benchmarks.device.work import flops_per_target_token
 from configs import EngineSection, RunConfig, preset_model
 from model.costs.flops import BatchShape
 from trainer.ranks.distributed import World
 
-STAGE_OF = {"vaswani_base": 1, "vaswani_big": 2}
-"""ZeRO stage of the shipped run with each preset."""
 TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 600, "step": 300, "waits": 1}]
 """By stage, at most: kernels that DeepSpeed adds to a micro-batch, kernels of the step, and host waits of an update."""
 WAITS_TARGET_OFFLOADED = 4
 MAX_LINES = 6
-NOTE = "estimated"
 
 Row = dict[str, Any]
 
@@ -55,16 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "added": dict(added(found.micro_batches[0], model).most_common()),
             "step": dict(found.step.by_line().most_common()),
         }
-        estimates = [_estimated(config, world, args.vocab, tokens) for tokens in args.tokens]
-        mfu = {str(row["tokens"]): row["mfu"] for row in estimates}
-        stages[str(stage)] = {**counts(found, sum(m.num_kernels for m in model)), "mfu_estimated": mfu}
-        rows += estimates
+        stages[str(stage)] = counts(found, sum(m.num_kernels for m in model))
+        rows += [_update(config, world, args.vocab, tokens) for tokens in args.tokens]
     figures = {
         "kernels": {"forward": model[0].num_kernels, "backward": model[1].num_kernels},
         "stages": stages,
-        "mfu_estimated": stages[str(args.stage)]["mfu_estimated"],
         "lines": lines,
-        "roofline": rows,
+        "updates": rows,
     }
     _print(args, figures)
     _write(args, figures)
@@ -93,12 +86,6 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--tokens", type=int, nargs="+", default=[3_200, 16_384], help="padded tokens per side of a micro-batch"
     )
     options.add_argument(
-        "--stage",
-        type=int,
-        choices=range(4),
-        help="stage whose MFU is reported for the preset (default: its shipped run's)",
-    )
-    options.add_argument(
         "--kernels", choices=("cuda", "plain"), default="cuda", help="GPU kernels with packed rows, or plain PyTorch"
     )
     options.add_argument("--offload", action="store_true", help="put the optimizer on the host, from stage 1 on")
@@ -107,20 +94,15 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name, value in {**least, "vocab": args.vocab - 5, "tokens": min(args.tokens) - 127}.items():
         if value < 1:
             options.error(f"argument --{name}: too small")
-    if args.stage is None:
-        usual = STAGE_OF.get(args.preset, args.stages[0])
-        args.stage = usual if usual in args.stages else args.stages[0]
     if args.rank is None:
         args.rank = args.ranks // 2
     if not 0 <= args.rank < args.ranks:
         options.error(f"argument --rank: {args.rank} must be below --ranks={args.ranks}")
-    if args.stage not in args.stages:
-        options.error(f"argument --stage: {args.stage} is not among --stages")
     return args
 
 
-def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
-    """Roofline estimate of an update with one micro-batch per rank, as in the shipped runs on eight GPUs."""
+def _update(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
+    """Counts of an update with one typical micro-batch per rank, as in the shipped runs on eight GPUs."""
     lengths = typical_micro_batch(tokens)
     rows, source, target = padded_shape(lengths)
     shape = BatchShape(rows=rows, source=source, target=target)
@@ -128,7 +110,6 @@ def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
         config, world, shape=shape, num_micro_batches=1, vocab=vocab, has_numbers=False, lengths=lengths
     ).update
     flops = flops_per_target_token(config.model, vocab, lengths) * int(lengths[:, 1].sum())
-    found = estimate(update.calls, num_waits=update.num_waits, flops=flops)
     return {
         "stage": config.engine.zero_stage,
         "tokens": tokens,
@@ -137,11 +118,6 @@ def _estimated(config: RunConfig, world: World, vocab: int, tokens: int) -> Row:
         "kernels": update.num_kernels,
         "gigabytes": sum(call.bytes for call in update.calls) / 1e9,
         "teraflops": flops / 1e12,
-        "host_ms": 1e3 * found.host,
-        "device_ms": 1e3 * found.device,
-        "waits_ms": 1e3 * found.waits,
-        "mfu": found.mfu,
-        "limit": found.limit,
         "operators": by_operator(update.calls),
     }
 
@@ -150,18 +126,18 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
     forward, backward = figures["kernels"].values()
     where = f"{args.preset}, rank {args.rank} of {args.ranks}, bf16, clipping, kernels: {args.kernels}"
     where += ", offload" * args.offload
-    title = f"{where}: kernels of an update of {args.micro_batches} micro-batches ({NOTE}: counted without a GPU)"
+    title = f"{where}: kernels of an update of {args.micro_batches} micro-batches (counted without a GPU)"
     table = [{"": "model alone", "forward + backward": f"{forward} + {backward}"}]
     names = {"added": "added to a micro-batch", "added_later": "to a later one", "step": "step", "waits": "host waits"}
     table += [
         {"": f"ZeRO-{s}", **{text: str(c[key]) for key, text in names.items()}} for s, c in figures["stages"].items()
     ]
     columns = ["", "forward + backward", *names.values()]
-    print_table(title, [{**{c: row.get(c, "") for c in columns}, NOTE: NOTE} for row in table])
+    print_table(title, [{c: row.get(c, "") for c in columns} for row in table])
     for stage, found in figures["lines"].items():
         for kind in ("waits", "uploads", "added", "step"):
             for line, number in list(found[kind].items())[:MAX_LINES]:
-                print(f"  {NOTE}: ZeRO-{stage}, {kind}: {number} x {line}")
+                print(f"  ZeRO-{stage}, {kind}: {number} x {line}")
     shown = [
         {
             "": f"ZeRO-{row['stage']}",
@@ -171,24 +147,21 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
             "kernels": f"{row['kernels']:,}",
             "GB": f"{row['gigabytes']:.1f}",
             "TFLOP": f"{row['teraflops']:.2f}",
-            "host ms": f"{row['host_ms']:.1f}",
-            "device ms": f"{row['device_ms']:.1f}",
-            "waits ms": f"{row['waits_ms']:.2f}",
-            "limit": row["limit"],
-            "MFU": f"{row['mfu']:.1%}",
-            NOTE: NOTE,
         }
-        for row in figures["roofline"]
+        for row in figures["updates"]
     ]
-    print_table(f"{where}: roofline of an update of one micro-batch on an H100 ({NOTE})", shown)
-    row = next(r for r in reversed(figures["roofline"]) if r["stage"] == args.stage)
-    longest = [
-        {"operator": o["operator"], **{n: f"{o[n]:,.1f}" for n in ("launches", "GB", "TFLOP", "ms")}, NOTE: NOTE}
-        for o in row["operators"][: 2 * MAX_LINES]
+    print_table(f"{where}: an update of one micro-batch (counted without a GPU)", shown)
+    row = figures["updates"][-1]
+    most = [
+        {
+            "operator": found["operator"],
+            "kernels": f"{found['kernels']:.0f}",
+            "GB": f"{found['gigabytes']:,.1f}",
+            "TFLOP": f"{found['teraflops']:,.2f}",
+        }
+        for found in row["operators"][: 2 * MAX_LINES]
     ]
-    print_table(
-        f"ZeRO-{args.stage}, {row['tokens']:,} tokens: the operators that take the device longest ({NOTE})", longest
-    )
+    print_table(f"ZeRO-{row['stage']}, {row['tokens']:,} tokens: the operators that move most bytes", most)
 
 
 def _write(args: argparse.Namespace, figures: Row) -> None:
@@ -206,22 +179,17 @@ def _write(args: argparse.Namespace, figures: Row) -> None:
         | _targets(int(stage), offload=args.offload)
         for stage, found in figures["stages"].items()
     ]
-    roofline = [
-        {"part": "roofline", "preset": args.preset, "ranks": args.ranks}
+    updates = [
+        {"part": "updates", "preset": args.preset, "ranks": args.ranks}
         | {key: value for key, value in row.items() if key != "operators"}
-        for row in figures["roofline"]
+        for row in figures["updates"]
     ]
-    lines = {
-        stage: {kind: dict(list(found.items())[:20]) for kind, found in kinds.items()}
-        for stage, kinds in figures["lines"].items()
-    }
     record(
         args,
         "device_budget",
-        counted + roofline,
-        {"machine": machine(), "lines": lines},
+        counted + updates,
+        {"machine": machine()},
         settings=settings,
-        estimated=["host_ms", "device_ms", "waits_ms", "mfu", "limit"],
         name=f"{args.preset}-{args.ranks}{'-offload' * args.offload}{'-plain' * (args.kernels == 'plain')}",
     )
 

@@ -22,7 +22,7 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
 from model.costs.flops import BatchShape
 from tests.device.accelerator import use_pseudo_device
-from tests.device.meter import Call, Meter, metered
+from tests.device.meter import Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.batches import Update
@@ -61,11 +61,11 @@ class LoneWorld(World):
         self._control = dist.group.WORLD
         self._waiting = nullcontext
 
-    def gather(self, item: Any) -> list[Any]:
+    def gather(self, item: Any, *_: type) -> list[Any]:
         """As if all ranks had the same item."""
         return [item] * self.size
 
-    def from_main(self, item: Any) -> Any:
+    def from_main(self, item: Any, *_: type) -> Any:
         """As if rank 0 had the same item."""
         return item
 
@@ -108,7 +108,7 @@ class _SyntheticReader:
 
 
 class _NoSaver:
-    is_writing, in_flight, saved_step = False, False, None
+    is_writing, in_flight, is_overdue, saved_step = False, False, False, None
 
     def commit(self) -> float:
         return 0.0
@@ -262,8 +262,3 @@ def added(micro_batch: Meter, model: Sequence[Meter]) -> Counter[str]:
     for meter in model:
         lines.subtract(meter.by_line())
     return Counter({line: number for line, number in lines.items() if number})
-
-
-def calls_of(meters: Sequence[Meter]) -> list[Call]:
-    """All operator calls of the meters."""
-    return [call for meter in meters for call in meter.calls]

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.common.measure import parser, print_table
+from benchmarks.device.profiling import profiled
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels import use_kernels
@@ -64,11 +65,11 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
     """All kernels to measure."""
     torch.manual_seed(1)
     lengths = torch.linspace(sizes.longest // 2, sizes.longest, sizes.rows).long()
-    side = _side(lengths, device)
+    side = packed_side(lengths, device)
     num_tokens = int(lengths.sum())
     return [
-        _loss(sizes, num_tokens, device),
-        _residual(sizes, side, device),
+        loss_kernel(sizes, num_tokens, device),
+        residual_kernel(sizes, side, device),
         _dropout(sizes, side, device),
         _feed_forward(sizes, num_tokens, device),
         _attention(sizes, side, lengths, device),
@@ -79,19 +80,32 @@ def measure(kernel: Kernel, *, device: torch.device, repetitions: int) -> dict[s
     """A row of the table: the largest error, and seconds and bytes of the kernel and of the plain path."""
     pairs = zip(kernel.ours(), kernel.twin(), strict=True)
     off = max(float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp_min(1e-9)) for a, b in pairs)
-    ways = {name: _cost(way, device, repetitions) for name, way in (("plain", kernel.plain), ("ours", kernel.ours))}
+    costs = {name: cost(way, device, repetitions) for name, way in (("plain", kernel.plain), ("ours", kernel.ours))}
     return {
         "kernel": kernel.name,
         "off": off,
         "right": off <= TOLERANCE,
-        "speed_up": ways["plain"][0] / ways["ours"][0],
-        **{f"{name}_ms": 1e3 * seconds for name, (seconds, _) in ways.items()},
-        **{f"{name}_mib": num_bytes / 2**20 for name, (_, num_bytes) in ways.items()},
+        "speed_up": costs["plain"].milliseconds / costs["ours"].milliseconds,
+        **{f"{name}_ms": found.milliseconds for name, found in costs.items()},
+        **{f"{name}_waited_ms": found.waited for name, found in costs.items()},
+        **{f"{name}_mib": found.mebibytes for name, found in costs.items()},
     }
 
 
-def _cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, int]:
-    """Median seconds of a pass, and its peak memory in bytes beyond what was allocated before."""
+@dataclass(kw_only=True, frozen=True)
+class Cost:
+    """Of one pass."""
+
+    milliseconds: float
+    """In which a kernel ran; on a CPU as `waited`."""
+    waited: float
+    """Milliseconds from the first launch until the device is done: where launches take longer, theirs. A median."""
+    mebibytes: float
+    """Peak memory beyond what was allocated before."""
+
+
+def cost(way: Pass, device: torch.device, repetitions: int) -> Cost:
+    """Time and memory of a pass."""
     is_gpu = device.type == "cuda"
     wait: Callable[[], None] = torch.cuda.synchronize if is_gpu else lambda: None
     way()
@@ -105,10 +119,13 @@ def _cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, int
         way()
         wait()
         times.append(time.perf_counter() - start)
-    return statistics.median(times), torch.cuda.max_memory_allocated() - before if is_gpu else 0
+    peak = torch.cuda.max_memory_allocated() - before if is_gpu else 0
+    waited = statistics.median(times)
+    busy = profiled(way, repetitions=repetitions).device_seconds if is_gpu else None
+    return Cost(milliseconds=1e3 * (waited if busy is None else busy), waited=1e3 * waited, mebibytes=peak / 2**20)
 
 
-def _differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
+def differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
     """A pass that returns the result of a function and the gradients of the leaves."""
     grads: list[Tensor] = []
 
@@ -122,11 +139,19 @@ def _differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
     return way
 
 
-def _leaf(*shape: int, device: torch.device) -> Tensor:
+def backward_alone(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
+    """A pass that returns the gradients of the leaves; the forward pass is made once, here."""
+    out = function()
+    grad = torch.randn(out.shape, generator=torch.Generator(out.device).manual_seed(3), device=out.device).to(out.dtype)
+    return lambda: list(torch.autograd.grad(out, leaves, grad, retain_graph=True))
+
+
+def leaf(*shape: int, device: torch.device) -> Tensor:
+    """Random numbers in bf16 that need a gradient."""
     return torch.randn(shape, device=device).to(torch.bfloat16).requires_grad_()
 
 
-def _side(lengths: Tensor, device: torch.device) -> Side:
+def packed_side(lengths: Tensor, device: torch.device) -> Side:
     """The `Side` of packed rows with these lengths."""
     pairs = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     positions = torch.cat([torch.arange(int(n)) for n in lengths])
@@ -135,8 +160,9 @@ def _side(lengths: Tensor, device: torch.device) -> Side:
     return Side(places=places.int().to(device), bounds=bounds.int().to(device), longest=int(lengths.max()))
 
 
-def _loss(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    hidden, targets = _leaf(num_tokens, sizes.width, device=device), torch.randint(0, sizes.vocab, (num_tokens,))
+def loss_kernel(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
+    """The output layer and its loss."""
+    hidden, targets = leaf(num_tokens, sizes.width, device=device), torch.randint(0, sizes.vocab, (num_tokens,))
     weight = (torch.randn(sizes.vocab, sizes.width) * sizes.width**-0.5).to(device, torch.bfloat16)
 
     def way(kind: str) -> Pass:
@@ -144,14 +170,17 @@ def _loss(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
         layer.weight.data.copy_(weight)
         use_kernels(layer, device, kind)
         there = targets.to(device)
-        return _differentiated(lambda: layer(hidden, there, CrossEntropy(0.1))[0], hidden, layer.weight)
+        return differentiated(lambda: layer(hidden, there, CrossEntropy(0.1))[0], hidden, layer.weight)
 
     return Kernel(name="loss", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
 
 
-def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
+def residual_kernel(
+    sizes: Sizes, side: Side, device: torch.device, *, way: Callable[..., Pass] = differentiated
+) -> Kernel:
+    """Bias, dropout, residual connection and norm; `way` makes a pass of a function and its leaves."""
     shape = (len(side.places), sizes.width)
-    x, y, bias = _leaf(*shape, device=device), _leaf(*shape, device=device), _leaf(sizes.width, device=device)
+    x, y, bias = leaf(*shape, device=device), leaf(*shape, device=device), leaf(sizes.width, device=device)
     norm = nn.LayerNorm(sizes.width).to(device, torch.bfloat16)
     leaves = (x, y, bias, norm.weight, norm.bias)
     apply: Any = residuals.ResidualNorm.apply
@@ -168,7 +197,7 @@ def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
         out: Tensor = norm(x + F.dropout(y + bias, DROPOUT))
         return out
 
-    ways = [_differentiated(function, *leaves) for function in (ours, twin, plain)]
+    ways = [way(function, *leaves) for function in (ours, twin, plain)]
     return Kernel(name="bias, dropout, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
 
 
@@ -178,18 +207,18 @@ def _same_mask(x: Tensor, side: Side, site: int) -> Tensor:
 
 
 def _dropout(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
-    x = _leaf(len(side.places), sizes.inner, device=device)
+    x = leaf(len(side.places), sizes.inner, device=device)
     functions: list[Callable[[], Tensor]] = [
         lambda: torch.ops.zeromt.drop(x, side.places, 2, DROPOUT),
         lambda: _same_mask(x, side, 2),
         lambda: Dropout(DROPOUT).train()(x),
     ]
-    ours, twin, plain = (_differentiated(function, x) for function in functions)
+    ours, twin, plain = (differentiated(function, x) for function in functions)
     return Kernel(name="dropout", ours=ours, twin=twin, plain=plain)
 
 
 def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    x = _leaf(num_tokens, sizes.width, device=device)
+    x = leaf(num_tokens, sizes.width, device=device)
     made = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
 
     def way(kind: str) -> Pass:
@@ -198,23 +227,23 @@ def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel
         if kind == "cuda":
             use_kernels(module, device, kind)
             residuals.fuse(module, "inner", "outer")
-        return _differentiated(lambda: module(x), x, *module.parameters())
+        return differentiated(lambda: module(x), x, *module.parameters())
 
     return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
 
 
 def _attention(sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:
     heads, each = sizes.heads, sizes.width // sizes.heads
-    q, k, v = (_leaf(len(side.places), heads, each, device=device) for _ in range(3))
-    a, b, c = (_leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
+    q, k, v = (leaf(len(side.places), heads, each, device=device) for _ in range(3))
+    a, b, c = (leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
     is_text = torch.arange(sizes.longest) < lengths[:, None]
     bias = torch.zeros(is_text.shape).masked_fill(~is_text, -1e9)[:, None, None].to(device, torch.bfloat16)
     scale = each**-0.5
     return Kernel(
         name="packed attention",
-        ours=_differentiated(lambda: packed_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
-        twin=_differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
-        plain=_differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
+        ours=differentiated(lambda: packed_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        twin=differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        plain=differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
     )
 
 

@@ -1,4 +1,4 @@
-"""Baselines in plain torch for `training` on a GPU: the matmul rate of the card, and a hand-written training loop.
+"""Baselines in plain torch on a GPU: the matmul rate of the card, and a hand-written training loop.
 
 The loop is `training.plain_loop` with what is fast on a GPU: fused attention, torch's own dropout, batches padded and
 pinned before timing starts, and no host waits. Its model is post-norm, as in Vaswani et al. (2017). Everything also

@@ -1,4 +1,4 @@
-"""The programs that `training` compares on the same pairs: zeromt, a plain loop and Transformers."""
+"""The programs that the report card compares on the same pairs: zeromt, a plain loop and Transformers."""
 
 import dataclasses
 import json
@@ -13,11 +13,10 @@ from typing import Any
 
 from benchmarks.common.child import call, environment
 from benchmarks.device import plain_loop
-from benchmarks.device.rank import PROFILED, PROFILED_WARM_UP
 from benchmarks.device.work import Figures, Job, run_command
 from benchmarks.peers import with_transformers
-from configs import RunConfig, UserError
-from launcher.planning.costs.memory import Setting
+from configs import RunConfig
+from zeromt.planning.costs.memory import Setting
 
 SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
 
@@ -30,9 +29,7 @@ def setting_of(config: RunConfig, name: str | None = None) -> Setting:
     return Setting(stage=stage, offload=offload, checkpointing=config.model.activation_checkpointing)
 
 
-def ours(
-    job: Job, run: str, config: RunConfig, *, stage: str | None = None, world_size: int = 1, profiled: bool = False
-) -> Figures:
+def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, world_size: int = 1) -> Figures:
     """`zeromt train`, started by torchrun for several ranks.
 
     Args:
@@ -41,15 +38,12 @@ def ours(
         config: the resolved configuration of the run.
         stage: one of `SETTINGS`; default: the run's own stage.
         world_size: number of ranks, each with one GPU and one micro-batch per update.
-        profiled: run with the profiler, which is slower, and only as long as it needs.
     """
     setting = setting_of(config, stage)
     arguments = [run, "name=measured", *job.overrides(world_size=world_size)]
     arguments += [f"engine.zero_stage={setting.stage}", f"engine.offload_optimizer={setting.offload}".lower()]
-    if profiled:
-        arguments.append(f"training.max_updates={job.warm_up + PROFILED_WARM_UP + PROFILED}")
     out, folder = job.folder / "rank", job.folder / "runs" / "measured"
-    command = ["-m", "benchmarks.device.rank", str(out), str(job.warm_up if profiled else 0), *arguments]
+    command = ["-m", "benchmarks.device.rank", str(out), *arguments]
     if world_size > 1:
         torchrun = ["-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={world_size}"]
         command = [*torchrun, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *command]
@@ -112,12 +106,3 @@ PROGRAMS: dict[str, Callable[[Job, str, RunConfig], Figures]] = {
     "plain loop": partial(theirs, plain_loop.train),
     "transformers": partial(theirs, with_transformers.train, is_exact=True),
 }
-
-
-def attempt(name: str, program: Callable[[], Figures]) -> Figures | None:
-    """Run a program; returns its figures, or None if it fails, for example for lack of memory."""
-    try:
-        return program()
-    except UserError as error:
-        print(f"{name}: FAILED, skipped: {error}", flush=True)
-        return None

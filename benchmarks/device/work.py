@@ -1,4 +1,4 @@
-"""Data, budgets and GPUs of `training`, and the FLOPs and memory that `zeromt plan` expects."""
+"""Data and GPUs of programs that train on the same pairs, and the FLOPs and memory that `zeromt plan` expects."""
 
 import dataclasses
 import os
@@ -18,9 +18,9 @@ from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from launcher.planning.costs.memory import MemoryModel, Setting
 from model.costs.flops import BatchShape, executed_flops
 from model.parameters import Vocabularies
+from zeromt.planning.costs.memory import MemoryModel, Setting
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as in WMT14 English-German; at most 128 with EOS."""
@@ -115,8 +115,15 @@ def prepare(job: Job, num_pairs: int) -> NDArray[np.int64]:
     settings = {"output": str(job.dataset), "root": str(job.folder), "max_pieces": MAX_PIECES, **corpus}
     config = job.folder / "prepare.yaml"
     config.write_text(yaml.safe_dump({"prepare": {**settings, "tokenizer": {"path": str(job.folder)}}}))
-    run_command([sys.executable, "-m", "launcher", "prepare", str(config)], environment(), job.folder)
-    return np.stack([np.diff(arrays[f"{side}_ends"], prepend=0) + 1 for side in sides], axis=1)
+    run_command([sys.executable, "-m", "zeromt", "prepare", str(config)], environment(), job.folder)
+    return lengths_of(job)
+
+
+def lengths_of(job: Job) -> NDArray[np.int64]:
+    """Lengths (pairs, 2) of the prepared pairs, EOS included."""
+    with np.load(job.pieces) as arrays:
+        ends = [arrays[f"{side}_ends"] for side in ("source", "target")]
+    return np.stack([np.diff(column, prepend=0) + 1 for column in ends], axis=1)
 
 
 def _tokenizer(folder: Path, words: Sequence[str], vocab: int) -> NDArray[np.int32]:
@@ -155,10 +162,21 @@ def flops_per_target_token(model: ModelSection, vocab: int, lengths: NDArray[np.
     return float(total / int(lengths[:, 1].sum()))
 
 
-def planned_peak(job: Job, config: RunConfig, setting: Setting, *, world_size: int) -> int:
-    """Peak memory of a rank's tensors on its GPU according to `zeromt plan`, in bytes."""
-    planner = MemoryModel(config, Vocabularies(source=job.vocab, target=job.vocab), precision="bf16")
-    return planner.memory(setting, world_size=world_size, source_tokens=job.tokens, target_tokens=job.tokens).peak
+def planned_peak(
+    config: RunConfig, setting: Setting, *, vocab: int, tokens: int, precision: str = "bf16", world_size: int = 1
+) -> int:
+    """Peak memory of a rank's tensors on its GPU according to `zeromt plan`, in bytes.
+
+    Args:
+        config: the run's.
+        setting: ZeRO stage, offload, checkpointing.
+        vocab: size of the joint vocabulary.
+        tokens: padded tokens per side of a micro-batch.
+        precision: bf16, fp16 or fp32.
+        world_size: number of ranks.
+    """
+    planner = MemoryModel(config, Vocabularies(source=vocab, target=vocab), precision=precision)
+    return planner.memory(setting, world_size=world_size, source_tokens=tokens, target_tokens=tokens).peak
 
 
 def run_command(command: Sequence[str], env: dict[str, str], folder: Path) -> None:

@@ -170,7 +170,7 @@ def _logged(command: Sequence[str], work: Work) -> tuple[str, int]:
     process = subprocess.Popen(
         command, cwd=work.folder, env=rest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    memory = TreeMemory(process.pid, seconds=0.5, counts_shared=False)
+    memory = TreeMemory(process.pid, seconds=0.5)
     log, _ = process.communicate()
     peak = memory.finish().high_water
     if process.returncode:

@@ -1,1 +1,1 @@
-"""Benchmarks of training: speed compared with other programs and commits, scaling, memory, checkpoints, BLEU."""
+"""Benchmarks of training: speed compared with other programs and commits, ranks, checkpoints, BLEU."""

@@ -25,19 +25,11 @@ from benchmarks.common.child import ROOT, environment
 from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.common.stolen import StolenTime
+from benchmarks.training.train import SIZES
+from benchmarks.training.trainers import our_model
 from configs import UserError
 
 CORPUS = ROOT / "data" / "tatoeba-en-fr"
-MODEL = {
-    "d_model": 256,
-    "num_heads": 4,
-    "d_ff": 1024,
-    "encoder_layers": 3,
-    "decoder_layers": 3,
-    "dropout": 0.1,
-    "activation_dropout": 0.1,
-}
-"""The model of `benchmarks.training.train`, in the configuration keys of the oldest supported commit."""
 STOPPED = 75
 """Exit code of a run after a request to stop."""
 
@@ -55,7 +47,7 @@ class Tree:
         """Start `zeromt COMMAND` with the tree's configuration; its output goes to `log`."""
         # no other tree on the path
         env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
-        words = [sys.executable, "-m", "launcher", command, str(self.work / "run.yaml"), *overrides]
+        words = [sys.executable, "-m", "zeromt", command, str(self.work / "run.yaml"), *overrides]
         with self.log.open("w") as log:
             return subprocess.Popen(words, cwd=self.root, env=env, stdout=log, stderr=log, text=True)
 
@@ -160,7 +152,7 @@ def settings_of(args: Any) -> dict[str, Any]:
             **languages,
         },
         "stream": {"micro_batches": 1, "source_tokens": side, "target_tokens": side},
-        "model": MODEL,
+        "model": our_model(SIZES),
         "optimizer": {"lr": 1e-3},
         "schedule": {"warmup_updates": 300},
         "engine": {"zero_stage": 0, "precision": args.precision},

@@ -25,9 +25,7 @@ from trainer.runs.layout import step_folder
 RANKS = "--ranks-of-benchmark"
 WAYS = ("background", "blocking")
 VOCABULARY = 16_000
-MODEL = model_section(
-    d_model=512, num_heads=8, d_ff=2048, encoder_layers=6, decoder_layers=6, max_positions=256, dropout=0.0
-)
+MODEL = model_section(d_model=512, encoder_layers=6, decoder_layers=6, max_positions=256, dropout=0.0)
 PIECES = 32
 """Length of each of the four sentences of an update."""
 

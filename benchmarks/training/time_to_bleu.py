@@ -4,11 +4,11 @@
         --test-source test.en --test-target test.de
 
 Both train the same model on the same pairs with the same settings, and save their weights every --every updates. They
-run one after the other with all threads, or with --at-once at the same time with half of the threads each, so that
-disturbances of the machine affect both. Both save a moving average of the weights; --ema-decay 0 saves the weights
-themselves, whose BLEU can drop by up to three points from one save to the next. Time starts with the program and
-includes its start-up, but neither saving nor data preparation. Afterwards zeromt decodes each set of weights greedily
-in fp32, those of the plain loop too. BLEU is interpolated linearly between saves.
+run at the same time with half of the threads each, so that disturbances of the machine affect both. Both save a moving
+average of the weights; --ema-decay 0 saves the weights themselves, whose BLEU can drop by up to three points from one
+save to the next. Time starts with the program and includes its start-up, but neither saving nor data preparation.
+Afterwards zeromt decodes each set of weights greedily in fp32, those of the plain loop too. BLEU is interpolated
+linearly between saves.
 """
 
 import json
@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from benchmarks.common.child import ROOT, environment
-from benchmarks.common.measure import machine, parser, print_machine, print_table, run_main, spread
+from benchmarks.common.measure import machine, parser, print_machine, print_table, run_main
 from benchmarks.common.results import Row, record
 from benchmarks.common.text import read_lines
-from benchmarks.startup.first_update import first_match, stamped
+from benchmarks.startup.first_update import DTYPES, first_match, stamped
 from benchmarks.training import plain_loop, trainers
 from benchmarks.training.plain_weights import load_plain
 from benchmarks.training.train import SIZES
@@ -46,7 +46,6 @@ from trainer.ranks.process import tune_process
 from trainer.runs.layout import checkpoint_folder
 
 OURS, REFERENCE = "zeromt", "plain loop"
-DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,31 +89,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         work.sizes.update(trainers.prepare(work, args.vocab))
         test = TestSet(work, args.test_source, args.test_target, args.sentences)
-        rounds = [measure(work, test, args, seed=args.seed + number) for number in range(args.rounds)]
-    for seed, curves in enumerate(rounds, start=args.seed):
-        print_curves(curves, seed)
-    figures["rounds"] = [{name: [asdict(p) for p in curve] for name, curve in curves.items()} for curves in rounds]
-    figures["reached"] = judge(rounds, args.goal)
-    names = ("precision", "dropout", "ema_decay", "at_once", "updates", "budget", "threads")
+        curves = measure(work, test, args)
+    print_curves(curves, args.seed)
+    figures["curves"] = {name: [asdict(point) for point in curve] for name, curve in curves.items()}
+    rows = rows_of(curves, args.goal, args.seed)
+    print_goal(rows[-1])
+    names = ("precision", "dropout", "ema_decay", "updates", "budget", "threads")
     settings = {name: getattr(args, name) for name in names} | {"test_set": args.test_source.name}
-    record(args, "time_to_bleu", rows_of(rounds, args.goal, args.seed), figures, settings=settings)
+    record(args, "time_to_bleu", rows, figures, settings=settings)
     return 0
 
 
-def rows_of(rounds: Sequence[Mapping[str, Sequence["Point"]]], goal: float, first_seed: int) -> list[Row]:
-    """The rows of the result file: the curves of every seed, and the seconds to the goal if it was reached."""
+def rows_of(curves: Mapping[str, Sequence["Point"]], goal: float, seed: int) -> list[Row]:
+    """The rows of the result file: the curves, and last the seconds to the goal of each program that reached it."""
     rows: list[Row] = []
-    for seed, curves in enumerate(rounds, start=first_seed):
-        for name, curve in curves.items():
-            fields = {"updates": "update", "seconds": "seconds", "bleu": "bleu"}
-            lists = {key: [round(getattr(point, field), 2) for point in curve] for key, field in fields.items()}
-            rows.append({"part": "curve", "program": name, "seed": seed, **lists})
-    for seed, curves in enumerate(rounds, start=first_seed):
-        ours, theirs = (reached(curves[name], goal) for name in (OURS, REFERENCE))
-        row = {"zeromt_seconds": ours, "plain_loop_seconds": theirs}
-        row |= {"ratio": ours / theirs} if ours and theirs else {}
-        rows.append({"part": "goal", "seed": seed, "goal": goal} | {k: v for k, v in row.items() if v})
-    return rows
+    for name, curve in curves.items():
+        fields = {"updates": "update", "seconds": "seconds", "bleu": "bleu"}
+        lists = {key: [round(getattr(point, field), 2) for point in curve] for key, field in fields.items()}
+        rows.append({"part": "curve", "program": name, "seed": seed, **lists})
+    ours, theirs = (reached(curves[name], goal) for name in (OURS, REFERENCE))
+    row = {"zeromt_seconds": ours, "plain_loop_seconds": theirs, "ratio": ours / theirs if ours and theirs else None}
+    return [*rows, {"part": "goal", "seed": seed, "goal": goal} | {k: v for k, v in row.items() if v}]
 
 
 def options() -> Any:
@@ -136,23 +131,18 @@ def options() -> Any:
     found.add_argument("--dropout", type=float, default=0.2)
     found.add_argument("--ema-decay", type=float, default=0.99, help="decay of the moving average; 0 turns it off")
     found.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    found.add_argument("--rounds", type=int, default=1, help="rounds, each with its own seed")
-    found.add_argument("--seed", type=int, default=1, help="seed of the first round")
-    found.add_argument(
-        "--at-once", action="store_true", help="train both at the same time, each with half of the threads"
-    )
+    found.add_argument("--seed", type=int, default=1)
     return found
 
 
-def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, list[Point]]:
-    """Train with each program; returns the learning curves."""
+def measure(work: Work, test: "TestSet", args: Any) -> dict[str, list[Point]]:
+    """Train with both programs at the same time; returns the learning curves."""
     trains: dict[str, Callable[..., list[Kept]]] = {OURS: train_ours, REFERENCE: train_plain}
     loads: dict[str, Callable[..., None]] = {OURS: load_ours, REFERENCE: load_plain}
-    at_once = len(trains) if args.at_once else 1
-    work = replace(work, threads=max(1, work.threads // at_once))
-    folders = {name: work.folder / f"{name}-{seed}".replace(" ", "-") for name in trains}
-    with ThreadPoolExecutor(at_once) as pool:
-        kept = {name: pool.submit(train, work, folders[name], args, seed=seed) for name, train in trains.items()}
+    work = replace(work, threads=max(1, work.threads // len(trains)))
+    folders = {name: work.folder / name.replace(" ", "-") for name in trains}
+    with ThreadPoolExecutor(len(trains)) as pool:
+        kept = {name: pool.submit(train, work, folders[name], args) for name, train in trains.items()}
     curves: dict[str, list[Point]] = {}
     for name, load in loads.items():
         curves[name] = []
@@ -161,22 +151,22 @@ def measure(work: Work, test: "TestSet", args: Any, *, seed: int) -> dict[str, l
             point = Point(update=weights.update, seconds=weights.seconds, bleu=test.bleu())
             curves[name].append(point)
             at = f"update {point.update}, {point.seconds:.1f} s"
-            print(f"{name}, seed {seed}: {at}: BLEU {point.bleu:.2f}", flush=True)
+            print(f"{name}: {at}: BLEU {point.bleu:.2f}", flush=True)
         shutil.rmtree(folders[name])
     return curves
 
 
-def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
+def train_ours(work: Work, folder: Path, args: Any) -> list[Kept]:
     """Train with `zeromt train` in one process, with blocking saves."""
     side, every = trainers.side_of(work), args.every
     settings = {
         "name": folder.name,
         "output": folder.parent,
-        "seed": seed,
+        "seed": args.seed,
         "stream.micro_batches": 1,
         "stream.source_tokens": side,
         "stream.target_tokens": side,
-        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
+        "model": json.dumps(trainers.our_model(work.sizes)),
         "optimizer.lr": work.peak,
         "optimizer.weight_decay": plain_loop.WEIGHT_DECAY,
         "schedule.kind": "linear",
@@ -191,7 +181,7 @@ def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
         "checkpoint.keep_last": work.updates // every + 2,
         "checkpoint.asynchronous": "false",
     }
-    command = [sys.executable, "-m", "launcher", "train", str(work.folder / "run.yaml")]
+    command = [sys.executable, "-m", "zeromt", "train", str(work.folder / "run.yaml")]
     began = time.time()
     command += [f"{key}={value}" for key, value in settings.items()]
     lines = stamped(command, environment() | {"OMP_NUM_THREADS": str(work.threads)}, ROOT)
@@ -210,11 +200,11 @@ def train_ours(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
     ]
 
 
-def train_plain(work: Work, folder: Path, args: Any, *, seed: int) -> list[Kept]:
+def train_plain(work: Work, folder: Path, args: Any) -> list[Kept]:
     """Train with the plain loop."""
     folder.mkdir()
     kept = {"ema_decay": args.ema_decay, "keep_every": args.every, "folder": str(folder)}
-    found = trainers.plain(work, dtype=DTYPES[args.precision], seed=seed, **kept)
+    found = trainers.plain(work, dtype=DTYPES[args.precision], seed=args.seed, **kept)
     began = found["first_update_at"] - found["first_update_seconds"]
     return [Kept(update=k["update"], seconds=k["at"] - began, path=Path(k["file"])) for k in found["kept"]]
 
@@ -226,7 +216,7 @@ class TestSet:
         self._tokenizer = Tokenizer.load(work.dataset)
         self._lines, self._references = read_lines(source, count), read_lines(target, count)
         self._scorer = Scorer([make("metric", "bleu")], ScoredText(target_language="de"))
-        section = model_section(**{key: value for key, value in work.sizes.items() if key != "vocab"})
+        section = model_section(**trainers.our_model(work.sizes))
         self.model: Transformer = build_model(section, self._tokenizer, seed=1).eval()
 
     def bleu(self) -> float:
@@ -263,23 +253,13 @@ def print_curves(curves: Mapping[str, Sequence[Point]], seed: int) -> None:
     print_table(f"seconds of training and greedy BLEU on the test set, seed {seed}", rows)
 
 
-def judge(rounds: Sequence[Mapping[str, Sequence[Point]]], goal: float) -> dict[str, Any]:
-    """Print the seconds to the goal, and the ratios of the rounds in which both programs reached it."""
-    found = {name: [reached(curves[name], goal) for curves in rounds] for name in (OURS, REFERENCE)}
-    pairs = list(zip(found[OURS], found[REFERENCE], strict=True))
-    ratios = [ours / theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    num_held = sum(ours is not None and (theirs is None or ours <= theirs) for ours, theirs in pairs)
-    rows = []
-    for name, seconds in found.items():
-        known = [s for s in seconds if s is not None]
-        row = {"program": name, "seconds": spread(known, ",.1f") if known else "never"}
-        row |= {"reached in": f"{len(known)} of {len(rounds)}", f"over the {REFERENCE}'s": "", "": ""}
-        if name == OURS:
-            row[f"over the {REFERENCE}'s"] = spread(ratios) if ratios else ""
-            row[""] = "holds" if 2 * num_held > len(rounds) else "does NOT hold"
-        rows.append(row)
-    print_table(f"seconds of training until BLEU {goal:g} (target: at most the {REFERENCE}'s)", rows)
-    return {"goal": goal, "seconds": found, "ratios": ratios}
+def print_goal(row: Row) -> None:
+    """Print the seconds to the goal, from the last of `rows_of`."""
+    ours, theirs = row.get("zeromt_seconds"), row.get("plain_loop_seconds")
+    holds = ours is not None and (theirs is None or ours <= theirs)
+    times = [f"{t:,.1f} s" if t else "never" for t in (ours, theirs)]
+    print(f"\nBLEU {row['goal']:g}: {OURS} {times[0]}, {REFERENCE} {times[1]}")
+    print(f"target, at most the {REFERENCE}'s: {'holds' if holds else 'does NOT hold'}")
 
 
 if __name__ == "__main__":

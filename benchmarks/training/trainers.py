@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,10 @@ from benchmarks.training import plain_loop
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 
-COUNTS = ("pairs", "source_tokens", "target_tokens")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The model, data and duration of a training. `sizes` are fields of the section `model`."""
+    """The model, data and duration of a training. `sizes` are of the model, by names of all programs."""
 
     folder: Path
     source: Path
@@ -62,7 +60,7 @@ class Work:
 
 def prepare(work: Work, vocab: int) -> dict[str, Any]:
     """Prepare the dataset, and write the same pairs as ids and as pieces for the other programs; returns `vocab`."""
-    prepare_dataset(work, {"kind": "bpe", "vocabulary": "joint", "vocab_size": vocab})
+    _prepare_dataset(work, vocab)
     tokenizer = Tokenizer.load(work.dataset)
     lines = [read_lines(path) for path in (work.source, work.target)]
     ids = [tokenizer.encode_source(lines[0]), tokenizer.encode_target(lines[1])]
@@ -79,8 +77,8 @@ def prepare(work: Work, vocab: int) -> dict[str, Any]:
     return {"vocab": tokenizer.target_vocab_size}
 
 
-def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
-    """Run `zeromt prepare` with the given `prepare.tokenizer`, and write the configuration for `ours`."""
+def _prepare_dataset(work: Work, vocab: int) -> None:
+    """Run `zeromt prepare`, and write the configuration for `ours`."""
     few = [work.folder / "few.source", work.folder / "few.target"]
     for path, side in zip(few, (work.source, work.target), strict=True):
         path.write_text("".join(f"{line}\n" for line in read_lines(side, 8)), encoding="utf-8")
@@ -89,14 +87,14 @@ def prepare_dataset(work: Work, tokenizer: Mapping[str, Any]) -> None:
         "root": "/",
         "train": {"source": [str(work.source)], "target": [str(work.target)]},
         "valid": {"source": [str(few[0])], "target": [str(few[1])]},
-        "tokenizer": dict(tokenizer),
+        "tokenizer": {"kind": "bpe", "vocabulary": "joint", "vocab_size": vocab},
         "max_pieces": 128,
         "target_language": "de",
         "source_language": "en",
     }
     config = work.folder / "run.yaml"
     config.write_text(yaml.safe_dump({"prepare": settings}))
-    _run([sys.executable, "-m", "launcher", "prepare", str(config)], environment(), work.folder)
+    _run([sys.executable, "-m", "zeromt", "prepare", str(config)], environment(), work.folder)
 
 
 def side_of(work: Work, ranks: int = 1) -> int:
@@ -110,9 +108,7 @@ def side_of(work: Work, ranks: int = 1) -> int:
     return round(side * work.budget / ranks * read["micro_batches"] / read["padded"])
 
 
-def ours(
-    work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None, run: str | None = None
-) -> dict[str, Any]:
+def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None) -> dict[str, Any]:
     """Train with `zeromt train`, or with `zeromt launch local` on several ranks.
 
     Args:
@@ -121,15 +117,13 @@ def ours(
         ranks: number of ranks, which divide the budget and the threads among them.
         stage: ZeRO stage.
         side: tokens per side of a rank's micro-batch; default: half of the rank's part of the budget.
-        run: name of an earlier run to resume until `work.updates`; default: a new run.
     """
-    name = run or f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
+    name = f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
     command, env = our_command(work, name, precision=precision, ranks=ranks, stage=stage, side=side)
     metrics = work.folder / name / "metrics.jsonl"
-    known = len(updates_of(metrics))
     begun = time.time()
-    memory, first = _run(command, env, work.folder, has_begun=lambda: len(updates_of(metrics)) > known)
-    lines = [json.loads(line) for line in updates_of(metrics)[known:]]
+    memory, first = _run(command, env, work.folder, has_begun=lambda: bool(updates_of(metrics)))
+    lines = [json.loads(line) for line in updates_of(metrics)]
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
@@ -143,11 +137,9 @@ def ours(
         "waiting_for_data": sum(t["waiting_for_data"] * t["seconds_per_update"] for t in timed) / seconds,
         "logging": 1 - sum(t["seconds_per_update"] for t in timed) / seconds,  # after every update
         "peak_memory": memory,
-        "first_update_seconds": first,
         "losses": [lines[0]["loss"], lines[-1]["loss"]],
         "ends": [zero + line["total_seconds"] for line in lines[work.warm_up - 1 :]],
         "counts": [line["target_tokens"] for line in timed],
-        "per_update": {key: sum(line[key] for line in timed) / len(timed) for key in COUNTS},
         "run": name,
     }
 
@@ -163,7 +155,7 @@ def our_command(
         "stream.micro_batches": ranks,
         "stream.source_tokens": side,
         "stream.target_tokens": side,
-        **{f"model.{key}": value for key, value in work.sizes.items() if key != "vocab"},
+        "model": json.dumps(our_model(work.sizes)),
         "optimizer.lr": work.peak,
         "schedule.warmup_updates": work.warmup_updates,
         "engine.precision": precision,
@@ -174,10 +166,20 @@ def our_command(
         "checkpoint.every_updates": 0,
     }
     start = ["train"] if ranks == 1 else ["launch", "local"]
-    command = [sys.executable, "-m", "launcher", *start, str(work.folder / "run.yaml")]
+    command = [sys.executable, "-m", "zeromt", *start, str(work.folder / "run.yaml")]
     command += ["--nproc", str(ranks)] if ranks > 1 else []
     command += [f"{key}={value}" for key, value in overrides.items()]
     return command, environment() | {"OMP_NUM_THREADS": str(max(1, work.threads // ranks))}
+
+
+def our_model(sizes: dict[str, Any]) -> dict[str, Any]:
+    """The section `model` with these sizes."""
+    parts = {
+        "attention": {"num_heads": sizes["num_heads"]},
+        "feed_forward": {"d_ff": sizes["d_ff"], "dropout": sizes["activation_dropout"]},
+    }
+    names = ("d_model", "encoder_layers", "decoder_layers", "dropout")
+    return {name: sizes[name] for name in names} | parts
 
 
 def updates_of(metrics: Path) -> list[str]:
@@ -217,7 +219,7 @@ def _run(
     with (folder / "log").open("w+") as log:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        memory = TreeMemory(process.pid, seconds=0.5, counts_shared=False)
+        memory = TreeMemory(process.pid, seconds=0.5)
         while process.poll() is None and not has_begun():
             time.sleep(0.01)
         seconds = time.perf_counter() - start

@@ -22,6 +22,7 @@ class Optimizer(Component):
     states: ClassVar[tuple[str, ...]] = ()
     """Names, in torch's `optimizer.state`, of the tensors that it keeps for each parameter after the first step. Each
     has the parameter's shape. They are saved, sharded, offloaded and counted by plans. There must be at least one.
+    Numbers beside them, the same for all parameters, and those of groups are saved too; anything else is refused.
     """
 
     def build(self, groups: Sequence[Mapping[str, Any]]) -> Any:

@@ -167,7 +167,8 @@ def make(family: str, kind: str, **fields: Any) -> Any:
 def unknown(name: object, known: Mapping[str, object], *, what: str = "kind") -> str:
     """The error message for an unknown name: it suggests the most similar known name, or lists all."""
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    others = f"known are {', '.join(sorted(known))}" if known else "none is known"
+    hint = f"did you mean {near[0]}?" if near else others
     return f"there is no {what} {name!r}; {hint}"
 
 

@@ -1,6 +1,7 @@
 """The base class of learning-rate schedules."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from configs.components.registry import Component
@@ -13,12 +14,29 @@ class Schedule(Component):
 
     warmup_updates: Count = 4000
     """Number of updates over which the learning rate grows linearly to its peak."""
-    ends_with: Literal["updates", "minutes"] = "updates"
-    """When a schedule ends. updates: at `training.max_updates`; minutes: at `training.max_minutes`, if that comes first
-    at the mean speed so far.
+    ends_with: Literal["updates", "epochs", "minutes"] = "updates"
+    """When a schedule ends. updates: at `training.max_updates`; epochs or minutes: at `training.max_epochs` or
+    `max_minutes`, if that comes first with as many updates in an epoch, or at the mean speed, as so far.
     """
     ends: ClassVar[bool] = False
     """Whether the schedule has an end, so that it depends on the number of the last update."""
+
+    def end_problems(self, limits: Mapping[str, float | None], *, has_phases: bool) -> Iterator[str]:
+        """What is wrong with `ends_with` of a run's schedule, one line each.
+
+        Args:
+            limits: of the run, by what they count.
+            has_phases: whether the run has phases.
+        """
+        unit = self.ends_with
+        if unit == "updates":
+            return
+        if limits[unit] is None:
+            yield f"schedule.ends_with: {unit} without training.max_{unit}; set both, or ends_with: updates"
+        if not self.ends:
+            yield f"schedule.ends_with: {unit} with kind={self.kind}, which has no end; set it to updates"
+        if unit == "epochs" and has_phases:
+            yield "schedule.ends_with: epochs in a run with phases, each with epochs of its own; set it to updates"
 
     def rate(self, update: int, *, peak: float, last: int) -> float:
         """The learning rate of an update.

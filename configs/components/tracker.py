@@ -27,7 +27,10 @@ class Writer(Protocol):
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Write something that happened, such as a checkpoint, a skipped update or a rewind."""
+        """Write something that happened, such as a checkpoint, a skipped update or a rewind.
+
+        The last is `end`, with the start's `outcome` (finished, stopped, failed or refused), `exit_code` and `reason`.
+        """
         ...
 
     def close(self) -> None:

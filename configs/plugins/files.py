@@ -3,9 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.util
-import os
 import re
-import stat
 import sys
 import traceback
 import types
@@ -16,9 +14,10 @@ from typing import Any
 
 from configs.components.registry import FAMILIES, check, kinds, registered, restore
 from configs.errors import UserError
-from configs.files import FileError, expand, explain
 from configs.plugins.record import Plugin, label, origins
-from configs.text import visible
+from configs.process.files import FileError, expand, explain
+from configs.process.files.inside import read_bytes
+from configs.process.text import visible
 
 _NO_WORD = re.compile(r"[^A-Za-z0-9]+")
 
@@ -51,7 +50,7 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
     try:
         path = ((base or Path.cwd()) / expand(name)).absolute()
         str(path).encode()
-        content = _content(path)
+        content = read_bytes(path, follow=True)
     except FileError as error:
         raise FileError(f"{what}: {error}") from error
     except UnicodeEncodeError as error:
@@ -144,17 +143,6 @@ def loads(content: bytes) -> Any:
 def copy_name(plugin: Plugin) -> str:
     """The name of the copy of a plugin file in the run's folder."""
     return f"{_word(str(plugin.file))}-{str(plugin.sha256)[:16]}.py"
-
-
-def _content(path: Path) -> bytes:
-    # O_NONBLOCK: do not wait for a writer if it is a pipe
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise FileError(f"{str(path)!r} is {'a folder' if stat.S_ISDIR(mode) else 'not a file'}; give a Python file")
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read()
 
 
 def _word(file: str) -> str:

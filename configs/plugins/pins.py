@@ -8,8 +8,6 @@ import base64
 import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +16,11 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs.errors import UserError
-from configs.files import TEMPORARY, explain
 from configs.plugins.files import Source, copy_name, source_of
 from configs.plugins.record import Plugin
 from configs.plugins.saved import COPIES
+from configs.process.files import FileError, explain
+from configs.process.files.inside import read_bytes, write_bytes
 
 PINS = "ZEROMT_PLUGINS"
 """Name of the environment variable."""
@@ -54,8 +53,8 @@ class Pin:
                 if source.sha256 == self.sha256:
                     return source
         for path in (self.copy, self.file):
-            with contextlib.suppress(OSError):
-                source = Source(self.file, Path(path).read_bytes())
+            with contextlib.suppress(OSError, FileError):
+                source = Source(self.file, read_bytes(Path(path), follow=True))
                 if source.sha256 == self.sha256:
                     return source
         raise UserError(
@@ -139,15 +138,8 @@ def keep_copies(folder: Path, plugins: Sequence[Plugin]) -> None:
 
 def write_copy(path: Path, content: bytes) -> None:
     """Write a file atomically, unless it already has this content."""
-    with contextlib.suppress(OSError):
-        if path.read_bytes() == content:
+    with contextlib.suppress(OSError, FileError):
+        if read_bytes(path) == content:
             return
     path.parent.mkdir(exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(prefix=TEMPORARY, dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(beside).chmod(0o644)
-        Path(beside).replace(path)
-    finally:
-        Path(beside).unlink(missing_ok=True)
+    write_bytes(path, content)

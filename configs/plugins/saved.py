@@ -9,7 +9,9 @@ from configs.components.registry import kinds
 from configs.errors import UserError
 from configs.plugins.files import copy_name
 from configs.plugins.record import Plugin
-from configs.text import visible
+from configs.process.files import FileError
+from configs.process.files.inside import read_bytes
+from configs.process.text import visible
 
 COPIES = "plugins"
 """The folder with copies of plugins, in the run's folder."""
@@ -98,9 +100,9 @@ def _nearest(record: Plugin, where: Path) -> str:
     copies = [folder / COPIES / copy_name(record) for folder in (where.parent, *where.parents[2:3])]
     for path in (Path(str(record.file)), *copies):
         try:
-            if hashlib.sha256(path.read_bytes()).hexdigest() == record.sha256:
+            if hashlib.sha256(read_bytes(path, follow=True)).hexdigest() == record.sha256:
                 return str(path)
-        except (OSError, ValueError):
+        except (OSError, ValueError, FileError):
             continue
     return str(record.file)
 

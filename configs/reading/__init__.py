@@ -1,1 +1,1 @@
-"""From a YAML file and settings to one tree of plain values, in the keys of today."""
+"""From a YAML file and settings to one tree of plain values."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from configs.reading.old_keys import OLD_KEYS
+from configs.load import is_resolved_one
 from configs.reading.shipped import find_config
 from configs.reading.tree import Tree
 
@@ -23,7 +23,7 @@ def dump_changed(name: str, overrides: Sequence[str], changes: Mapping[str, Any]
         UserError: the file cannot be read.
     """
     path = find_config(name)
-    tree = Tree.read(path, what=f"CONFIG: {name}", old_keys=OLD_KEYS)
+    tree = Tree.read(path, what=f"CONFIG: {name}", is_saved=is_resolved_one(path))
     tree.put_values({"name": tree.node.get("name") or path.stem})
     for item in overrides:
         tree.put(item)

@@ -130,6 +130,15 @@ def text(wanted: str = "") -> str:
     return "\n".join(lines)
 
 
+def text_of(word: str) -> str:
+    """The help on a field or section, or else on the fields whose names have the word; empty if there are none."""
+    named = text(word)
+    if named:
+        return named
+    found = dict.fromkeys(f.path.replace("[N]", "") for f in fields() if word in f.path.rpartition(".")[2].split("_"))
+    return "\n".join(dict.fromkeys("\n".join(map(text, found)).splitlines()))
+
+
 def paths_of(name: str) -> list[str]:
     """Paths of the fields with this path, or else with this name in any section; the least nested first."""
     paths = list(dict.fromkeys(field.path for field in fields() if "[N]" not in field.path))

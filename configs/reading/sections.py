@@ -6,10 +6,13 @@ import types
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from configs import other_tools
 from configs.components import Choice, Component, choice_of, item_of, kinds, unknown
-from configs.reading.old_keys import OLD_KEYS
 from configs.reading.scalars import Place
 from configs.reading.tree import dotted
+
+_NEAR = 0.65
+"""Likeness, by difflib, of a guess: below it, guesses lead astray."""
 
 
 def section_of(annotation: Any, value: Any) -> Any:
@@ -36,20 +39,30 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
         if key in fields:
             for inner, item, annotation in _values(key, value, fields[key]):
                 if (choice := choice_of(annotation)) is not None and _names_no_kind(choice, item):
-                    yield f"{where}{inner}.kind: {unknown(item['kind'], kinds(choice.family))}"
+                    kind = item["kind"]
+                    advice = other_tools.KINDS.get((choice.family, kind.lower()))
+                    said = f"there is no kind {kind!r}; {advice}" if advice else unknown(kind, kinds(choice.family))
+                    yield f"{where}{inner}.kind: {said}"
                 elif (section := section_of(annotation, item)) is not None:
                     yield from unknown_keys(item, section, f"{where}{inner}.")
             continue
-        today = {name: f"{where}{name}" for name in fields}
-        known = {**_old_names(where), **today}
-        near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-        elsewhere = _elsewhere(str(key)) if not where and not isinstance(value, dict) else []
-        meant = known[near[0]] if near else ""
-        hint = (
-            f"did you mean {' or '.join(elsewhere) or meant}?" if elsewhere or near else f"allowed: {', '.join(fields)}"
-        )
         shown = str(key) if str(key).isprintable() else repr(key)
-        yield f"{where}{shown}: unknown key; {hint}"
+        yield f"{where}{shown}: unknown key; {_hint(str(key), value, fields, where)}"
+
+
+def _hint(key: str, value: Any, fields: Collection[str], where: str) -> str:
+    """What a user may have meant by an unknown key; all keys of the section where nothing is near enough."""
+    elsewhere = [path for path in _elsewhere(key) if path != f"{where}{key}"]  # that is a field of another kind
+    elsewhere_said = f"did you mean {' or '.join(elsewhere)}?"
+    if elsewhere and not where and not isinstance(value, dict):
+        return elsewhere_said
+    if (meant := other_tools.meant(key)) is not None:
+        return f"here it is {meant}"
+    near = difflib.get_close_matches(key, fields, n=1, cutoff=_NEAR)
+    near = near or [name for name in fields if key in name.split("_") or name in key.split("_")]
+    if near:
+        return f"did you mean {where}{near[0]}?"
+    return elsewhere_said if elsewhere else f"allowed: {', '.join(fields)}"
 
 
 def _elsewhere(name: str) -> list[str]:
@@ -57,12 +70,6 @@ def _elsewhere(name: str) -> list[str]:
     from configs.reading.meanings import paths_of  # imported late, because it imports the schema, which needs this
 
     return paths_of(name)[:3]
-
-
-def _old_names(where: str) -> dict[str, str]:
-    """Old keys of a section and what has replaced them, so that a misspelled old key gets a suggestion too."""
-    inside = {key.old.removeprefix(where): key.new for key in OLD_KEYS if key.old.startswith(where)}
-    return {old: new for old, new in inside.items() if new is not None and "." not in old}
 
 
 def without_unknown(tree: Any, type_: Any) -> Any:
@@ -137,7 +144,15 @@ def without_leftovers(tree: Any, type_: Any, leftovers: Collection[Place]) -> An
     for key, value in tree.items():
         if (key,) in leftovers and is_chosen and key not in fields:
             continue
-        section = section_of(fields.get(key), value)
         inner = [place[1:] for place in leftovers if place[0] == key and len(place) > 1]
-        found[key] = value if section is None or not inner else without_leftovers(value, section, inner)
+        found[key] = _without_leftovers(value, fields.get(key), inner) if inner else value
     return found
+
+
+def _without_leftovers(value: Any, annotation: Any, leftovers: Collection[Place]) -> Any:
+    item = item_of(annotation)
+    if item is not None and isinstance(value, list):
+        inner = [[place[1:] for place in leftovers if place[0] == n and len(place) > 1] for n in range(len(value))]
+        return [_without_leftovers(one, item, left) for one, left in zip(value, inner, strict=True)]
+    section = section_of(annotation, value)
+    return value if section is None or not leftovers else without_leftovers(value, section, leftovers)

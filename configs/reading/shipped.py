@@ -3,8 +3,8 @@
 from importlib import resources
 from pathlib import Path
 
-from configs import files
 from configs.errors import UserError
+from configs.process import files
 
 
 def find_config(name: str) -> Path:

@@ -11,9 +11,12 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
+from yaml.scanner import ScannerError
 
 from configs.errors import UserError
-from configs.reading.old_keys import OldKey, moved
+from configs.process.files.inside import read_bytes
+from configs.reading.interpolations import as_plain_text, check_interpolations, leaves, variables
+from configs.reading.kinds_alone import place_in, with_sections
 from configs.reading.scalars import Place, Texts, texts_of
 
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
@@ -30,43 +33,44 @@ class Tree:
 
     node: DictConfig
     texts: Texts
-    old_keys: tuple[OldKey, ...] = ()
-    """The table of old keys, whose values are moved to today's keys."""
-    said: list[str] = field(default_factory=list)
-    """A line for each old key whose new name the user is to be told."""
     leftovers: set[Place] = field(default_factory=set)
     """Fields of a component whose kind a higher layer has changed; those that the new kind lacks are dropped."""
 
     @classmethod
-    def empty(cls, *, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
+    def empty(cls) -> "Tree":
         """A tree without values."""
-        return cls(OmegaConf.create({}), {}, old_keys)
+        return cls(OmegaConf.create({}), {})
 
     @classmethod
-    def read(cls, path: Path, *, what: str, old_keys: tuple[OldKey, ...] = ()) -> "Tree":
+    def read(cls, path: Path, *, what: str, is_saved: bool = False) -> "Tree":
         """Read a YAML file: UTF-8, or UTF-16 with a byte order mark; YAML 1.1, with the exceptions in `scalars.py`.
 
         Args:
             path: path of the file.
             what: beginning of error messages.
-            old_keys: see `Tree`.
+            is_saved: zeromt wrote it, perhaps a stranger's: `${...}` is plain text.
 
         Raises:
-            UserError: the file cannot be read, or is not a mapping.
+            UserError: the file cannot be read, is not a mapping, or has an interpolation that is not allowed.
         """
+        text = ""
         try:
-            text = _decoded(path.read_bytes())
+            text = _decoded(read_bytes(path) if is_saved else path.read_bytes())
             node = OmegaConf.load(io.StringIO(text))
             if not isinstance(node, DictConfig):
                 raise UserError(f"{what}: is not a mapping; write lines such as `key: value`")
-            tree = cls(OmegaConf.create({}), {}, old_keys)
-            tree._add(cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False)), texts_of(text))
+            values = cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False))
+            values = as_plain_text(values, is_raw=True) if is_saved else values
+            check_interpolations(values, what=what)
+            tree = cls.empty()
+            tree._add(values, texts_of(text))
             return tree
         except _UNREADABLE as error:
-            raise UserError(f"{what}: cannot be read: {_line(error)}") from error
+            raise UserError(f"{what}: cannot be read: {_line(error, text)}") from error
 
     def put(self, item: str, *, what: str = "override") -> None:
-        """Apply one setting `section.key=value`. The value is YAML; `list[0]` and `list.0` are an item of a list.
+        """Apply one setting `section.key=value`. The value is YAML; `list[0]` and `list.0` are an item of a list, and
+        `section={}` is a section without what was given in it before.
 
         Raises:
             UserError: the text is not such a setting, or its key is an item beyond the end of a list.
@@ -80,11 +84,15 @@ class Tree:
         try:
             value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]), resolve=False)
             place, tree = self._place(key), cast("dict[str, Any]", value)["value"]
+            check_interpolations(tree, what=f"{what}: {shown}", at=place)
             texts = texts_of(text)
         except _UNREADABLE as error:
             raise UserError(f"{what}: {shown}: the value is not valid YAML; if it is text, put it in quotes") from error
         try:
-            self._add(self._nested(place, tree), {place + p: t for p, t in texts.items()}, at=place)
+            if tree == {} and OmegaConf.is_dict(OmegaConf.select(self.node, dotted(place), default=None)):
+                OmegaConf.update(self.node, dotted(place), None)  # merged with {} it would stay what it is
+            asked = _asked(place, tree) if any(isinstance(step, int) for step in place) else None
+            self._add(self._nested(place, tree), {place + p: t for p, t in texts.items()}, at=place, asked=asked)
         except IndexError as error:
             raise UserError(f"{what}: {shown}: {error}") from error
         except _UNREADABLE as error:
@@ -144,13 +152,17 @@ class Tree:
             tree = OmegaConf.to_container(self.node, resolve=True)
         except _UNREADABLE as error:
             raise UserError(f"{what}: cannot be read: {_line(error)}") from error
-        for place, value in _leaves(tree):
+        for place, value in leaves(tree):
             if not isinstance(value, str | int | float | None):
                 kind = type(value).__name__
                 raise UserError(f"{what}: {dotted(place)}: {value!r} is {kind}; allowed is text, a number or a list")
             if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
                 raise UserError(f"{what}: {dotted(place)}: {value!r} is not valid Unicode; allowed is UTF-8")
         return cast("dict[str, Any]", tree)
+
+    def variables(self) -> dict[Place, str]:
+        """The places of values that are not saved, and what is saved for them: see `interpolations.variables`."""
+        return variables(self.node)
 
     def _place(self, key: str) -> Place:
         """The place of a key: names, and indices where there is a list or where brackets ask for one."""
@@ -170,26 +182,22 @@ class Tree:
             there = OmegaConf.select(self.node, above, default=None)
             content = OmegaConf.to_container(there, resolve=False) if OmegaConf.is_config(there) else there
             value = _with(content, place[first:], value, above)
-        for step in reversed(place[:first]):
-            value = {step: value}
-        return cast("dict[str, Any]", value)
+        return _asked(place[:first], value)
 
-    def _add(self, values: dict[str, Any], texts: Texts, at: Place = ()) -> None:
+    def _add(self, values: dict[str, Any], texts: Texts, at: Place = (), asked: dict[str, Any] | None = None) -> None:
         """Merge values into the tree, replacing earlier ones.
 
         Args:
             values: nested dictionaries.
             texts: how plain scalars in them were written.
             at: place that contains all of the values.
+            asked: the values without the rest of a list of which they set an item, whose index is then a key.
         """
-        if self.old_keys:
-            renewed = moved(values, self.old_keys)
-            values, at = renewed.tree, renewed.now(at)
-            texts = {renewed.now(place): text for place, text in texts.items()}
-            self.said += renewed.said
-        given = set(_places(values))
+        texts = {place_in(values, place): text for place, text in texts.items()}
+        values, at = with_sections(values), place_in(values, at)
+        asked = values if asked is None else asked
         lower = OmegaConf.to_container(self.node, resolve=False)
-        self.leftovers = (self.leftovers - given) | set(_leftovers(lower, values))
+        self.leftovers = (self.leftovers - set(_places(asked))) | set(_leftovers(lower, asked))
         self.node = _merged(self.node, OmegaConf.create(values))
         if at:
             self.texts = {p: t for p, t in self.texts.items() if p[: len(at)] != at}
@@ -206,11 +214,21 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-16" if is_utf16 else "utf-8-sig")
 
 
-def _line(error: BaseException) -> str:
+def _line(error: BaseException, text: str = "") -> str:
+    """An error as one line.
+
+    Args:
+        error: of reading.
+        text: what was read.
+    """
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"{error}; allowed is UTF-8"
+    if isinstance(error, ScannerError) and (mark := error.problem_mark) is not None:
+        line = [*text.splitlines(), ""][min(mark.line, len(text.splitlines()))]
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            return f"a tab in line {mark.line + 1}: use spaces"
     return " ".join(str(error).split())
 
 
@@ -229,10 +247,10 @@ def _with(tree: Any, place: Place, value: Any, where: str) -> Any:
         IndexError: the place is beyond the end of a list, or there is no list.
     """
     if not place:
-        return {**tree, **value} if isinstance(tree, dict) and isinstance(value, dict) else value
+        return {**_section(tree), **value} if isinstance(tree, dict | str) and isinstance(value, dict) else value
     step, rest = place[0], place[1:]
     if isinstance(step, str):
-        inner = tree if isinstance(tree, dict) else {}
+        inner = _section(tree) if isinstance(tree, dict | str) else {}
         return {**inner, step: _with(inner.get(step), rest, value, f"{where}.{step}")}
     items = [] if tree is None else tree
     if not isinstance(items, list):
@@ -245,12 +263,23 @@ def _with(tree: Any, place: Place, value: Any, where: str) -> Any:
 
 def _merged(lower: DictConfig, higher: DictConfig) -> DictConfig:
     """Both trees merged; the higher one's values win. A list and a section are not merged: the higher one replaces."""
-    plain = [OmegaConf.to_container(tree, resolve=False) for tree in (lower, higher)]
-    return cast(DictConfig, OmegaConf.merge(OmegaConf.create(_without_other_kinds(*plain)), higher))
+    below, above = (OmegaConf.to_container(tree, resolve=False) for tree in (lower, higher))
+    return cast(DictConfig, OmegaConf.merge(OmegaConf.create(_fitting(below, above, lower)), higher))
 
 
-def _without_other_kinds(lower: Any, higher: Any) -> Any:
-    """The lower tree without lists where the higher one has a section, and without sections where that has a list."""
+def _fitting(lower: Any, higher: Any, node: DictConfig, place: Place = ()) -> Any:
+    """The lower tree as it can be merged: a kind alone is a section where the higher tree has one.
+
+    It is without lists where the higher one has a section, and without sections where that has a list.
+
+    Args:
+        lower: plain.
+        higher: plain.
+        node: the whole lower tree.
+        place: of these values in it.
+    """
+    if isinstance(lower, str) and isinstance(higher, dict) and not _is_section(node, place):
+        return _section(lower)
     if not (isinstance(lower, dict) and isinstance(higher, dict)):
         return lower
 
@@ -258,11 +287,26 @@ def _without_other_kinds(lower: Any, higher: Any) -> Any:
         kinds = {type(tree[key]) for tree in (lower, higher)}
         return key in higher and kinds == {dict, list}
 
-    return {k: _without_other_kinds(v, higher.get(k)) for k, v in lower.items() if k not in higher or not clashes(k)}
+    kept = {k: v for k, v in lower.items() if k not in higher or not clashes(k)}
+    return {k: _fitting(v, higher.get(k), node, (*place, k)) for k, v in kept.items()}
+
+
+def _is_section(node: DictConfig, place: Place) -> bool:
+    """Whether text refers to a section, `${phases.0.schedule}`."""
+    try:
+        return OmegaConf.is_config(OmegaConf.select(node, dotted(place)))
+    except OmegaConfBaseException:  # to what a layer below may have
+        return False
+
+
+def _section(value: Any) -> Any:
+    """A kind alone, `schedule: cosine`, as a section; sections as they are."""
+    return {"kind": value} if isinstance(value, str) else value
 
 
 def _leftovers(lower: Any, higher: Any, place: Place = ()) -> Iterator[Place]:
     """Fields that only the lower tree has, in sections where the higher one has another `kind`."""
+    lower = dict(enumerate(lower)) if isinstance(lower, list) else lower
     if not (isinstance(lower, dict) and isinstance(higher, dict)):
         return
     if higher.get("kind", lower.get("kind")) != lower.get("kind"):
@@ -271,19 +315,16 @@ def _leftovers(lower: Any, higher: Any, place: Place = ()) -> Iterator[Place]:
         yield from _leftovers(lower[key], higher[key], (*place, key))
 
 
+def _asked(place: Place, value: Any) -> dict[str, Any]:
+    """A value in nested dictionaries at a place, in which an item of a list has its index as key."""
+    for step in reversed(place):
+        value = {step: value}
+    return cast("dict[str, Any]", value)
+
+
 def _places(tree: Any, place: Place = ()) -> Iterator[Place]:
     """The places of all sections and leaves."""
     yield place
+    tree = dict(enumerate(tree)) if isinstance(tree, list) else tree
     for key, value in tree.items() if isinstance(tree, dict) else ():
         yield from _places(value, (*place, key))
-
-
-def _leaves(tree: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _leaves(value, (*place, key))
-    elif isinstance(tree, list):
-        for number, value in enumerate(tree):
-            yield from _leaves(value, (*place, number))
-    else:
-        yield place, tree

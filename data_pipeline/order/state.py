@@ -12,9 +12,7 @@ from configs import UserError
 
 Count = Annotated[int, Field(ge=0)]
 
-VERSION: Final = 4
-MIXTURE_VERSION: Final = 5
-"""Version for mixtures. Version 4 dealt every dataset to K lanes, however small, and each lane ended its own epochs."""
+VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +53,9 @@ class StreamState:
     """Proportions of the datasets; see `Mixture.proportions`. The name is the key in saved states."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the section `stream` on which positions within an epoch depend."""
-    version: Literal[4, 5] = VERSION
-    """5 with several datasets, except in states that an earlier version saved."""
+    version: Literal[5] = VERSION
     phase: Count = 0
     """Of the run, whose datasets these are; 0 too where it has no phases."""
-
-    @property
-    def is_earlier_mixture(self) -> bool:
-        """Whether it is a mixture's state of an earlier version, whose positions within an epoch are void."""
-        return len(self.fingerprints) > 1 and self.version < MIXTURE_VERSION
-
-    def check_version(self) -> None:
-        """Refuse a mixture in the middle of an epoch whose order is an earlier version's.
-
-        Raises:
-            UserError: naming the state, and how to go on.
-        """
-        if self.is_earlier_mixture and self.update > 0:
-            raise UserError(
-                f"stream.datasets: this mixture of {len(self.fingerprints)} datasets was saved after update "
-                f"{self.update} of epoch {self.epoch} by an earlier version of zeromt, which shared small datasets out "
-                "among the micro-batches in another way: the rest of that epoch cannot be gone through; use --reset "
-                "data to keep the weights and go through the data from the beginning"
-            )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a lane is a list of five integers for each dataset. The first phase is not named."""
@@ -97,9 +75,8 @@ class StreamState:
         names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
             fields = dict(tree)
-            if (version := fields.get("version", 1)) not in (VERSION, MIXTURE_VERSION):
-                allowed = f"{VERSION} or {MIXTURE_VERSION}"
-                raise UserError(f"stream state: version {version!r}; allowed is {allowed}: start a new run")
+            if (version := fields.get("version", 1)) != VERSION:
+                raise UserError(f"stream state: version {version!r}; allowed is {VERSION}: start a new run")
             fields["lanes"] = {
                 lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]
                 for lane, cursors in tree["lanes"].items()

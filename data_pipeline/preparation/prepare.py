@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.files import naming
+from configs.process.files import naming
+from configs.process.progress import Progress, say
 from data_pipeline.preparation.cleaning import filters_of
+from data_pipeline.preparation.doubts import warn_of_languages
+from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
 from data_pipeline.preparation.pool import run_tasks
-from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, stream_spans
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
@@ -44,6 +46,7 @@ from data_pipeline.preparation.tokenizing.training import check_tags, existing_t
 from data_pipeline.preparation.tokenizing.unknown import UnknownPiecesError, check_unknown
 from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.held_out import read_held_out, write_held_out
+from data_pipeline.preparation.writing.spill import DamagedSpanError
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     DatasetIndex,
@@ -100,6 +103,8 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         _leave_as_it_is(output, work)
         return
     preparation = Preparation(section, inputs, recipe, tokenizer)
+    warn_of_languages(section)
+    check_others(work, recipe, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
         check_disk(output, inputs)
     with work.lock(output, shared=part is not None), disk_errors(output):
@@ -111,10 +116,10 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
                 work.remove_others(folder)
         try:
             index = _make(preparation, folder, work, output, part=part, merge=merge)
-        except UnknownPiecesError:  # a new attempt that allows more of them goes on from here
+        except (UnknownPiecesError, WorkFolderError):  # a new attempt goes on from here
             raise
         except UserError:
-            if part is None and not merge:  # mended input or settings make another recipe: this is of no use to it
+            if part is None and not merge:  # corrected input or settings make another recipe: this is of no use to it
                 discard(folder)
                 if not any(p.is_dir() for p in work.root.iterdir()):
                     work.remove()
@@ -147,6 +152,7 @@ def _make(
         UserError: an input is broken, no pair is left, or parts are missing.
     """
     with work.lock(output, shared=False, name="survey.lock", wait=True):
+        check_begun(folder, preparation.recipe, output)
         job = preparation.begin(folder)
     if part is not None:
         with work.lock(output, shared=False, name=f"part-{part.number}-of-{part.of}.lock"):
@@ -156,7 +162,11 @@ def _make(
     if merge:
         _must_be_complete(job, output)
     preparation.encode(job, job.survey.spans)
-    return preparation.finish(job)
+    try:
+        return preparation.finish(job)
+    except DamagedSpanError as error:
+        spans = len(job.survey.spans)
+        raise damaged_spans(job.job.spill_folder(), spans, output, work, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +234,7 @@ class Preparation:
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
         spill = encoding.job.spill_folder()
-        missing = {span.number for span in spans if not spill.has(span.number)}
+        missing = set(spill.missing(span.number for span in spans))
         workers = self._num_workers(len(missing))
         if workers > 1:  # webdataset imports torch, which takes seconds; this process only waits meanwhile
             shards = "data_pipeline.preparation.writing.shards"
@@ -283,8 +293,9 @@ def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterat
         if unit.is_seekable:
             yield from ((span, None) for span in own)
         elif own:
-            first = next(span for span in spans if span.unit == number)
-            for span, raw in stream_spans(unit, number, first.number, first.pairs):
+            there = [span for span in spans if span.unit == number]
+            most = max(span.pairs for span in there)  # a span of long lines has fewer
+            for span, raw in stream_spans(unit, number, there[0].number, most):
                 if span.number in wanted:
                     yield span, raw
                 if span.number == own[-1].number:
@@ -298,7 +309,7 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
         UserError: naming the missing spans.
     """
     spill = encoding.job.spill_folder()
-    missing = [span.number for span in encoding.survey.spans if not spill.has(span.number)]
+    missing = spill.missing(span.number for span in encoding.survey.spans)
     if missing:
         raise UserError(
             f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.spans)} spans of the corpus are not "

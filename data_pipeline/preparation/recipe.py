@@ -14,6 +14,8 @@ from configs import CorpusFiles, PrepareSection, UserError
 from configs.components import Component
 from configs.languages import same_language
 from configs.plugins import label, origin_of
+from configs.process.files.inside import read_bytes
+from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.staging import Input
 from data_pipeline.preparation.tokenizing.training import existing_tokenizer
@@ -71,21 +73,41 @@ def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool
     advice = "remove it, or choose another prepare.output"
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
-    found = parse_index((output / INDEX_FILE).read_bytes(), output / INDEX_FILE).recipe
-    old, new = _in_full(found), _in_full(recipe)
-    is_same_text = all(found.get(key) == recipe[key] for key in ("inputs", "forms"))
-    keys = _different(old, new)
-    if gives_way:
-        others = [key for key in keys if not key.startswith("tokenizer.")]
-        if keys and not others and is_same_text:
-            return False
-        keys = others
-    changed = [f"{key} was {old.get(key)!r} and is {new.get(key)!r}" for key in keys]
+    found = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
+    settings, is_same_text = _changed_settings(found, recipe), not list(_other_files(found, recipe))
+    changed = [line for line in settings if not (gives_way and line.startswith("tokenizer."))]
     if not changed:
         if is_same_text:
-            return True
+            return not settings
         changed = ["other input files"]
     raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """In what two recipes differ, one text for each setting and each kind of change of the files."""
+    return [*_changed_settings(old, new), *_other_files(old, new)]
+
+
+def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    was, is_ = _in_full(old), _in_full(new)
+    return [f"{key} was {was.get(key)!r} and is {is_.get(key)!r}" for key in _different(was, is_)]
+
+
+def _other_files(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """In what the files of two recipes differ."""
+    was, is_ = ([(f["split"], f["file"], f["sha256"]) for f in one.get("inputs", [])] for one in (old, new))
+    if was != is_:
+        for split in SPLITS:
+            ours, theirs = ([(file, digest) for of, file, digest in one if of == split] for one in (was, is_))
+            names, others = ([file for file, _ in one] for one in (ours, theirs))
+            if names != others:
+                yield f"{split} was {', '.join(names) or 'none'} and is {', '.join(others) or 'none'}"
+            elif changed := [file for (file, digest), one in zip(theirs, ours, strict=True) if (file, digest) != one]:
+                yield f"{split} had another content of {', '.join(changed)}"
+    for split in SPLITS:
+        form, other = (one.get("forms", {}).get(split) for one in (old, new))
+        if form != other:
+            yield f"{split} was {_shown(form)} and is {_shown(other)}"
 
 
 def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bool = False) -> list[str]:
@@ -154,6 +176,7 @@ def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
 
 
 def _settings_of(section: PrepareSection) -> dict[str, Any]:
+    section = as_saved(section)
     filters = [_brief(filter_) for filter_ in section.filters]
     tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
     origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from configs.fields import STRICT, Count
+from configs.process.files.inside import parse_json
 from data_pipeline.errors import DataError
 from data_pipeline.preparation.cleaning import EMPTY, NORMALIZATION, OF_PIECES, TOO_LONG, Cleaned, Rows
 from data_pipeline.preparation.filters.sides import find_identical
@@ -194,7 +195,7 @@ class Report:
             DataError: it is invalid.
         """
         try:
-            tree = json.loads(content)
+            tree = parse_json(content)
             if not isinstance(tree, dict):
                 raise DataError(f"{where}: is no report of a preparation; allowed is a JSON object")
             kept = tree.pop("kept", None)

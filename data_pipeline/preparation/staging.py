@@ -14,14 +14,18 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import regex
+import sentencepiece
+
 from configs import PrepareSection, UserError
-from configs.files import check_apart, exists, explain, is_dir, naming, status_of
-from data_pipeline.preparation.progress import say
+from configs.process.files import TEMPORARY, check_apart, exists, explain, inside, is_dir, naming, status_of
+from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
@@ -29,6 +33,8 @@ COMPRESSION_RATIO = 4  # estimated compression ratio of text
 
 BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
 HASHES_FILE = "hashes.json"
+FORM = 2
+"""Of the files in a work folder: those of another form are not gone on with."""
 DISCARDED = "discarded-"
 
 
@@ -89,9 +95,7 @@ def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: boo
 
 def keep_hashes(inputs: list[Input], path: Path) -> None:
     """Store the inputs' hashes for `inspect_inputs`."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
-    beside.replace(path)
+    inside.write_text(path, json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
 
 
 def _file_key(path: Path, size: int, mtime_ns: int) -> str:
@@ -100,7 +104,7 @@ def _file_key(path: Path, size: int, mtime_ns: int) -> str:
 
 def _read_hashes(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_bytes())
+        found = inside.read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -181,6 +185,15 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
         )
 
 
+def made_with() -> dict[str, str]:
+    """Versions of the packages that decide a dataset's bytes, as its index has them."""
+    return {
+        "sentencepiece": sentencepiece.__version__,
+        "unicode": unicodedata.unidata_version,
+        "regex": regex.__version__,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
     """The folder in which a preparation works until its dataset is complete."""
@@ -198,10 +211,14 @@ class WorkFolder:
         """The file with hashes of inputs."""
         return self.root / HASHES_FILE
 
-    def of_recipe(self, recipe: dict[str, Any]) -> Path:
+    def folder_of(self, recipe: Mapping[str, Any]) -> Path:
+        """The folder of a recipe; it need not exist yet."""
+        digest = hashlib.sha256(json.dumps([FORM, recipe], sort_keys=True).encode()).hexdigest()[:16]
+        return self.root / digest
+
+    def of_recipe(self, recipe: Mapping[str, Any]) -> Path:
         """The folder of a recipe, created if necessary."""
-        digest = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:16]
-        folder = self.root / digest
+        folder = self.folder_of(recipe)
         for name in ("", "spill", "tables", "dataset"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         return folder
@@ -228,7 +245,7 @@ class WorkFolder:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with (self.root / name).open("a") as file:
+            with os.fdopen(inside.appending(self.root / name), "a") as file:
                 try:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError as error:
@@ -264,12 +281,10 @@ def disk_errors(output: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Fsync a folder's entries and its files' contents."""
-    for path in (*(p for p in folder.iterdir() if p.is_file()), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    for path in (p for p in folder.iterdir() if p.is_file()):
+        with inside.reading(path) as file:
+            os.fsync(file.fileno())
+    inside.sync_folder(folder)
 
 
 def discard(folder: Path) -> None:
@@ -284,7 +299,7 @@ def discard(folder: Path) -> None:
 
 def remove_partial(folder: Path) -> None:
     """Remove partial files of killed processes in a work folder. No other process may be working there."""
-    for path in folder.rglob("*.tmp"):
+    for path in (*folder.rglob("*.tmp"), *folder.rglob(f"{TEMPORARY}*")):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

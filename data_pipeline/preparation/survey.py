@@ -14,15 +14,18 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs import PrepareSection, UserError
+from configs.process.files.inside import look_again, read_bytes, read_json, write_text
+from configs.process.progress import Progress, say
 from data_pipeline.preparation.pool import run_apart
-from data_pipeline.preparation.progress import Progress, say
 from data_pipeline.preparation.raw.corpus import Span, Unit, stream_spans
 from data_pipeline.preparation.staging import sync_folder
-from data_pipeline.preparation.tokenizing.training import Sample, forecast_memory, train_tokenizer
+from data_pipeline.preparation.tokenizing.training import PIECE_CHARS, Sample, forecast_memory, train_tokenizer
 from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
+from data_pipeline.prepared.index import hash_file
 from data_pipeline.tokenizer import Tokenizer
 
 SPANS_FILE = "parts.json"
+HASHES_FILE = "hashes.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class SurveyJob:
             UserError: a file is broken, or no tokenizer can be trained on the corpus.
         """
         settings = self.section.tokenizer
-        sample = Sample(settings.sample_pairs, settings.sample_megabytes * 1_000_000, self.section.seed)
+        longest = PIECE_CHARS * self.section.max_pieces
+        sample = Sample(settings.sample_pairs, settings.sample_megabytes * 1_000_000, self.section.seed, longest)
         spans: list[Span] = []
         with Progress("reading") as progress:
             for number, unit in enumerate(self.units):
@@ -77,7 +81,8 @@ class SurveyJob:
         else:
             tokenizer = Tokenizer(self.tokenizer_files)
         tokenizer.save(folder)
-        (folder / SPANS_FILE).write_text(json.dumps([dataclasses.asdict(span) for span in spans]))
+        write_text(folder / SPANS_FILE, json.dumps([dataclasses.asdict(span) for span in spans]))
+        write_text(folder / HASHES_FILE, json.dumps({path.name: hash_file(path) for path in folder.iterdir()}))
 
     def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
         """Train a tokenizer on the cleaned sample.
@@ -87,11 +92,21 @@ class SurveyJob:
         """
         settings = self.section.tokenizer
         cleaned = make_cleaner(self.section, self.held_out).clean(*sample.finish())
-        sources, targets = cleaned.sources, cleaned.targets
-        if not sources:
+        pairs = list(zip(cleaned.sources, cleaned.targets, strict=True))
+        if self.section.cleaning.duplicates == "drop":
+            pairs = list(dict.fromkeys(pairs))
+        passed_over = {
+            f"pairs with a side of more than {sample.max_characters:,} characters": sample.num_long,
+            "duplicates": len(cleaned.sources) - len(pairs),
+        }
+        if reasons := " and ".join(f"{count:,} {which}" for which, count in passed_over.items() if count):
+            say(f"the tokenizer is not trained on what the dataset will not have: {reasons}")
+        if not pairs:
             raise UserError(
-                f"prepare.train: nothing is left of {num_pairs:,} pairs; look at the corpus and at prepare.cleaning"
+                f"prepare.train: nothing is left of {num_pairs:,} pairs ({sample.num_long:,} too long); look at the "
+                "corpus, at prepare.cleaning and at prepare.max_pieces"
             )
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
         size = sum(len(line.encode()) for side in (sources, targets) for line in side)
         say(
             f"training the tokenizer on {len(sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
@@ -109,9 +124,9 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         apart: make the pass in a separate process, since the memory of training a tokenizer is not freed.
 
     Raises:
-        UserError: a file is broken, or no tokenizer can be trained on the corpus.
+        UserError: a file is broken, no tokenizer can be trained on the corpus, or the earlier result is damaged.
     """
-    if not folder.exists():
+    if not look_again(folder):
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
@@ -123,8 +138,17 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         try:
             beside.rename(folder)
         except OSError:  # another part was faster, on a file system without locks; its result is the same
-            if not folder.exists():
+            if not look_again(folder):
                 raise
             shutil.rmtree(beside, ignore_errors=True)
-    spans = TypeAdapter(list[Span]).validate_json((folder / SPANS_FILE).read_bytes())
+    try:
+        is_whole = all(hash_file(folder / name) == digest for name, digest in read_json(folder / HASHES_FILE).items())
+    except (OSError, ValueError):
+        is_whole = False
+    if not is_whole:
+        raise UserError(
+            f"prepare.output: {folder}, which has the tokenizer of all parts, is damaged; remove {folder.parent} and "
+            "prepare them again"
+        )
+    spans = TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE))
     return Survey(spans, Tokenizer.load(folder))

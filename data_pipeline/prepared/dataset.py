@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
-from data_pipeline.errors import DataError, ReadError
+from configs.process.files.inside import read_bytes
+from data_pipeline.errors import DataError, OtherDataError, ReadError
 from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
@@ -22,15 +22,13 @@ from data_pipeline.prepared.index import (
     unit_and_line,
 )
 from data_pipeline.prepared.storage import Storage, open_storage
+from data_pipeline.prepared.tables import open_table, opened
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
 
 MAX_HASHED_LENGTHS = 1 << 20
 """Maximum bytes of a length table that every rank hashes when it opens a dataset: 262,144 pairs."""
-OPENINGS = 5
-
-T = TypeVar("T")
 
 
 class Dataset:
@@ -44,10 +42,10 @@ class Dataset:
         self.fingerprint = fingerprint
         """SHA-256 of the index's bytes, in hexadecimal."""
         self._storage = storage
-        self.lengths: NDArray[np.uint16] = _table(storage, index.length_table)
-        """(pairs, 2), memory-mapped: raw pieces of source and target. The row is the pair's id."""
-        self.blocks: NDArray[np.void] = _table(storage, index.block_table)
-        """The table of blocks, of `BLOCK_DTYPE`, memory-mapped."""
+        self.lengths: NDArray[np.uint16] = open_table(storage, index.length_table)
+        """(pairs, 2): raw pieces of source and target. The row is the pair's id."""
+        self.blocks: NDArray[np.void] = open_table(storage, index.block_table)[:]
+        """The table of blocks, of `BLOCK_DTYPE`, in memory: what is read later is held against these hashes."""
         _check_tables(self.location, index, self.lengths, self.blocks)
         self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
 
@@ -129,7 +127,10 @@ class Dataset:
         Raises:
             DataError: it cannot be read, or differs from the index.
         """
-        return _opened(self._storage, entry, Path.read_bytes)
+        content = opened(self._storage, entry, read_bytes)
+        if hashlib.sha256(content).hexdigest() != entry.sha256:
+            raise DataError(f"{self._storage.path(entry.file)}: was changed while it was read")
+        return content
 
     def held_out(self, split: str) -> tuple[list[str], list[str]]:
         """The raw lines of a held-out set, source and target.
@@ -169,22 +170,44 @@ class Dataset:
     @cached_property
     def _places(self) -> NDArray[np.uint64]:
         assert self.index.places is not None
-        return _table(self._storage, self.index.places)
+        self._must_be_same()
+        return open_table(self._storage, self.index.places)
 
     def read_block(self, number: int) -> Block:
         """Read and verify a block, of a remote dataset through the cache. Thread-safe.
 
         Raises:
             DataError: its bytes differ from the index, do not decode, or cannot be read. It names shard and block.
+            OtherDataError: as all other blocks', since another dataset has been put in the place of this one.
         """
         row = self.blocks[number]
         spec = self._spec(number)
         shard = self.index.shards[row["shard"]]
         try:
-            data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), spec.sha256)
-        except ReadError as error:
-            raise spec.error(str(error)) from error
-        return self._matching(decode_block(data, spec), number)
+            try:
+                data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), spec.sha256)
+            except ReadError as error:
+                raise spec.error(str(error)) from error
+            return self._matching(decode_block(data, spec), number)
+        except DataError:
+            self._must_be_same()
+            raise
+
+    def _must_be_same(self) -> None:
+        """Raise if the index is not the one that was opened. One that cannot be read now may be the same.
+
+        Raises:
+            OtherDataError: it is another.
+        """
+        try:
+            content = self._storage.read_index()
+        except UserError:
+            return
+        if hashlib.sha256(content).hexdigest() != self.fingerprint:
+            raise OtherDataError(
+                f"{self.location}: was overwritten by another dataset while it was read; put the one back that was "
+                "begun with, and start again"
+            )
 
     def _spec(self, number: int) -> BlockSpec:
         row = self.blocks[number]
@@ -284,27 +307,6 @@ def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
     if fingerprint_of(hashes) != index.tokenizer.fingerprint:
         problems.append(f"{storage.path(INDEX_FILE)}: the tokenizer's fingerprint is not that of its files")
     return problems
-
-
-def _opened(storage: Storage, entry: FileEntry, use: Callable[[Path], T], *, hashed: bool = True) -> T:
-    """Open a side file. It may be evicted from the cache at any time, but an open file stays readable."""
-    for _ in range(OPENINGS):
-        try:
-            return use(storage.fetch(entry, hashed=hashed))
-        except FileNotFoundError:
-            continue
-    raise DataError(f"{storage.path(entry.file)}: was removed {OPENINGS} times; raise stream.cache_gigabytes")
-
-
-def _table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
-    try:
-        # `check_files` has checked the hash.
-        table: NDArray[Any] = _opened(
-            storage, entry, lambda path: np.load(path, mmap_mode="r", allow_pickle=False), hashed=False
-        )
-    except (OSError, ValueError) as error:
-        raise DataError(f"{storage.path(entry.file)}: is no table: {' '.join(str(error).split())}") from error
-    return table
 
 
 def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16], blocks: NDArray[np.void]) -> None:

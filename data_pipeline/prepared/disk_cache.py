@@ -10,12 +10,15 @@ import hashlib
 import itertools
 import logging
 import os
+import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from configs import UserError
+from configs.process.files.inside import opened, read_bytes, reading
 from data_pipeline.prepared.index import hash_file
 
 log = logging.getLogger(__name__)
@@ -25,18 +28,27 @@ KEEP_FRACTION = 0.9
 STALE_SECONDS = 24 * 3600
 """Seconds after which an unfinished file belongs to a process that died."""
 
+MARKER = "CACHEDIR.TAG"
+"""Its name and first line are those of the Cache Directory Tagging Specification, by which backups leave it out."""
+_MARK = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of zeromt's: it deletes what it has downloaded.\n"
+LOCKS = "locks"
+_SHELF = re.compile(r"[0-9a-f]{2}")
+_NAME = re.compile(r"[0-9a-f]{64}(?P<part>\.[0-9]+-[0-9]+\.(?P<size>[0-9]+)\.part)?")
+
 _numbers = itertools.count()
 
 
 class DiskCache:
     """Files by the hash of their content, in `folder`, with at most `max_bytes` in total.
 
-    Methods raise UserError if the folder cannot be written to.
+    The folder is one that a cache has made or found empty, and has marked: in any other, files might be somebody's.
+    Methods raise UserError if it is not, or cannot be written to.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
         self._max_bytes = max_bytes
+        self._is_marked = False
 
     def find(self, key: str, size: int, *, hashed: bool = True) -> Path | None:
         """The file of a hash, if it exists and is whole. A broken file is removed.
@@ -47,6 +59,8 @@ class DiskCache:
             hashed: read the file and compare its hash; otherwise compare only its size.
         """
         path = self._path(key)
+        if not self._has_mark():
+            return None
         try:
             is_whole = path.stat().st_size == size and (not hashed or hash_file(path) == key)
             if is_whole:
@@ -60,8 +74,10 @@ class DiskCache:
     def read(self, key: str) -> bytes | None:
         """The content of a hash, if it exists and is whole. A broken file is removed."""
         path = self._path(key)
+        if not self._has_mark():
+            return None
         try:
-            content = path.read_bytes()
+            content = read_bytes(path)
             os.utime(path)
         except OSError:
             return None
@@ -73,7 +89,8 @@ class DiskCache:
     def write(self, key: str, content: bytes) -> None:
         """Store content whose hash has been verified."""
         with self._errors(), self._part(key, len(content)) as part:
-            part.write_bytes(content)
+            with os.fdopen(opened(part, os.O_WRONLY), "wb") as file:
+                file.write(content)
             self._publish(part, key)
 
     def add(self, key: str, size: int, fill: Callable[[Path], None]) -> Path:
@@ -89,7 +106,7 @@ class DiskCache:
                 return path
             with self._part(key, size) as part:
                 fill(part)
-                with part.open("rb") as file:
+                with reading(part) as file:
                     os.fsync(file.fileno())
                 return self._publish(part, key)
 
@@ -100,6 +117,31 @@ class DiskCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key
+
+    def _mark(self) -> None:
+        """Mark a new or empty folder, or one of a version without marks, as a cache's.
+
+        Raises:
+            UserError: the folder holds something else.
+        """
+        if self._has_mark():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        names = {path.name for path in self.folder.iterdir()}
+        is_older = LOCKS in names and all(_SHELF.fullmatch(name) for name in names - {LOCKS})
+        if names and not is_older and not self._has_mark():
+            raise UserError(
+                f"stream.cache: {self.folder}: holds files that no cache of zeromt's has made; "
+                "name a new or empty folder"
+            )
+        with contextlib.suppress(FileExistsError):
+            made = opened(self.folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            with os.fdopen(made, "w", encoding="ascii") as file:
+                file.write(_MARK)
+
+    def _has_mark(self) -> bool:
+        self._is_marked = self._is_marked or (self.folder / MARKER).is_file()
+        return self._is_marked
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -114,6 +156,7 @@ class DiskCache:
     @contextlib.contextmanager
     def _part(self, key: str, size: int) -> Iterator[Path]:
         """A temporary file, after eviction has made room for it. Its name contains its final size."""
+        self._mark()
         path = self._path(key).with_name(f"{key}.{os.getpid()}-{next(_numbers)}.{size}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -125,9 +168,10 @@ class DiskCache:
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[BinaryIO]:
         """Hold a lock among processes and threads, which is released when the holder dies. Yields the lock's file."""
-        folder = self.folder / "locks"
+        self._mark()
+        folder = self.folder / LOCKS
         folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+        with os.fdopen(opened(folder / name, os.O_RDWR | os.O_CREAT), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
 
@@ -151,7 +195,7 @@ class DiskCache:
             file.seek(0)
             file.truncate()
             file.write(str(total + size).encode())
-            part.touch()
+            os.close(opened(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
 
     def _make_room(self, most: int) -> int:
         """Evict least recently used files until at most `most` bytes are left; returns the bytes left."""
@@ -159,11 +203,13 @@ class DiskCache:
         candidates = []
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
             try:
-                status = path.stat()
+                status = path.lstat()
             except OSError:  # another process removed it
                 continue
-            is_part = path.suffix == ".part"
-            size = int(path.suffixes[-2][1:]) if is_part else status.st_size
+            if (name := _NAME.fullmatch(path.name)) is None or not stat.S_ISREG(status.st_mode):
+                continue  # not a cache's
+            is_part = name["part"] is not None
+            size = int(name["size"]) if is_part else status.st_size
             total += size
             if not is_part or now - status.st_mtime > STALE_SECONDS:
                 candidates.append((status.st_mtime, size, path))

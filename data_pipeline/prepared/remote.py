@@ -6,16 +6,19 @@ drops broken samples and runs `pipe:` URLs in a shell.
 
 import errno
 import hashlib
-import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from configs import StreamSection, UserError
-from configs.files import expand
+from configs.process.files import expand
+from configs.process.files.inside import opened, parse_json, replacing
+from configs.reading.passwords import without_passwords
 from data_pipeline.errors import DataError, MissingError, ReadError
+from data_pipeline.prepared import bounded_http
 from data_pipeline.prepared.disk_cache import DiskCache
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
 
@@ -29,6 +32,8 @@ FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 60.0
 BYTES_A_TIMEOUT = 16 << 20
 """A larger read may take `stream.timeout_seconds` for every this many bytes."""
+INDEX_BYTES = 1 << 26
+"""The most that an index may have: of some 400,000 shards."""
 RETRIED_STATUSES = (408, 425, 429)
 """HTTP client errors that are transient: time-out, too early, too many requests."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -68,9 +73,10 @@ class RemoteStorage:
         """See `Storage`. It is fetched again each time, testing whether the server supports ranges."""
 
         def attempt() -> bytes:
-            content = self._request(INDEX_FILE)
-            json.loads(content)  # a truncated one is requested again
-            self._has_ranges = SCHEMES[self._scheme] != "http" or len(self._request(INDEX_FILE, 0, 1)) == 1
+            content = self._request(INDEX_FILE, most=INDEX_BYTES)
+            parse_json(content)  # a truncated one is requested again
+            is_http = SCHEMES[self._scheme] == "http"
+            self._has_ranges = not is_http or len(self._request(INDEX_FILE, 0, 1, most=INDEX_BYTES)) == 1
             return content
 
         try:
@@ -99,7 +105,7 @@ class RemoteStorage:
             return self._read_shard(entry, offset, size, sha256)
 
         def attempt() -> bytes:
-            data = self._request(entry.file, offset, offset + size)
+            data = self._request(entry.file, offset, offset + size, most=size)
             if len(data) != size:
                 raise ReadError(f"{len(data)} bytes came where {size} were asked for")
             if sha256 is not None and hashlib.sha256(data).digest() != sha256:
@@ -127,7 +133,7 @@ class RemoteStorage:
         """A range of a whole shard in the cache; the file may be evicted or corrupted meanwhile."""
         for hashed in (False, True, True):
             try:
-                with self._fetch(entry, hashed=hashed).open("rb", buffering=0) as file:
+                with os.fdopen(opened(self._fetch(entry, hashed=hashed)), "rb", buffering=0) as file:
                     file.seek(offset)
                     data = file.read(size)
             except FileNotFoundError:
@@ -140,8 +146,8 @@ class RemoteStorage:
         """Download and verify a whole file."""
 
         def attempt() -> None:
-            timeout = self._timeout * (1 + entry.bytes // BYTES_A_TIMEOUT)
-            _call(self._files, "_get_file", self.path(entry.file), str(path), timeout=timeout)
+            with replacing(path) as file:
+                self._copy(entry.file, file.write, most=entry.bytes)
             if (size := path.stat().st_size) != entry.bytes:
                 raise ReadError(f"{size} bytes came; allowed is the index's {entry.bytes}")
             if hash_file(path) != entry.sha256:
@@ -149,9 +155,28 @@ class RemoteStorage:
 
         self._persist(entry.file, attempt)
 
-    def _request(self, file: str, start: int | None = None, end: int | None = None) -> bytes:
-        data: bytes = _call(self._files, "_cat_file", self.path(file), start=start, end=end, timeout=self._timeout)
-        return data
+    def _request(self, file: str, start: int | None = None, end: int = 0, *, most: int) -> bytes:
+        """A file, or a range of it; more than `most` bytes are an error."""
+        data = bytearray()
+        self._copy(file, data.extend, start, end, most=most)
+        return bytes(data)
+
+    def _copy(
+        self, file: str, take: Callable[[bytes], object], start: int | None = None, end: int = 0, *, most: int
+    ) -> None:
+        from fsspec.asyn import sync
+
+        timeout = self._timeout * (1 + most // BYTES_A_TIMEOUT)
+        url = self.path(file)
+        if SCHEMES[self._scheme] == "http":
+            reading = bounded_http.read
+            sync(self._files.loop, reading, self._files, url, take, start=start, end=end, most=most, timeout=timeout)
+            return
+        size = sync(self._files.loop, self._files._info, url, timeout=self._timeout)["size"] if start is None else 0
+        if size > most:
+            raise ReadError(f"has {size} bytes; at most {most} are read")
+        given = {} if start is None else {"start": start, "end": end}
+        take(sync(self._files.loop, self._files._cat_file, url, **given, timeout=timeout))
 
     def _persist(self, file: str, attempt: Callable[[], T]) -> T:
         """Retry, waiting longer each time.
@@ -191,19 +216,13 @@ def _filesystem(scheme: str, timeout: float) -> Any:
     import aiohttp
 
     options = {
-        # `_call` limits the whole request; this limits a server's silence.
+        # `sync` limits the whole request; this limits a server's silence.
         "timeout": aiohttp.ClientTimeout(total=None, sock_connect=timeout, sock_read=timeout),
         "headers": {"Accept-Encoding": "identity"},  # ranges must refer to the uncompressed file
+        "auto_decompress": False,  # what is sent compressed all the same may be a few bytes that become gigabytes
         "trust_env": True,  # use proxies, and passwords from ~/.netrc
     }
     return fsspec.filesystem(scheme, skip_instance_cache=True, client_kwargs=options)
-
-
-def _call(files: Any, method: str, *arguments: Any, **options: Any) -> Any:
-    """Run a coroutine of a file system in fsspec's thread, and cancel it after `timeout` seconds."""
-    from fsspec.asyn import sync
-
-    return sync(files.loop, getattr(files, method), *arguments, **options)
 
 
 def _is_final(error: Exception) -> bool:
@@ -215,7 +234,8 @@ def _is_final(error: Exception) -> bool:
 
 def _status(error: Exception) -> int | None:
     """The HTTP status of an error of aiohttp or gcsfs."""
-    status = getattr(error, "status", getattr(error, "code", None))
+    name = "status" if hasattr(error, "status") else "code"  # aiohttp's have both, and warn of the second
+    status = getattr(error, name, None)
     return status if isinstance(status, int) else None
 
 
@@ -226,5 +246,5 @@ def _reason(error: Exception, timeout: float) -> str:
         return f"HTTP {status} {getattr(error, 'message', '')}".rstrip()
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
         return f"no answer within stream.timeout_seconds={timeout:g}"
-    text = " ".join(str(error).split())
+    text = without_passwords(" ".join(str(error).split()))
     return text if isinstance(error, ReadError) else f"{type(error).__name__}: {text}"

@@ -1,11 +1,14 @@
 """Where a prepared dataset is stored: a local folder, or a URL."""
 
+import os
 import re
 import stat
 from pathlib import Path
 from typing import Protocol
 
 from configs import StreamSection, UserError
+from configs.process.files.inside import opened, read_bytes
+from configs.reading.passwords import without_passwords
 from data_pipeline.errors import DataError, ReadError
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
 from data_pipeline.prepared.remote import SCHEMES, RemoteStorage
@@ -62,9 +65,8 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
     if scheme is None:
         return LocalStorage(Path(location))
     if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
-        shown = re.sub(r"//.*@", "//", str(location))
         raise UserError(
-            f"dataset: {shown!r}: cannot be read; give a folder of this machine, or a URL "
+            f"dataset: {without_passwords(str(location))!r}: cannot be read; give a folder of this machine, or a URL "
             f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
         )
     return RemoteStorage(location, stream or StreamSection())
@@ -84,7 +86,7 @@ class LocalStorage:
     def read_index(self) -> bytes:
         """See `Storage`."""
         try:
-            return (self._folder / INDEX_FILE).read_bytes()
+            return read_bytes(self._folder / INDEX_FILE)
         except FileNotFoundError as error:
             raise UserError(
                 f"dataset: {self._folder} holds no {INDEX_FILE}; give a folder made by zeromt prepare"
@@ -125,7 +127,7 @@ class LocalStorage:
     def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
         """See `Storage`."""
         try:
-            with (self._folder / entry.file).open("rb", buffering=0) as file:
+            with os.fdopen(opened(self._folder / entry.file), "rb", buffering=0) as file:
                 file.seek(offset)
                 data = file.read(size)
         except OSError as error:

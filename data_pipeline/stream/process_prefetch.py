@@ -26,6 +26,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from configs import UserError
 from configs.plugins import dumps, loads
+from configs.process.terminal import filter_terminals
 
 T = TypeVar("T")
 
@@ -153,6 +154,7 @@ class ProcessPrefetch(Generic[T]):
 
 def serve() -> None:
     """The other process, from start to end."""
+    filter_terminals()
     for ignored in PARENTS_SIGNALS:
         signal.signal(ignored, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PARENTS_SIGNALS)

@@ -7,7 +7,7 @@ from functools import partial
 
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
-from data_pipeline.order.state import MIXTURE_VERSION, VERSION, LaneCursor, StreamState
+from data_pipeline.order.state import LaneCursor, StreamState
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, updates
@@ -171,7 +171,6 @@ class StreamReader:
             fingerprints=[dataset.fingerprint for dataset in self._phase.datasets],
             shares=list(self.mixture.proportions),
             settings=self._settings(),
-            version=VERSION if self.mixture.is_single else MIXTURE_VERSION,
             phase=self._phase.number,
         )
 
@@ -183,20 +182,19 @@ class StreamReader:
 
         Raises:
             UserError: the state is of another seed or of other datasets, or, within an epoch, of another K or other
-                budgets or proportions, or of a mixture that an earlier version saved.
+                budgets or proportions.
         """
         _must_equal("seed", state.seed, self._seed, "the run's own")
         if state.phase >= len(self._phases):
             raise UserError(f"phases: {len(self._phases)}, and the stream stands in number {state.phase + 1} of them")
         self._phase = self._phases[state.phase]
         self._check_fingerprints(state.fingerprints)
-        state.check_version()
         if state.update > 0:
             self._check_settings(state)
         now = (self._phase.section.micro_batches, self._settings(), list(self.mixture.proportions))
         ours = {name: value for name, value in self._settings().items() if name != "augment"}
         saved = (state.micro_batches, {**ours, **state.settings}, state.shares)
-        if now == saved and not state.is_earlier_mixture:
+        if now == saved:
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._phase.datasets)]
             if missing:
                 raise UserError(f"stream state: lane {missing[0]} is missing; allowed is a state merged of all ranks")
@@ -207,8 +205,7 @@ class StreamReader:
                 passes = [
                     max(cursor.pass_ for cursor in column) + 1 for column in zip(*state.lanes.values(), strict=True)
                 ]
-                why = "the state is an earlier version's" if now == saved else "the stream's settings have changed"
-                log.warning("%s: each dataset of the mixture begins a new pass", why)
+                log.warning("the stream's settings have changed: each dataset of the mixture begins a new pass")
             cursors = self._start(passes)
         self.close()
         self.epoch, self.update, self._cursors, self._dry = state.epoch, state.update, cursors, set()

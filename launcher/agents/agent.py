@@ -11,7 +11,6 @@ import argparse
 import atexit
 import contextlib
 import ctypes
-import gc
 import importlib
 import logging
 import os
@@ -22,14 +21,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from launcher.agents.forked_ranks import WaitingRank, can_fork, dismiss, fork_ranks, import_for_ranks, starting
+from configs.process.imports import quick_imports
+from configs.process.leaving import collect_nothing
+from configs.process.signals import AGENT_PID, GRACE_SECONDS, STOP_SIGNALS
+from configs.process.streams import tell
+from configs.process.terminal import filter_terminals
 from launcher.agents.peers import LostError, Peers, join, note_loss
+from launcher.agents.rendezvous import offer
 from launcher.agents.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others
 from trainer.runs.failure import Failure, find_cause
 from trainer.runs.layout import LOGS, STATUS_FILE
-from trainer.runs.process.imports import quick_imports
-from trainer.runs.process.streams import tell
-from trainer.runs.signals import AGENT_PID, STOP_SIGNALS
 from trainer.runs.status import read_status, write_status
 
 __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
@@ -38,6 +39,8 @@ LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 ALONE = 3
 """The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
 _PR_SET_PDEATHSIG = 1
+TORCHRUN_GRACE_SECONDS = 30
+"""What torchrun gives ranks between SIGTERM and SIGKILL."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,26 +51,22 @@ def main(argv: Sequence[str]) -> int:
         1 otherwise.
     """
     end_with_launcher()
-    atexit.register(gc.freeze)  # or the interpreter would collect garbage among all of torch's objects at exit
+    filter_terminals()
+    atexit.register(collect_nothing)
     os.environ[AGENT_PID] = str(os.getpid())  # by it the ranks notice when they are orphaned
     if "LOGLEVEL" not in os.environ:  # torchrun's own switch
         logging.disable(logging.ERROR)
     with quick_imports():
         torchrun = importlib.import_module("torch.distributed.run")
-        forks = can_fork(os.environ) and import_for_ranks()
-    arguments = torchrun.parse_args(list(argv))
-    number = arguments.nproc_per_node
-    ranks = fork_ranks(int(number)) if forks and number.isdecimal() else []
-    try:
-        return _run_among_others(torchrun, arguments, ranks)
-    finally:
-        dismiss(ranks)
+    return _run_among_others(torchrun, torchrun.parse_args(list(argv)))
 
 
-def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks: list[WaitingRank]) -> int:
+def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace) -> int:
     """Run torchrun; with several nodes, wait for the others first."""
     if arguments.nnodes == "1":
-        return _run(torchrun, arguments, None, ranks)
+        alone = importlib.import_module("torch.distributed").HashStore()
+        offer(alone, run_id=arguments.rdzv_id, rank=0, num_nodes=1, endpoint=("localhost", 0))
+        return _run(torchrun, arguments, None)
     try:
         launcher = os.environ.get(LAUNCHER_PID)
         peers = join(arguments, run_folder(Path(arguments.log_dir)), int(launcher) if launcher else None)
@@ -75,23 +74,29 @@ def _run_among_others(torchrun: ModuleType, arguments: argparse.Namespace, ranks
         note_loss(run_folder(Path(arguments.log_dir)), str(error))
         tell(f"zeromt: {error}")
         return ALONE
+    offer(
+        peers.connect_again(),
+        run_id=arguments.rdzv_id,
+        rank=int(arguments.node_rank),
+        num_nodes=int(arguments.nnodes),
+        endpoint=peers.endpoint,
+    )
     code = 1
     try:
-        code = _run(torchrun, arguments, peers, ranks)
+        code = _run(torchrun, arguments, peers)
     finally:
         peers.leave(code)
     return code
 
 
-def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None, waiting: list[WaitingRank]) -> int:
+def _run(torchrun: ModuleType, arguments: argparse.Namespace, peers: Peers | None) -> int:
     """Run torchrun and report how its ranks ended."""
     multiprocessing = importlib.import_module("torch.distributed.elastic.multiprocessing")
     errors = importlib.import_module("torch.distributed.elastic.multiprocessing.errors")
     rendezvous = importlib.import_module("torch.distributed.elastic.rendezvous")
     context = importlib.import_module("torch.distributed.elastic.multiprocessing.api").SubprocessContext
     context._start = holding_stops(context._start)
-    handler = importlib.import_module("torch.distributed.elastic.multiprocessing.subprocess_handler").SubprocessHandler
-    handler._popen = starting(handler._popen, waiting)
+    context.close = with_grace(context.close, float(os.environ.get(GRACE_SECONDS, TORCHRUN_GRACE_SECONDS)))
     try:
         torchrun.run(arguments)
     except errors.ChildFailedError as error:
@@ -127,6 +132,20 @@ def holding_stops(start_ranks: Callable[[Any], None]) -> Callable[[Any], None]:
             signal.raise_signal(held[0])
 
     return start
+
+
+def with_grace(end_ranks: Callable[..., None], seconds: float) -> Callable[..., None]:
+    """`end_ranks`, with so many seconds between SIGTERM and SIGKILL where the job is asked to stop: ranks save then.
+
+    Whoever asks raises an exception in torchrun's loop. If a rank fails nothing is raised, and the others get no more
+    than torchrun gives them: they wait for one that is gone. torchrun's own option for this, `--shutdown-timeout`, is
+    not in every torch.
+    """
+
+    def end(context: Any, death_sig: signal.Signals | None = None, timeout: float = TORCHRUN_GRACE_SECONDS) -> None:
+        end_ranks(context, death_sig, timeout if sys.exception() is None else seconds)
+
+    return end
 
 
 def _explain(failures: Mapping[int, Any], arguments: argparse.Namespace, peers: Peers | None) -> int:

@@ -10,16 +10,18 @@ from pathlib import Path
 
 from configs import UserError
 from configs.plugins import keep_copies
+from configs.process.environment import PRIVATE, private_folder
+from configs.process.files.inside import is_listed, read_text
+from configs.process.streams import tell
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
 from launcher.agents.restarts import Restarts
 from launcher.agents.run_folder import make_ready
 from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
-from trainer.runs.kept import check_reset
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
+from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.parents.record import check_parent
-from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
 
@@ -88,7 +90,7 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
             return 1
         if code != 1 or supervisor.was_stopped:
             return code
-        if (job.folder / STOP_FILE).exists():
+        if is_listed(job.folder / STOP_FILE):
             say(f"the ranks failed, and {job.folder / STOP_FILE} asks to stop: they are not started again")
             (job.folder / STOP_FILE).unlink(missing_ok=True)
             return code
@@ -108,8 +110,8 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
 def _what_is_left(step: int) -> str:
     """The line on what is saved after a failure and what to do; `step` is that of the newest checkpoint."""
     if not step:
-        return "nothing was saved yet: once the cause is mended, the same command begins again"
-    return f"step {step} is saved: once the cause is mended, the same command, but for --fresh and --reset, resumes it"
+        return "nothing was saved yet: once the cause is fixed, the same command begins again"
+    return f"step {step} is saved: once the cause is fixed, the same command, but for --fresh and --reset, resumes it"
 
 
 def _launch_id(job: Job, number: int) -> str:
@@ -132,9 +134,12 @@ def _attempt(job: Job, supervisor: Supervisor, cores: int, launch_id: str, *, re
     if job.is_first_node:
         with contextlib.suppress(OSError):
             stuck.unlink(missing_ok=True)
-    agent_code = supervisor.run(torchrun_command(job, launch_id, reset=reset), environment)
-    if agent_code < 0:
-        _wait_for_orphans({LAUNCH_ID: launch_id, LAUNCHER_PID: str(os.getpid())}, job.save_seconds)
+    with private_folder() as private:
+        agent_code = supervisor.run(
+            torchrun_command(job, launch_id, reset=reset), {**environment, PRIVATE: str(private)}
+        )
+        if agent_code < 0:
+            _wait_for_orphans({LAUNCH_ID: launch_id, LAUNCHER_PID: str(os.getpid())}, job.save_seconds)
     status = _last_word(job, launch_id, agent_code)
     code = outcome(status, agent_code, was_stopped=supervisor.was_stopped)
     is_ours_to_say = status is None or status.state == "running" or is_orphaned(status)
@@ -181,7 +186,7 @@ def _last_word(job: Job, launch_id: str, agent_code: int) -> Status | None:
 
 def _last_line(path: Path) -> str | None:
     try:
-        lines = path.read_text(errors="replace").splitlines()
+        lines = read_text(path, errors="replace", most=None).splitlines()
     except OSError:
         return None
     return lines[-1] if lines else None

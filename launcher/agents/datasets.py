@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import RunConfig, UserError
-from configs.files import check_apart, is_dir, is_file, naming, status_of
+from configs.process.files import check_apart, is_dir, is_file, naming, status_of
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE

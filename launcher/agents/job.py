@@ -8,10 +8,10 @@ from pathlib import Path
 
 from configs import Plugin, RunConfig, UserError
 from configs.plugins import pins_of, variables
+from configs.process.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
 from launcher.agents.agent import LAUNCHER_PID, REFUSED, STOPPED
-from launcher.machine.process_title import ROOM, ROOM_LENGTH
+from launcher.agents.rendezvous import BACKEND
 from trainer.runs.layout import LOGS
-from trainer.runs.signals import GRACE_SECONDS, ORPHANED, STOP_SIGNALS
 from trainer.runs.status import LAUNCH_ID, Status
 
 # torchrun by default does not handle SIGUSR1, a scheduler's usual warning, and would die of it.
@@ -32,8 +32,6 @@ class Node:
     host: str
     """Name or address by which the others reach node 0."""
     port: int
-    address: str
-    """Address of this node for the others."""
     interface: str | None
     """Network interface for gloo and NCCL; None lets them choose."""
     join_seconds: int
@@ -84,23 +82,26 @@ def shutdown_seconds(run: RunConfig) -> int:
     return max(SHORTEST_SHUTDOWN_SECONDS, round(60 * run.engine.communication_timeout_minutes))
 
 
-def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, cores: int) -> int:
+def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, cores: int, nodes: int = 1) -> int:
     """How many ranks to start on this machine.
 
     Args:
         requested: the user's number; None for auto.
-        micro_batches: lanes for this machine, of the stream's K; a rank without one would be idle.
+        micro_batches: K of the stream, whose lanes the nodes share; a rank without one would be idle.
         gpus: GPUs that the ranks will see.
         cores: cores that the ranks may use.
+        nodes: number of nodes of the job.
 
     Raises:
         UserError: more than there are lanes, or more than there are GPUs if there are any.
     """
+    lanes = micro_batches // nodes
     if requested is None:
-        return min(gpus or cores, micro_batches)
-    if requested > micro_batches:
+        return min(gpus or cores, lanes)
+    if requested > lanes:
+        each = f" on each of {nodes} nodes" if nodes > 1 else ""
         raise UserError(
-            f"--nproc: {requested} is more than stream.micro_batches={micro_batches}; allowed is 1 to {micro_batches}"
+            f"--nproc: {requested}{each} is more than stream.micro_batches={micro_batches}; allowed is 1 to {lanes}"
         )
     if gpus and requested > gpus:
         raise UserError(
@@ -110,19 +111,20 @@ def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, co
     return requested
 
 
-def describe_idle(gpus: int, num_processes: int, lanes: int, *, of_each: int = 1) -> str:
+def describe_idle(gpus: int, num_processes: int, micro_batches: int, *, nodes: int = 1) -> str:
     """A warning about idle GPUs of this machine; empty if all are used.
 
     Args:
         gpus: that the ranks could use.
         num_processes: of this machine.
-        lanes: lanes for this machine, of the stream's K.
-        of_each: number of nodes of the job.
+        micro_batches: K of the stream, whose lanes the nodes share.
+        nodes: number of nodes of the job.
     """
     if num_processes >= gpus:
         return ""
-    most = f"stream.micro_batches={lanes * of_each}" if num_processes == lanes else f"--nproc {num_processes}"
-    more = f"stream.micro_batches={gpus * of_each}" if num_processes == lanes else f"--nproc {gpus}"
+    is_for_lanes = num_processes == micro_batches // nodes
+    most = f"stream.micro_batches={micro_batches}" if is_for_lanes else f"--nproc {num_processes}"
+    more = f"stream.micro_batches={gpus * nodes}" if is_for_lanes else f"--nproc {gpus}"
     idle = gpus - num_processes
     return f"; {idle} of its {gpus} GPUs {'is' if idle == 1 else 'are'} idle with {most}, {more} would use all"
 
@@ -139,7 +141,6 @@ def torchrun_command(job: Job, launch_id: str, *, reset: str | None = None, pyth
         *([f"--numa-binding={job.numa_binding}"] if job.numa_binding else []),
         "--max-restarts=0",
         f"--signals-to-handle={SIGNALS}",
-        f"--shutdown-timeout={job.shutdown_seconds}",
         f"--log-dir={job.logs}",
         *_log_options(job),
         "-m",
@@ -157,14 +158,9 @@ def _verbatim(argument: str) -> str:
 
 
 def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:
-    """Options of the rendezvous. On a single machine, port 0 chooses a free port, so that jobs do not interfere."""
+    """Options of the rendezvous. A single machine needs none, and opens no port for it."""
     if node is None:
-        return [
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=localhost:0",
-            f"--rdzv-id={launch_id}",
-            "--local-addr=localhost",
-        ]
+        return [f"--rdzv-backend={BACKEND}", f"--rdzv-id={launch_id}"]
     interval = max(1, node.lost_seconds // 3)
     conf = {
         "is_host": int(node.rank == 0),
@@ -173,12 +169,11 @@ def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:
         "keep_alive_max_attempt": 3,
     }
     return [
-        "--rdzv-backend=c10d",
+        f"--rdzv-backend={BACKEND}",
         f"--rdzv-endpoint={node.host}:{node.port}",
         f"--rdzv-id={launch_id}",
         "--rdzv-conf=" + ",".join(f"{key}={value}" for key, value in conf.items()),
         f"--node-rank={node.rank}",
-        f"--local-addr={node.address}",
     ]
 
 
@@ -219,7 +214,6 @@ def child_environment(
         LAUNCH_ID: launch_id,
         LAUNCHER_PID: str(launcher_pid),
         GRACE_SECONDS: str(job.shutdown_seconds),
-        ROOM: "." * ROOM_LENGTH,
         **variables(job.config, pins_of(job.plugins, job.folder)),
     }
     if job.on_cpu:
@@ -246,7 +240,8 @@ def outcome(status: Status | None, agent_code: int, *, was_stopped: bool) -> int
         return agent_code
     if status is None and was_stopped:
         return STOPPED  # the ranks had not begun, so nothing was lost, and the same command starts them again
-    return 0 if agent_code == 0 and status is None else 1
+    is_unknown = status is None or status.state == "running"  # rank 0 warns where the disk has no room to say its last
+    return 0 if agent_code == 0 and is_unknown else 1
 
 
 def is_orphaned(status: Status | None) -> bool:

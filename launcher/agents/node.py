@@ -1,15 +1,19 @@
 """`zeromt launch node`: runs once on each machine of a job on several, started by srun or ssh."""
 
-import fcntl
+import contextlib
+import ipaddress
 import os
 import socket
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from configs import UserError, load_run
+from configs.process.environment import check_machine
+from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
@@ -18,11 +22,6 @@ from launcher.machine.hardware import num_cores
 from launcher.machine.numa import choose_binding
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LOGS
-from trainer.runs.process.environment import check_machine
-from trainer.runs.process.gpus import gpus_to_use
-
-_SIOCGIFADDR = 0x8915
-"""ioctl that asks for an interface's IPv4 address; netdevice(7)."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -92,11 +91,12 @@ def launch(supervisor: Supervisor, order: Order) -> int:
         )
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     binding = choose_binding(run.engine.numa_binding, gpus=gpus)
-    lanes = run.stream.micro_batches // order.nnodes
     job = Job(
         config=order.config,
         overrides=tuple(order.overrides),
-        num_processes=choose_processes(order.nproc, lanes, gpus=gpus, cores=cores),
+        num_processes=choose_processes(
+            order.nproc, run.stream.micro_batches, gpus=gpus, cores=cores, nodes=order.nnodes
+        ),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
@@ -109,7 +109,7 @@ def launch(supervisor: Supervisor, order: Order) -> int:
     )
     ranks = order.nnodes * job.num_processes
     check_ranks(run.engine.zero_optimization, ranks=ranks, on_each=job.num_processes)
-    idle = describe_idle(gpus, job.num_processes, lanes, of_each=order.nnodes)
+    idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches, nodes=order.nnodes)
     where = (f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node") + idle + binding.said
     begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / LOGS}"
     return run_job(job, supervisor, cores=cores, max_restarts=order.max_restarts, fresh=order.fresh, begin=begin)
@@ -120,13 +120,13 @@ def _node(order: Order) -> Node | None:
     if order.nnodes == 1:
         return None
     rank = choose_rank(order.node_rank, order.nnodes, os.environ)
+    check_network(order.rendezvous, order.interface, is_first=rank == 0)
     return Node(
         rank=rank,
         num_nodes=order.nnodes,
         job_id=order.job_id,
         host=order.rendezvous[0],
         port=order.rendezvous[1],
-        address=own_address(order.rendezvous, order.interface, is_first=rank == 0),
         interface=order.interface,
         join_seconds=order.join_timeout,
         lost_seconds=order.node_timeout,
@@ -149,40 +149,59 @@ def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str
     return int(given)
 
 
-def own_address(rendezvous: tuple[str, int], interface: str | None, *, is_first: bool) -> str:
-    """The address by which other nodes reach this one.
-
-    It is that of the named interface, if there is one; otherwise node 0 uses the rendezvous' host, and the others use
-    the address from which they reach node 0.
+def check_network(rendezvous: tuple[str, int], interface: str | None, *, is_first: bool) -> None:
+    """Check that this node can reach node 0, and has the named interface.
 
     Raises:
-        UserError: there is no such interface, or node 0's name is unknown here.
+        UserError: there is no such interface, node 0's name is unknown here, or this node's own name would lead the
+            others to themselves.
     """
     if interface is not None:
-        return _address_of(interface.split(",")[0])
-    host, port = rendezvous
-    if is_first:
-        return host
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, port))  # a datagram socket only asks the routing table and sends nothing
-        except OSError as error:
-            raise UserError(
-                f"--rendezvous: {host!r} cannot be reached from {socket.gethostname()}: {error.strerror}; "
-                "allowed is a name or address of node 0 that all nodes know"
-            ) from error
-        return str(probe.getsockname()[0])
+        _check_interface(interface.split(",")[0])
+    elif not is_first:
+        _check_name(_check_route(*rendezvous))
 
 
-def _address_of(interface: str) -> str:
-    """The IPv4 address of an interface."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()))
-        except OSError as error:
-            there = ", ".join(name for _, name in socket.if_nameindex())
+def _check_route(host: str, port: int) -> str:
+    """The address that this machine has on the way to node 0."""
+    problem: OSError | None = None
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+            try:
+                with socket.socket(family, kind) as probe:
+                    probe.connect(address)  # a datagram socket only asks the routing table and sends nothing
+                    return str(probe.getsockname()[0])
+            except OSError as error:
+                problem = error
+    except OSError as error:
+        problem = error
+    raise UserError(
+        f"--rendezvous: {host!r} cannot be reached from {socket.gethostname()}: {problem and problem.strerror}; "
+        "allowed is a name or address of node 0 that all nodes know"
+    )
+
+
+def _check_name(route: str) -> None:
+    """Check that gloo, which takes the address of this machine's own name, gets one at which others reach it."""
+    name = socket.gethostname()
+    if os.environ.get("GLOO_SOCKET_IFNAME") or ipaddress.ip_address(route).is_loopback:
+        return
+    with contextlib.suppress(OSError):
+        own = {str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+        if all(ipaddress.ip_address(one).is_loopback for one in own):
             raise UserError(
-                f"--interface: {interface!r} has no IPv4 address on {socket.gethostname()}: {error.strerror}; "
-                f"allowed is one of {there}"
-            ) from error
-    return socket.inet_ntoa(answer[20:24])
+                f"--interface: none given, and {name}, this machine's own name, is {', '.join(sorted(own))} "
+                f"(/etc/hosts), where other machines do not reach it; give that of {route}: one of {_interfaces()}"
+            )
+
+
+def _check_interface(interface: str) -> None:
+    addresses = psutil.net_if_addrs().get(interface, [])
+    if not any(one.family in (socket.AF_INET, socket.AF_INET6) for one in addresses):
+        raise UserError(
+            f"--interface: {interface!r} has no IP address on {socket.gethostname()}; allowed is one of {_interfaces()}"
+        )
+
+
+def _interfaces() -> str:
+    return ", ".join(name for _, name in socket.if_nameindex())

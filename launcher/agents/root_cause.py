@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from configs.process.files.inside import read_text
 from trainer.runs.failure import Failure, find_cause, leave_note, read_failures
 from trainer.runs.layout import STUCK_FILE
 from trainer.runs.status import EXIT_CODES, Status
@@ -39,7 +40,7 @@ class Ended:
         if self.logs is None:
             return []
         try:
-            return (self.logs / "stderr.log").read_text(errors="replace").splitlines()
+            return read_text(self.logs / "stderr.log", errors="replace", most=None).splitlines()
         except OSError:
             return []
 
@@ -89,7 +90,7 @@ def note_ends(ended: Sequence[Ended], folder: Path, launch_id: str) -> dict[int,
 def _stuck_line(folder: Path, rank: int) -> str | None:
     """The message of the rank's watchdog."""
     try:
-        lines = (folder / STUCK_FILE).read_text(errors="replace").splitlines()
+        lines = read_text(folder / STUCK_FILE, errors="replace").splitlines()
     except OSError:
         return None
     mark = f"zeromt: rank {rank} is "

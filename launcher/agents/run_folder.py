@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 
 from configs import UserError
-from configs.files import exists, naming
-from trainer.runs.kept import check_reset
+from configs.process.files import exists, naming
+from configs.process.files.inside import is_listed
+from configs.process.streams import tell
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
+from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.parents.record import check_parent
-from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import RunLock, is_locked
 
 
@@ -32,7 +33,7 @@ def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str 
         is_there = exists(folder)
     if fresh and (is_there or folder.is_symlink()):
         _replace(folder)
-    if (folder / STOP_FILE).exists() and not is_locked(folder, RUN_LOCK):
+    if is_listed(folder / STOP_FILE) and not is_locked(folder, RUN_LOCK):
         (folder / STOP_FILE).unlink(missing_ok=True)
         _say(f"{folder / STOP_FILE}, from before this start, is removed")
 

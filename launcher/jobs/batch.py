@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from configs import RunConfig, UserError, load_run
-from configs.files import is_dir
 from configs.plugins import keep_copies, pins_of, variables
+from configs.process.files import is_dir
+from configs.process.files.inside import write_text
+from configs.process.streams import note
+from configs.reading.passwords import without_passwords
 from configs.zero_keys import check_ranks
 from launcher.agents.run_folder import make_ready
 from launcher.dispatch import resolve
 from launcher.jobs.cluster import Cluster
-from launcher.jobs.job import Job, Preparation, Training, most_nodes
-from launcher.jobs.record import write_submitted
+from launcher.jobs.job import Array, Job, Training, most_nodes
+from launcher.jobs.record import without_values, write_submitted
 from launcher.machine.supervise import Supervisor
-from launcher.options import Parser
 from launcher.options.batch import USAGE, add_launch_batch
+from launcher.options.parser import Parser
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
 from trainer.runs.parents.record import check_parent
-from trainer.runs.process.streams import note
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,7 +31,7 @@ class Order:
     """The options of `zeromt launch KIND`."""
 
     config: str
-    """A YAML file, or the name of a shipped run."""
+    """A YAML file, or the name of a shipped run; empty for an array of a command that takes none."""
     overrides: Sequence[str]
     nodes: str
     """A number, or MIN-MAX."""
@@ -39,8 +41,8 @@ class Order:
     """The job's name in the queue; None: the run's."""
     max_restarts: int
     """Restarts of the ranks within a job."""
-    prepare: int | None
-    """Number of parts of a preparation; None for training."""
+    array: int | None
+    """Number of parts of a command; None for training."""
     after: object | None
     """A job that must have succeeded."""
     fresh: bool
@@ -53,6 +55,8 @@ class Order:
     """Files with components, in addition to those that the configuration names; the jobs read copies."""
     chain: int = 1
     """Number of jobs, each starting after the one before."""
+    words: Sequence[str] = ()
+    """The command of an array: its name, then its arguments."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -79,7 +83,10 @@ class BatchCluster(Cluster):
         """The batch script or manifest to submit. A pure function of the profile and the job.
 
         Args:
-            job: a `Training` or a `Preparation`.
+            job: a `Training` or an `Array`.
+
+        Returns:
+            Empty for a merge that is submitted with its parts.
 
         Raises:
             UserError: a value that must not be in it; the message names the field.
@@ -109,12 +116,19 @@ class BatchCluster(Cluster):
         """
         raise NotImplementedError
 
-    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
-        """Lines for the user about submitted jobs."""
-        if is_preparation:
+    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, array: str | None) -> list[str]:
+        """Lines for the user about submitted jobs.
+
+        Args:
+            jobs: their names.
+            run: its folder, as the user named it.
+            logs: its folder of logs.
+            array: name of the command that they are an array of; None for training.
+        """
+        if array is not None:
             return [
                 f"submitted job {', '.join(jobs)}",
-                f"train after them: zeromt launch {self.kind} ... --after {jobs[-1]}",
+                f"launch after them: zeromt launch {self.kind} ... --after {jobs[-1]}",
             ]
         return [
             f"submitted job {', '.join(jobs)}",
@@ -123,12 +137,15 @@ class BatchCluster(Cluster):
         ]
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
-        """Submit the jobs of a run, or of its preparation, or print what would be submitted."""
+        """Submit the jobs of a training, or of an array, or print what would be submitted."""
         return submit_order(self, Order(**arguments))
 
 
 def submit_order(cluster: BatchCluster, order: Order) -> int:
-    """Submit the jobs of a run, or of its preparation, or print what would be submitted.
+    """Submit the jobs of a training, or of an array, or print what would be submitted.
+
+    What is printed and kept has `***` for passwords in URLs and for values of the site's `environment`, except for
+    settings of libraries such as NCCL_IB_HCA.
 
     Returns:
         0, with the jobs' names on stdout, one a line.
@@ -136,28 +153,33 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     Raises:
         UserError: a value is wrong, or the cluster refuses.
     """
-    run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
-    if order.prepare is None:
+    if order.config:
+        run = load_run(order.config, order.overrides, plugins=order.plugins)
+    else:
+        run = RunConfig(name=order.words[0])  # for the names of its job and of its folder of logs
+    if order.array is None:
         if order.after is None and cluster.shares_files:
             _check_datasets(run, order)
             if not order.dry_run:
                 check_parent(Path(run.folder), order.parent, fresh=order.fresh)
         check_size(run, order.nodes, order.nproc or cluster.processes())
-    texts = [cluster.render(job) for job in jobs_of(cluster, order, run)]
+    jobs = list(jobs_of(cluster, order, run))
+    texts = [text for job in jobs if (text := cluster.render(job))]
+    shown = [without_passwords(text) for job in jobs if (text := without_values(cluster).render(job))]
     if order.dry_run:
-        print("\n".join(texts), end="")
+        print("\n".join(shown), end="")
         return 0
     cluster.check(texts[0])
     logs = _make_folder(cluster, run, fresh=order.fresh)
     names: list[str] = []
-    for text in texts:
+    for text, kept in zip(texts, shown, strict=True):
         after = names[-1] if names else None
-        names.append(cluster.submit(text, after=after, needs_success=order.prepare is not None))
+        names.append(cluster.submit(text, after=after, needs_success=order.array is not None))
         name = names[-1].replace("/", "-")
-        (logs / f"{cluster.kind}-{name}{cluster.suffix}").write_text(text, encoding="utf-8")
+        write_text(logs / f"{cluster.kind}-{name}{cluster.suffix}", kept)
         print(names[-1], flush=True)
         write_submitted(Path(run.folder), cluster, names)
-    for line in cluster.how_to_follow(names, run.folder, logs, is_preparation=order.prepare is not None):
+    for line in cluster.how_to_follow(names, run.folder, logs, array=next(iter(order.words), None)):
         note(line)
     return 0
 
@@ -181,8 +203,6 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
     """The jobs of an order, in sequence."""
     pins = pins_of(run.plugins, Path(run.folder), with_content=not cluster.shares_files)
     common: dict[str, Any] = {
-        "config": order.config,
-        "overrides": tuple(order.overrides),
         "folder": str(Path.cwd()),
         "run": run.folder,
         "logs": str(Path(run.folder).absolute() / LOGS),
@@ -190,12 +210,14 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
         "after": None if order.after is None else str(order.after),
         "variables": variables(order.config, pins),
     }
-    if order.prepare is not None:
+    if order.array is not None:
         for is_merge in (False, True):
-            yield Preparation(**common, parts=order.prepare, is_merge=is_merge)
+            yield Array(**common, words=tuple(order.words), parts=order.array, is_merge=is_merge)
         return
     training = Training(
         **common,
+        config=order.config,
+        overrides=tuple(order.overrides),
         nodes=order.nodes,
         nproc=order.nproc or cluster.processes() or None,
         max_restarts=order.max_restarts,

@@ -1,14 +1,16 @@
 """The protocol of a cluster, behind `zeromt launch KIND`, `status`, `stop` and `log`."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any, ClassVar
 
 from configs import UserError
 from configs.components import Component
+from configs.process.files.inside import check_folder, opened
 from launcher.jobs.job import JobState
 from launcher.machine.supervise import Supervisor
-from launcher.options import Parser
+from launcher.options.parser import Parser
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -49,6 +51,17 @@ class Cluster(Component):
         """The state of a job, within ten seconds; None if the cluster does not keep track of jobs."""
         return None
 
+    def owns(self, job: str, logs: Path) -> bool:
+        """Whether the cluster's own record says that a job is this user's and writes into these logs.
+
+        A job that it does not own is never stopped, nor reached: the run that names it may be a stranger's.
+
+        Args:
+            job: its name.
+            logs: folder of logs in the run's.
+        """
+        return False
+
     def stop(self, job: str) -> None:
         """End a waiting job, or a running one that does not see the run's folder to which `zeromt stop` writes.
 
@@ -79,10 +92,12 @@ def show_files(files: list[Path], *, follow: bool) -> list[str]:
     """The command that shows files.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or one is no plain file.
     """
     if not files:
         raise UserError("RUN: it has no log yet; a run has one when it has started")
+    for file in files:
+        os.close(opened(file))
     return ["tail", *(["-F"] if follow else []), "-n", "+1", "--", *map(str, files)]
 
 
@@ -91,11 +106,19 @@ def newest_logs(logs: Path) -> list[Path]:
 
     Args:
         logs: folder of logs in the run's.
+
+    Raises:
+        FileError: another user's link leads to one.
     """
+    if not logs.is_dir():
+        return []
+    check_folder(logs, within=logs.parent)
     starts = [
         (path.stat().st_mtime, path)
         for path in (*logs.glob("*/"), *logs.glob("node-*/*/"))
         if any(path.glob("attempt_*"))
     ]
     newest = {path.parent: path for _, path in sorted(starts)}
+    for path in newest.values():
+        check_folder(path, within=logs.parent)
     return sorted(file for path in newest.values() for file in path.rglob("std*.log") if file.stat().st_size)

@@ -11,7 +11,6 @@ from configs.site import load_site
 from launcher.machine.supervise import Supervisor
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins
-from trainer.runs.process.streams import note
 
 
 def launch(
@@ -40,7 +39,7 @@ def launch(
     """
     own = {field.name for field in dataclasses.fields(kinds("cluster")[kind])}
     changes = {name: value for name, value in arguments.items() if name in own}
-    cluster = load_site(kind, site, settings, {k: v for k, v in changes.items() if v is not None}, say=note)
+    cluster = load_site(kind, site, settings, {k: v for k, v in changes.items() if v is not None})
     others = {name: value for name, value in arguments.items() if name not in own}
     return int(cluster.launch(supervisor, **others))
 

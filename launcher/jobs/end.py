@@ -3,9 +3,9 @@
 import enum
 from dataclasses import dataclass
 
+from configs.process.signals import STOPPED_BY_FILE
 from launcher.agents.peers import LOST_NODE
 from launcher.agents.root_cause import REFUSED
-from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status
 
 FINISHED = 0

@@ -16,8 +16,6 @@ _NODES = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?")
 class Job:
     """A job of one run."""
 
-    config: str
-    overrides: tuple[str, ...]
     folder: str
     """The folder from which it is launched and in which it runs; absolute."""
     run: str
@@ -36,6 +34,8 @@ class Job:
 class Training(Job):
     """Training on one or several nodes."""
 
+    config: str
+    overrides: tuple[str, ...]
     nodes: str
     """A number, or MIN-MAX."""
     nproc: int | None
@@ -59,7 +59,7 @@ class Training(Job):
             python: the interpreter that has zeromt.
             options: of the command: `nnodes`, `rendezvous`, `job_id` and so on; None omits an option.
         """
-        return [python, "-P", "-m", "launcher", "launch", "node", *self.node_arguments(**options)]
+        return [python, "-P", "-m", "zeromt", "launch", "node", *self.node_arguments(**options)]
 
     def node_arguments(self, **options: object) -> list[str]:
         """The arguments of `node_command`, to start `launch node` in another way; for the options see there."""
@@ -68,21 +68,23 @@ class Training(Job):
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Preparation(Job):
-    """One part of the corpus for each task of an array; or the merge of the parts, which starts when all are done."""
+class Array(Job):
+    """One part of a command for each task of an array; or the merge of the parts, which starts when all are done."""
 
+    words: tuple[str, ...]
+    """The command: its name, then its arguments."""
     parts: int
     is_merge: bool = False
 
     def command(self, part: str, *, python: str = sys.executable) -> list[str]:
-        """The command: `zeromt prepare`.
+        """The command of a task, or of the merge.
 
         Args:
             part: number of the part, from 1, or a placeholder.
             python: the interpreter that has zeromt.
         """
-        which = ["--merge"] if self.is_merge else ["--part", f"{part}/{self.parts}"]
-        return [python, "-P", "-m", "launcher", "prepare", self.config, *which, "--", *self.overrides]
+        share = share_of(self.words, None if self.is_merge else f"{part}/{self.parts}")
+        return [python, "-P", "-m", "zeromt", *share]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -109,6 +111,11 @@ class JobState:
     def is_waiting(self) -> bool:
         """Whether it still waits for nodes."""
         return self.state == "PENDING"
+
+
+def share_of(words: Sequence[str], part: str | None) -> list[str]:
+    """A command's words for one part I/N of it; for the merge of the parts if that is None."""
+    return [words[0], *(["--merge"] if part is None else ["--part", part]), *words[1:]]
 
 
 def node_arguments(config: str, overrides: Sequence[str], options: dict[str, object]) -> list[str]:

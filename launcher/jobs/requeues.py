@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configs.process.files.inside import read_json, write_text
 from trainer.runs.layout import REQUEUES_FILE, newest_step
 
 
@@ -22,7 +23,7 @@ def read_requeues(folder: Path, job: str) -> Requeues:
     """Requeues of this job, including the next; 1 if there is a new checkpoint, or the record is of another job."""
     step = newest_step(folder)
     try:
-        before = Requeues(**json.loads((folder / REQUEUES_FILE).read_text(encoding="utf-8")))
+        before = Requeues(**read_json(folder / REQUEUES_FILE))
     except (OSError, ValueError, TypeError):
         before = Requeues()
     if before.job != job or step > before.step:
@@ -33,4 +34,4 @@ def read_requeues(folder: Path, job: str) -> Requeues:
 def write_requeues(folder: Path, requeues: Requeues) -> None:
     """Store the count, if the folder can be written."""
     with contextlib.suppress(OSError):
-        (folder / REQUEUES_FILE).write_text(json.dumps(asdict(requeues)) + "\n", encoding="utf-8")
+        write_text(folder / REQUEUES_FILE, json.dumps(asdict(requeues)) + "\n")

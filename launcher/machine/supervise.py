@@ -1,5 +1,6 @@
-"""Runs one child at a time and forwards signals to it."""
+"""Runs children and forwards signals to them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Self
 
-from trainer.runs.signals import tell_in_handler
+from configs.process.signals import tell_in_handler
 
 # Signals of the launcher, and what ranks get: they know two requests to save and stop.
 FORWARDED = {
@@ -20,16 +21,15 @@ FORWARDED = {
 
 
 class Supervisor:
-    """Runs children and forwards the first request to stop, exactly once.
+    """Runs children and forwards the first request to stop, to each exactly once. Threads may share it.
 
     A child gets its own session: Ctrl-C in a terminal signals every process of the foreground group, so the ranks would
     be asked twice, the second time while already saving. Later requests are ignored.
     """
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
+        self._unasked: set[subprocess.Popen[bytes]] = set()
         self._request: signal.Signals | None = None
-        self._is_passed_on = False
         self._handlers: dict[signal.Signals, Any] = {}
 
     @property
@@ -70,10 +70,11 @@ class Supervisor:
         """
         if self.was_stopped:
             return 1
-        self._child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)
+        self._unasked.add(child)
         self._pass_on()  # a request may have come while the child was starting
-        code = self._child.wait()
-        self._child = None
+        code = child.wait()
+        self._unasked.discard(child)
         return code
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -86,7 +87,6 @@ class Supervisor:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        if self._child is None or self._request is None or self._is_passed_on:
-            return
-        self._is_passed_on = True
-        self._child.send_signal(FORWARDED[self._request])
+        with contextlib.suppress(KeyError):  # all have been asked, the last perhaps by another thread
+            while self._request is not None:
+                self._unasked.pop().send_signal(FORWARDED[self._request])

@@ -1,19 +1,25 @@
 """`zeromt status`, `stop` and `log`: watch a run, and stop it, from another process."""
 
+import codecs
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import IO
 
 from configs import UserError
-from configs.files import naming
+from configs.process.files import naming
+from configs.process.files.inside import opened
+from configs.process.streams import tell
+from configs.process.terminal import escaped, unfiltered
 from launcher.jobs.cluster import newest_logs, show_files
 from launcher.jobs.record import RunsJob, job_of_run
 from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.monitoring.status_lines import to_json, to_lines
 from trainer.runs.layout import LAUNCH_LOCK, LOGS, RUN_LOCK, STATUS_FILE, STOP_FILE
-from trainer.runs.process.streams import tell
 from trainer.runs.run_lock import is_locked
 from trainer.runs.status import read_status
 
@@ -27,8 +33,15 @@ def status(*, run: str, as_json: bool) -> int:
         return code
     with naming("RUN"):
         found = read_overview(Path(run))
+    if found.status.state == "empty" and (runs := _runs_in(Path(run))):
+        raise UserError(f"RUN: {run!r} is no run, but has {len(runs)} in it: give one, such as {runs[0]}")
     print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
     return 0
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The runs that are folders of a folder, by name."""
+    return sorted(path.parent for path in folder.glob(f"*/{STATUS_FILE}"))
 
 
 def stop(*, run: str, wait: bool) -> int:
@@ -51,7 +64,7 @@ def stop(*, run: str, wait: bool) -> int:
         raise UserError(f"RUN: {run!r} is not running; its state is {found.state}")
     request = folder / STOP_FILE
     try:
-        request.touch()
+        os.close(opened(request, os.O_WRONLY | os.O_CREAT))
     except OSError as error:
         raise UserError(
             f"RUN: {str(request)!r} cannot be written: {error.strerror}; choose a folder that can be written"
@@ -77,8 +90,8 @@ def log(*, run: str, follow: bool) -> int:
         job = _job(folder)
     logs = folder / LOGS
     if job is None or job.cluster is None:
-        return subprocess.run(show_files(newest_logs(logs), follow=follow), check=False).returncode
-    return subprocess.run(job.cluster.log(job.id, logs, follow=follow), check=False).returncode
+        return _run(show_files(newest_logs(logs), follow=follow))
+    return _run(job.cluster.log(job.id, logs, follow=follow))
 
 
 def _job(folder: Path) -> RunsJob | None:
@@ -86,10 +99,40 @@ def _job(folder: Path) -> RunsJob | None:
 
 
 def _elsewhere(folder: Path, words: list[str]) -> int | None:
-    """Run a command of zeromt where the run's folder is; its exit code, or None if that is this machine."""
+    """Run a command of zeromt where the run's folder is; its exit code, or None if that is this machine.
+
+    Raises:
+        UserError: the run names a job that its cluster does not tie to it.
+    """
     job = _job(folder)
     command = job.cluster.reach(job.id, words) if job is not None and job.cluster is not None else None
-    return None if command is None else subprocess.run(command, check=False).returncode
+    if job is None or command is None:
+        return None
+    job.owned(job.id)
+    return _run(command)
+
+
+def _run(command: list[str]) -> int:
+    """Run a command; what it prints passes through ours where that is a terminal, which escapes it. Its exit code."""
+    pipes = [subprocess.PIPE if stream.isatty() else None for stream in (sys.stdout, sys.stderr)]
+    with subprocess.Popen(command, stdout=pipes[0], stderr=pipes[1]) as child:
+        passing = [
+            threading.Thread(target=_pass_on, args=(pipe, stream), daemon=True)
+            for pipe, stream in ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
+            if pipe is not None
+        ]
+        for thread in passing:
+            thread.start()
+        for thread in passing:
+            thread.join()
+    return child.returncode
+
+
+def _pass_on(pipe: IO[bytes], stream: IO[str]) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    while data := pipe.read1(1 << 16):  # type: ignore[attr-defined]
+        stream.write(decoder.decode(data))
+        stream.flush()
 
 
 def _end_waiting(folder: Path) -> bool:
@@ -98,8 +141,7 @@ def _end_waiting(folder: Path) -> bool:
     waiting = job.waiting() if job is not None else []
     for name in reversed(waiting):  # otherwise the next one would begin when the one before it is gone
         assert job is not None
-        assert job.cluster is not None
-        job.cluster.stop(name)
+        job.owned(name).stop(name)
         _say(f"{folder}: job {name} was waiting, and is taken out of the queue")
     return bool(waiting)
 
@@ -113,7 +155,7 @@ def _wait(folder: Path) -> RunStatus:
         at = f" (step {found.step})" if found.step is not None else ""
         line = f"zeromt: waiting for {folder} to save and stop{at}, {now - begin:.0f} s"
         if is_terminal:
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+            print(f"\r{escaped(line)}", end="", file=unfiltered(sys.stderr), flush=True)
         elif now - said >= _LINE_SECONDS:
             tell(line)
             said = now

@@ -3,7 +3,6 @@
 A job may be writing them, so an incomplete last line, and a missing or broken file, are ignored.
 """
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -11,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder
+from configs.process.files.inside import read_json
+from trainer.runs.layout import CONFIG, MANIFEST, METRICS_FILE, STATE, checkpoint_folder, read_config
 from trainer.runs.metrics_file import Score, number, read_end, read_shown, saved_scores, whole
 
 _NUM_STATES = 3
@@ -72,11 +70,7 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
 
 def read_limits(path: Path) -> dict[str, Any]:
     """The section `training` of a resolved configuration; empty if it cannot be read."""
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    section = tree.get("training") if isinstance(tree, dict) else None
+    section = read_config(path).get("training")
     return section if isinstance(section, dict) else {}
 
 
@@ -169,7 +163,7 @@ def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int,
     """The current series and its scores, from the newest readable checkpoint."""
     for step in reversed(steps[-_NUM_STATES:]):
         try:
-            return saved_scores(json.loads((checkpoint_folder(folder, step) / STATE).read_text(encoding="utf-8")))
+            return saved_scores(read_json(checkpoint_folder(folder, step) / STATE, within=folder))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return None, {}

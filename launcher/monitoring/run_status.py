@@ -5,14 +5,15 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from configs.process.files.inside import is_listed, read_text
 from launcher.jobs import JobState
 from launcher.jobs.record import job_of_run
 from launcher.monitoring.progress import Progress, read_progress
 from trainer.runs.failure import Failure, newest_cause
-from trainer.runs.kept import find_loss
 from trainer.runs.layout import LAUNCH_LOCK, LEDGER_FILE, RUN_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, complete_steps
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Shown, read_shown
+from trainer.runs.missing_checkpoints import find_loss
 from trainer.runs.run_lock import holder_since, is_locked
 from trainer.runs.status import Status, read_status
 
@@ -85,13 +86,13 @@ def read_run(folder: Path) -> RunStatus:
     """Look at what is quick to look at."""
     written = read_status(folder / STATUS_FILE)
     try:
-        stuck = (folder / STUCK_FILE).read_text(errors="replace").splitlines()
+        stuck = read_text(folder / STUCK_FILE, errors="replace").splitlines()
     except OSError:
         stuck = []
     return RunStatus(
         run=str(folder),
         state=_state(folder, written),
-        stop_requested=(folder / STOP_FILE).exists(),
+        stop_requested=is_listed(folder / STOP_FILE),
         stop_reason=written.stop_reason if written else None,
         step=written.step if written else None,
         updated=written.updated if written else None,

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from typing import Any
 
-from configs.text import visible
+from configs.process.text import visible, visible_name
 from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
@@ -103,6 +103,8 @@ def _score_to_json(score: Score | None) -> dict[str, Any] | None:
 def _scores(last: Score, best: Score | None, shown: Shown) -> str:
     text = ", ".join(shown.text(key, value) for key, value in last.figures.items() if value is not None)
     text += f" at step {last.step}"
+    if last.mean_over:
+        text += f" (means over {', '.join(map(visible_name, last.mean_over))})"
     if best is None or best.step == last.step:
         return f"{text}, the best so far"
     return f"{text}; best: {shown.text(shown.best_by, best.figures[shown.best_by] or 0.0)} at step {best.step}"

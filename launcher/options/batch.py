@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from launcher.options.parser import Parser
-from launcher.options.running import add_config, add_device, add_parent
+from launcher.options.running import add_array, add_config, add_device, add_parent
 from launcher.options.values import path, processes, whole
 
-USAGE = "CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]"
+USAGE = "CONFIG [--site NAME] [--nodes N] [--nproc N] [--dry-run] [...] | [...] --array N -- COMMAND ..."
 
 
 class ProfileOption(NamedTuple):
@@ -46,7 +46,16 @@ def add_launch_batch(
         shown = f"{option.meaning} (default: the profile's)"
         parser.add_argument(option.name, metavar=option.metavar, type=option.type, help=shown)
     _add_submission(parser, job)
-    _add_prepare_jobs(parser, chain=chain)
+    jobs = parser.add_mutually_exclusive_group()
+    if chain:
+        jobs.add_argument(
+            "--chain",
+            metavar="N",
+            type=whole(1, 1000),
+            default=1,
+            help="submit N jobs, each of which starts after the one before; for sites without requeue (default: 1)",
+        )
+    add_array(jobs)
 
 
 def add_site(parser: Parser) -> None:
@@ -94,21 +103,3 @@ def _add_submission(parser: Parser, job: Callable[[str], object]) -> None:
     )
     add_parent(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, but submit nothing")
-
-
-def _add_prepare_jobs(parser: Parser, *, chain: bool) -> None:
-    jobs = parser.add_mutually_exclusive_group()
-    if chain:
-        jobs.add_argument(
-            "--chain",
-            metavar="N",
-            type=whole(1, 1000),
-            default=1,
-            help="submit N jobs, each of which starts after the one before; for sites without requeue (default: 1)",
-        )
-    jobs.add_argument(
-        "--prepare",
-        metavar="N",
-        type=whole(1, 10_000),
-        help="prepare the corpus instead of training: N jobs prepare one part each, and a last one merges them",
-    )

@@ -18,3 +18,5 @@ class Command:
     """Whether it computes, so that the environment variables for threads and devices are checked first."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Arguments that follow from the command's name."""
+    place: int = 0
+    """Where `zeromt help` lists it: the lower, the earlier."""

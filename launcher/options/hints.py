@@ -4,31 +4,46 @@ import argparse
 import difflib
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 
 from launcher.dispatch import resolve
 
-OTHER_PROGRAMS_OPTIONS = {
-    "gpus": "--nproc",
-    "num-gpus": "--nproc",
-    "num-processes": "--nproc",
-    "nproc-per-node": "--nproc",
-    "devices": "--nproc",
-    "num-nodes": "--nnodes",
-    "learning-rate": "optimizer.lr",
-    "epochs": "training.max_epochs",
-    "num-epochs": "training.max_epochs",
-    "steps": "training.max_updates",
-    "max-steps": "training.max_updates",
-    "train-steps": "training.max_updates",
-    "batch-size": "stream.target_tokens",
-    "warmup-steps": "schedule.warmup_updates",
-    "output-dir": "output",
-    "save-dir": "output",
-    "fp16": "engine.precision",
-    "bf16": "engine.precision",
-    "resume": "nothing: the same command resumes",
+_OPTIONS = {
+    "--nproc": "gpus gpu num-gpus num-processes nproc-per-node nproc n devices workers world-size",
+    "--nnodes --nodes": "num-nodes nodes nnodes",
+    "--source --input": "src source-file test-source",
+    "--input --source": "input source file",
+    "--reference": "ref tgt trg reference-file references",
+    "--output": "out output-file hyp",
+    "--beam": "beam-size num-beams",
+    "--n-best": "nbest num-return-sequences",
+    "--array": "prepare",
+    "RUN, which is given without an option": "model checkpoint path",
+    "CONFIG, which is given without an option": "config conf config-file",
 }
-"""Options of other programs, and what to use in zeromt: an option, a field, or advice."""
+"""What to use here, the first of the options that a command has or advice, and other programs' options for it."""
+OPTIONS = {word: here for here, words in _OPTIONS.items() for word in words.split()}
+_TRAIN = "`zeromt train CONFIG`, or the `zeromt launch` command,"
+_COMMANDS = {
+    f"{_TRAIN} resumes a run when it is given again; `--from RUN` begins with another run's weights": "resume continue "
+    "restart",
+    f"{_TRAIN} trains": "fit run",
+    f"{_TRAIN} with `--from RUN` begins with a run's weights": "finetune fine-tune",
+    "`zeromt prepare CONFIG` prepares a corpus": "preprocess binarize tokenize data",
+    "`zeromt translate RUN -i FILE`": "generate decode predict infer inference interactive",
+    "`zeromt evaluate RUN` translates and scores a test set": "test eval score bleu",
+    "`tensorboard --logdir FOLDER` shows runs; it comes with zeromt": "tensorboard board",
+    "`zeromt translate RUN` reads stdin and can stay open; docs/tutorials/serving.md has a server": "serve server api",
+    "`zeromt status RUN` shows a run, `zeromt compare RUN RUN` several": "list ls ps runs show",
+    "did you mean log?": "logs tail",
+    "did you mean stop?": "cancel kill",
+    "`zeromt export` writes what other programs read, `zeromt import` reads what they write": "convert release",
+    "did you mean average?": "average-checkpoints avg",
+    "did you mean doctor?": "check env",
+}
+"""What to use here, and other programs' commands for it."""
+COMMANDS = {word: here for here, words in _COMMANDS.items() for word in words.split()}
+_LOCAL = "to set the number of processes: `zeromt launch local CONFIG --nproc N`"
 
 
 def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
@@ -36,22 +51,44 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
 
     Args:
         parser: the command's parser.
-        unknown: the option, such as `--lr` or `--lr=5e-4`.
+        unknown: the option, such as `--lr` or `--lr=5e-4`; or an argument that is none.
     """
-    name, _, value = unknown.lstrip("-").partition("=")
     options = [option for action in parser._actions for option in action.option_strings]
-    meant = OTHER_PROGRAMS_OPTIONS.get(name)
-    if meant is None and (near := difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)):
-        meant = near[0]
-    if meant is not None and meant.startswith("--"):
-        if meant in options:
-            return f"did you mean {meant}?"
-        return "to set the number of processes: `zeromt launch local CONFIG --nproc N`" if meant == "--nproc" else ""
-    if not any(action.dest == "overrides" for action in parser._actions):
+    if not unknown.startswith("-"):
+        return _of_text(unknown, options)
+    name, _, value = unknown.lstrip("-").partition("=")
+    named = OPTIONS.get(name.replace("_", "-"), "")
+    found = [option for option in named.split() if option in options]
+    takes_settings = any(action.dest == "overrides" for action in parser._actions)
+    meant = _meant(name) if takes_settings and not found else None
+    if meant is None:
+        found = found or difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
+    if found:
+        return f"did you mean {found[0]}?"
+    if "," in named:
+        return f"it is {named}"
+    if not takes_settings:
         return ""
-    fields = [meant] if meant is not None else find_fields(name.replace("-", "_"))
-    shown = " or ".join(f"{field}={value or '...'}" if " " not in field else field for field in fields[:3])
+    if named == "--nproc":
+        return _LOCAL
+    fields = find_fields(name.replace("-", "_"))
+    if not fields and meant is not None and " " in meant:
+        return f"here it is {meant}"
+    fields = fields or ([meant] if meant is not None else [])
+    shown = " or ".join(field if "=" in field else f"{field}={value or '...'}" for field in fields[:3])
     return f"settings are written section.key=value: {shown}" if fields else ""
+
+
+def _of_text(text: str, options: Sequence[str]) -> str:
+    """Text where there is only RUN: to be translated, or a file of it."""
+    if "--input" not in options:
+        return ""
+    return f"for a file: -i {text}" if Path(text).is_file() else "text comes from stdin, or from a file: -i FILE"
+
+
+def _meant(name: str) -> str | None:
+    meant: str | None = resolve("configs.other_tools:meant")(name)
+    return meant
 
 
 def find_fields(name: str) -> Sequence[str]:
@@ -61,10 +98,13 @@ def find_fields(name: str) -> Sequence[str]:
 
 
 def first_unknown(message: str) -> str | None:
-    """The first unknown option in a message of argparse, as `--option=value` if it has a value; else None."""
+    """The first unknown option in a message of argparse, as `--option=value` if it has a value, or else the first word.
+
+    None if the message is of something else.
+    """
     _, is_there, rest = message.partition("unrecognized arguments: ")
     words = rest.split() if is_there else []
     for word, after in itertools.pairwise([*words, "--"]):
-        if word.startswith("--"):
+        if word.startswith("-"):
             return word if "=" in word or after.startswith("-") else f"{word}={after}"
-    return None
+    return words[0] if words else None

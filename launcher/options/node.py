@@ -1,12 +1,13 @@
 """Arguments of `zeromt launch node`."""
 
 import argparse
+import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from launcher.options import Parser, add_launch_local
-from launcher.options.parser import read_arguments
+from launcher.options.parser import Parser, read_arguments
+from launcher.options.running import add_launch_local
 from launcher.options.values import whole
 
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -80,9 +81,15 @@ def add_network(parser: Parser, *, has_profile: bool = False) -> None:
 def rendezvous(text: str) -> tuple[str, int]:
     """Parse HOST:PORT."""
     host, _, port = text.rpartition(":")
-    if not re.fullmatch(_HOST, host) or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
+    if is_v6 := host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        is_host = bool(ipaddress.IPv6Address(host)) if is_v6 else bool(re.fullmatch(_HOST, host))
+    except ValueError:
+        is_host = False
+    if not is_host or not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535):
         raise argparse.ArgumentTypeError(
-            f"{text!r}; allowed is HOST:PORT, a name or IPv4 address and a port from 1 to 65535"
+            f"{text!r}; allowed is HOST:PORT, a name, an IPv4 address or [IPv6 address], and a port from 1 to 65535"
         )
     return host, int(port)
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from configs.process.streams import hidden
 from launcher.dispatch import resolve
 from launcher.options.hints import first_unknown, hint
 from launcher.options.values import existing, existing_folder, language, new_path, path
@@ -17,7 +18,7 @@ class Parser(argparse.ArgumentParser):
         unknown = first_unknown(message)
         meant = hint(self, unknown) if unknown is not None else ""
         line = "; ".join(filter(None, [" ".join(message.split()), meant]))
-        self.exit(2, f"zeromt: error: {line}; see `{self.prog} --help`\n")
+        self.exit(2, f"zeromt: error: {hidden(line)}; see `{self.prog} --help`\n")
 
     def format_help(self) -> str:
         """The options, followed by the fields of the configuration if the command accepts settings."""
@@ -53,6 +54,15 @@ def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
 def add_run_folder(parser: Parser) -> None:
     """RUN: a run's folder."""
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
+
+
+def add_allow_paths(parser: Parser) -> None:
+    """`--allow-paths`: whether a stranger's run may name what is read."""
+    parser.add_argument(
+        "--allow-paths",
+        action="store_true",
+        help="read the datasets and sets that a run names, though you have not trained it on this machine",
+    )
 
 
 def add_run(parser: Parser) -> None:

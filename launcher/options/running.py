@@ -1,7 +1,9 @@
-"""Arguments of the commands that prepare data, train, and monitor runs."""
+"""Arguments of the commands that read a configuration, train, and monitor runs."""
+
+import argparse
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import existing_or_url, part, path, processes, reset, whole
+from launcher.options.values import path, processes, reset, whole
 
 
 def add_config(parser: Parser) -> None:
@@ -15,26 +17,6 @@ def add_config(parser: Parser) -> None:
         help="settings that replace those of CONFIG, such as optimizer.lr=5e-4",
     )
     add_plugins(parser)
-
-
-def add_prepare(parser: Parser) -> None:
-    """Arguments of `zeromt prepare`."""
-    add_config(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--part",
-        metavar="I/N",
-        type=part,
-        help="encode only part I of N, on one of N machines with a shared file system; --merge joins the parts",
-    )
-    which.add_argument("--merge", action="store_true", help="merge the parts into the dataset, once all are encoded")
-    parser.add_argument(
-        "--tokenizer-of",
-        metavar="RUN[@step]",
-        type=path,
-        help="encode with the tokenizer of this run (or dataset) instead of training one, such as for fine-tuning; an "
-        "existing dataset made with another tokenizer is renamed to NAME.replaced-DATE-TIME, never deleted",
-    )
 
 
 def add_device(parser: Parser) -> None:
@@ -96,36 +78,16 @@ def add_launch_local(parser: Parser) -> None:
     )
 
 
-def add_completion(parser: Parser) -> None:
-    """Arguments of `zeromt completion`."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
-
-
-def add_doctor(parser: Parser) -> None:
-    """Arguments of `zeromt doctor`."""
+def add_array(parser: argparse._ActionsContainer) -> None:
+    """--array, and `words`: those of the command behind `--`, which takes `--part I/N` and `--merge`."""
     parser.add_argument(
-        "config",
-        metavar="CONFIG",
-        nargs="?",
-        type=path,
-        help="a YAML file, or the name of an example run, to check as well",
+        "--array",
+        metavar="N",
+        type=whole(1, 10_000),
+        help="instead of training, run the zeromt command behind -- in N parts: each task has --part I/N, and a last "
+        "one, once all have succeeded, --merge. CONFIG and settings stand behind -- too",
     )
-    parser.add_argument(
-        "overrides",
-        metavar="section.key=value",
-        nargs="*",
-        default=[],
-        help="settings that replace those of CONFIG",
-    )
-    add_plugins(parser)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print a JSON list instead of lines")
-
-
-def add_inspect(parser: Parser) -> None:
-    """Arguments of `zeromt inspect`."""
-    parser.add_argument(
-        "path", metavar="PATH", type=existing_or_url, help="a dataset (folder or URL), a checkpoint or a run"
-    )
+    parser.set_defaults(words=())
 
 
 def add_stop(parser: Parser) -> None:

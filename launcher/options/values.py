@@ -42,7 +42,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def part(text: str) -> tuple[int, int]:
-    """Parse I/N: part I of N of a preparation."""
+    """Parse I/N: part I of N of what a command does."""
     number, slash, of = text.partition("/")
     if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
         found = int(number), int(of)
@@ -99,7 +99,7 @@ def pattern(text: str) -> re.Pattern[str]:
 def path(text: str) -> str:
     """Parse a path; `~` is the home folder."""
     from configs.errors import UserError  # imported late, so that usage errors and help are fast
-    from configs.files import expand
+    from configs.process.files import expand
 
     if not text:
         raise argparse.ArgumentTypeError("'': empty; give a path")
@@ -121,7 +121,7 @@ def new_path(text: str) -> str:
 def mode_of(name: str) -> int | None:
     """The mode (`st_mode`) of the file or folder at a path; None if there is none."""
     from configs.errors import UserError
-    from configs.files import status_of
+    from configs.process.files import status_of
 
     try:
         found = status_of(name)

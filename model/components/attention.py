@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from configs.model import ModelSection
     from model.attention import MultiHeadAttention
 
+FLASH_TILE_ROWS, FLASH_WIDTH_MULTIPLE = 128, 32
+
 
 @component("attention", "multi_head")
 class MultiHead(Attention):
     """Scaled dot-product attention with several heads (Vaswani et al., 2017), which may share keys and values."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     has_weights: ClassVar[bool] = True
 
@@ -99,6 +102,17 @@ class MultiHead(Attention):
         weights = rows * self.num_heads * length * memory_length
         dropped = storage.masks(weights, self.dropout) + weights * storage.element if self.dropout else 0
         return vectors + weights * storage.element + dropped
+
+    def workspace_bytes(self, width: int, *, tokens: int, rows: int, storage: Storage) -> int:
+        """The query's gradient in fp32, which flash attention (Dao, 2023) sums with up to a tile more for each row.
+
+        Its name is `dq_accum` in `mha_varlen_bwd` (flash-attention, csrc/flash_attn/flash_api.cpp; torch's is a copy).
+        Where rows are not packed, other kernels run, which need none.
+        """
+        if not storage.is_fused or storage.element == FLOAT or self.dropout:
+            return 0
+        head_width = -(-self.width_of_heads(width) // FLASH_WIDTH_MULTIPLE) * FLASH_WIDTH_MULTIPLE
+        return (tokens + FLASH_TILE_ROWS * rows) * self.num_heads * head_width * FLOAT
 
     def widest(self, width: int) -> int:
         """See Attention."""

@@ -65,6 +65,7 @@ class TwoLayers(FeedForward):
 class Relu(TwoLayers):
     """linear, ReLU, dropout, linear (Vaswani et al., 2017, equation 2)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "relu", "ctranslate2": "RELU"}
     num_inner_tensors: ClassVar[int] = 1
@@ -82,6 +83,7 @@ class Relu(TwoLayers):
 class Gelu(TwoLayers):
     """As relu, with GELU (Hendrycks and Gimpel, 2016)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "gelu", "ctranslate2": "GELU"}
 
@@ -98,6 +100,7 @@ class Gelu(TwoLayers):
 class Silu(TwoLayers):
     """As relu, with SiLU (Elfwing et al., 2018)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "silu", "ctranslate2": "SWISH"}
 
@@ -114,6 +117,7 @@ class Silu(TwoLayers):
 class NoActivation(TwoLayers):
     """Two linear layers with dropout between them and no activation, as in one of the reference systems."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "linear"}
     num_inner_tensors: ClassVar[int] = 1
@@ -129,6 +133,7 @@ class NoActivation(TwoLayers):
 class SwiGlu(TwoLayers):
     """The inner layer is gated by a second one through SiLU (Shazeer, 2020)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"ctranslate2": "SWISH"}
     inner_layers: ClassVar[tuple[str, ...]] = ("inner", "gate")

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 CHUNK_ELEMENTS = 1 << 26
 """Logits in memory at once: 256 MB in fp32, enough work for each kernel launch."""
+ROW_MULTIPLE = 16
+"""Of a chunk's rows: chunks of targets and of likelihoods begin at multiples of 16 bytes in the memory of a GPU."""
 CHUNK_BYTES = 1 << 29
 """Bytes of logits at once with the GPU kernels, which need no other buffer: larger chunks mean fewer additions to the
 gradient of the output matrix."""
@@ -21,6 +23,17 @@ VOCABULARY_MULTIPLE = 64
 def padded_vocabulary(vocab: int) -> int:
     """Columns of the logits on a GPU. The padding exists in memory only; no probability goes to it."""
     return -(-vocab // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
+
+
+def most_rows(columns: int, element: int, limit: int = CHUNK_BYTES) -> int:
+    """Most rows of a chunk on a GPU, a multiple of `ROW_MULTIPLE`.
+
+    Args:
+        columns: of the logits.
+        element: bytes of one.
+        limit: bytes of a chunk.
+    """
+    return max(1, limit // (columns * element * ROW_MULTIPLE)) * ROW_MULTIPLE
 
 
 @component("loss", "cross_entropy")
@@ -53,7 +66,7 @@ class CrossEntropyLoss(Loss):
         element = storage.element
         matrix, hidden = vocabulary * width, tokens * width
         columns = padded_vocabulary(vocabulary)
-        rows = max(1, CHUNK_BYTES // (columns * element))
+        rows = most_rows(columns, element)
         half = 0 if element == FLOAT else element
         logits = min(rows, tokens) * columns * element
         padded = columns * width * element if columns != vocabulary else 0

@@ -27,6 +27,7 @@ def huggingface_eps_problems(norm: Norm, eps: float, model: "ModelSection") -> I
 class LayerNorm(Norm):
     """Layer normalisation (Ba et al., 2016)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
@@ -64,6 +65,7 @@ class LayerNorm(Norm):
 class RmsNorm(Norm):
     """RMS norm: division by the root mean square (Zhang and Sennrich, 2019)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
 
     eps: PositiveFloat = 1e-5

@@ -22,13 +22,15 @@ Offset = Annotated[int, Field(ge=0, le=1 << 24)]
 class Sinusoidal(Positions):
     """Adds sines and cosines of geometrically growing wavelengths (Vaswani et al., 2017, section 3.5)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     base: PositiveFloat = 10000.0
     """Base of the geometric progression of wavelengths."""
     layout: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"
-    """interleaved: sine, cosine, sine, ... (Vaswani et al., 2017). halves: all sines, then all cosines (Marian).
-    tensor2tensor: halves with the frequencies of tensor2tensor, fairseq and M2M100, spread over one step less."""
+    """interleaved: sine, cosine, sine, ... (Vaswani et al., 2017). halves: all sines, then all cosines
+    (Transformers' Marian). tensor2tensor: halves with the frequencies of tensor2tensor, Marian, fairseq and M2M100,
+    spread over one step less."""
     offset: Offset = 0
     """Number of the first position; 2 in fairseq and its descendants."""
 
@@ -73,6 +75,7 @@ class Sinusoidal(Positions):
 class Learned(Positions):
     """Adds a trained vector for each position (Gehring et al., 2017)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     offset: Offset = 0
@@ -105,6 +108,7 @@ class Learned(Positions):
 class Rotary(Positions):
     """Rotates queries and keys of self-attention, so that scores depend on relative position (Su et al., 2021)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
 
     base: PositiveFloat = 10000.0
@@ -138,6 +142,7 @@ class Rotary(Positions):
 class NoPositions(Positions):
     """No positions: only the causal mask of the decoder tells tokens apart by position."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     def build(self, num_positions: int, width: int) -> "nn.Module":

@@ -43,11 +43,14 @@ class _Scalars(Norm):
 class Scalar(_Scalars):
     """weight * (x - mean) / (std + eps) + bias, with scalar weight and bias and the sample std (divisor n - 1)."""
 
+    packs_rows: ClassVar[bool] = True
+
 
 @component("norm", "scalar_from_ones")
 class ScalarFromOnes(_Scalars):
     """As scalar, with bias initialised to 1."""
 
+    packs_rows: ClassVar[bool] = True
     initial_bias: ClassVar[float] = 1.0
 
 
@@ -55,6 +58,7 @@ class ScalarFromOnes(_Scalars):
 class Sample(Norm):
     """A layer norm with the sample variance (divisor n - 1)."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
@@ -101,6 +105,7 @@ def _sample_ratio(width: int) -> float:
 class PostDropoutLast(Residual):
     """dropout(norm(x + sublayer(x)))."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 
@@ -119,6 +124,7 @@ class PostDropoutLast(Residual):
 class PostBlockDropout(Residual):
     """norm(x + sublayer(x)); for the last sub-layer of a layer dropout(norm(x + dropout(sublayer(x))))."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 

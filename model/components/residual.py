@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 class Pre(Residual):
     """x + dropout(sublayer(norm(x))) (Xiong et al., 2020): trains without a delicate warm-up."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
@@ -36,6 +37,7 @@ class Pre(Residual):
 class Post(Residual):
     """norm(x + dropout(sublayer(x))): the order of the original paper."""
 
+    packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from configs import model_section
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model import SpecialIds, build_transformer
+from tests.model.flat import section_of
 from tests.verification.export_equality import gap
 
 SPECIAL = SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID)
-SECTION = model_section(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=32)
+SECTION = section_of(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=32)
 
 
 def test_a_gap_is_between_the_first_tokens_that_differ() -> None:

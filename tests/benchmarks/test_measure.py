@@ -21,22 +21,19 @@ child.wait()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("counts_shared", [True, False])
-def test_the_whole_tree_is_watched(counts_shared: bool) -> None:
+def test_the_whole_tree_is_watched() -> None:
     process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
-    watch = measure.TreeMemory(process.pid, seconds=0.01, counts_shared=counts_shared)
+    watch = measure.TreeMemory(process.pid, seconds=0.01)
     while watch.peak.num_samples < 3:
         time.sleep(0.01)
     process.communicate(b"\n")
     peak = watch.finish()
     assert process.returncode == 0
-    assert peak.num_processes == 2
-    for total in (peak.anonymous, peak.proportional, peak.resident, peak.high_water):
+    for total in (peak.anonymous, peak.high_water):
         assert 160 * MIB < total < 220 * MIB
-    assert 96 * MIB < peak.largest < 130 * MIB
 
 
 def test_a_table_lines_up(capsys: pytest.CaptureFixture[str]) -> None:

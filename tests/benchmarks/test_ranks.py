@@ -13,6 +13,7 @@ from benchmarks.common.measure import tree
 from benchmarks.training import ranks, trainers
 from benchmarks.training.trainers import Work
 from configs import UserError
+from tests.waiting import wait_until
 
 PROGRAM = """
 import json, subprocess, sys, time
@@ -42,7 +43,6 @@ def lives(pid: int) -> bool:
     return bool(found.strip()) and not found.startswith("Z")
 
 
-@pytest.mark.timeout(60)
 def test_a_run_stands_still_but_in_its_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with start(monkeypatch, tmp_path) as run:
         run.warm_up()
@@ -56,13 +56,9 @@ def test_a_run_stands_still_but_in_its_turns(monkeypatch: pytest.MonkeyPatch, tm
         lines = run.turn(5)
         assert [line["target_tokens"] for line in lines] == list(range(before, before + len(lines)))
         assert len(lines) >= 5
-    until = time.monotonic() + 20
-    while any(lives(pid) for pid in processes):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: not any(lives(pid) for pid in processes), "the end of its processes")
 
 
-@pytest.mark.timeout(60)
 def test_a_run_that_ends_is_let_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with start(monkeypatch, tmp_path, updates=40) as run:  # on a busy machine some pass until it is stopped
         run.warm_up()
@@ -70,7 +66,6 @@ def test_a_run_that_ends_is_let_end(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         run.finish()
 
 
-@pytest.mark.timeout(60)
 def test_a_run_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with start(monkeypatch, tmp_path, updates=40, fails=True) as run:
         run.warm_up()

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.training import plain_model, train
-from benchmarks.training.growth import is_flat
+from benchmarks.training import plain_model, train, trainers
 from benchmarks.training.plain_loop import Average
 from benchmarks.training.plain_weights import load_plain
 from benchmarks.training.time_to_bleu import Point, reached
@@ -43,7 +42,7 @@ def test_the_plain_loops_products(inner: int, outer: int) -> None:
 
 
 def our_model() -> Transformer:
-    section = model_section(**{key: value for key, value in SIZES.items() if key != "vocab"})
+    section = model_section(**trainers.our_model(SIZES))
     special = SpecialIds(pad=plain_model.PAD, bos=plain_model.BOS, eos=plain_model.EOS)
     vocab = SIZES["vocab"]
     return build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=special, seed=1).eval()
@@ -111,14 +110,6 @@ def test_when_a_score_is_reached() -> None:
     assert reached(curve, 5.0) == pytest.approx(17.5)
     assert reached(curve, 8.0) == pytest.approx(37.5)
     assert reached(curve, 9.5) is None
-
-
-def test_what_is_flat() -> None:
-    base = {"new": 4.0, "resumed": 10.0, "tokens_per_second": 100.0}
-    assert is_flat({**base, "new": 5.0, "resumed": 12.0, "tokens_per_second": 81.0}, base)
-    assert not is_flat({**base, "new": 5.1}, base)
-    assert not is_flat({**base, "resumed": 12.1}, base)
-    assert not is_flat({**base, "tokens_per_second": 79.0}, base)
 
 
 def test_a_program_that_fails_is_left_out() -> None:

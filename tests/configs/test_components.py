@@ -1,4 +1,4 @@
-"""Components: their fields are checked like ours, wherever they come from; unknown kinds; keys of earlier versions."""
+"""Components: their fields are checked like ours, wherever they come from; unknown kinds."""
 
 from pathlib import Path
 
@@ -92,7 +92,7 @@ sys.modules["torch"] = None
 from configs import ModelSection
 from configs.components import kinds
 from configs.components.registry import FAMILIES
-from launcher.cli import main
+from zeromt.cli.main import main
 every = {family: list(kinds(family)) for family in FAMILIES}
 parts = [field.name for field in dataclasses.fields(ModelSection) if field.name in FAMILIES]
 chosen = [f"model.{part}.kind={kind}" for part in parts for kind in every[part]]

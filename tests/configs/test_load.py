@@ -78,7 +78,7 @@ WRONG = [
         "prepare.cleaning.max_length_ratio: 0.5; allowed is greater than or equal to 1",
     ),
     ("prepare.train.source=[a]", "prepare.train.source: 1 files, target: 0 files; both need the same number"),
-    ("model.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless head_width is given"),
+    ("model.attention.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless head_width is given"),
     (
         "engine.zero_optimization.cpu_offload=true",
         "engine.zero_optimization.cpu_offload: DeepSpeed removed it; instead use engine.offload",
@@ -96,8 +96,8 @@ WRONG = [
         "prepare.max_pieces=2000",
         "model.max_positions: 1024 is too small for prepare.max_pieces=2000 and EOS; set it to at least 2001",
     ),
-    ("evaluation.search.top_k=4", "evaluation.search.sampler.kind: missing; name a kind"),
-    ("evaluation.search.sample=true evaluation.search.beam=2", "evaluation.search.beam: 2 with a sampler"),
+    ("evaluation.search.sampler.top_k=4", "evaluation.search.sampler.kind: missing; name a kind"),
+    ("evaluation.search.sampler=truncated evaluation.search.beam=2", "evaluation.search.beam: 2 with a sampler"),
     ("evaluation.search.min_length_ratio=3", "evaluation.search.min_length_ratio: 3.0 is more than max_length_ratio"),
     (
         "evaluation.search.beam=256 evaluation.search.batch_tokens=8",
@@ -127,7 +127,8 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
         write(
             tmp_path,
             "foo: 1\noptimizer: {lr: .nan, beta1: -1, beta3: 2}\n"
-            'model: {num_heads: 7}\nengine: {zero_stage: "2"}\nstream: {datasets: [{path: a}, {path: a}]}\n',
+            'model: {attention: {num_heads: 7}}\nengine: {zero_stage: "2"}\n'
+            "stream: {datasets: [{path: a}, {path: a}]}\n",
         )
     )
     for field in (
@@ -210,8 +211,8 @@ def test_name_comes_from_the_file_unless_given(tmp_path: Path) -> None:
 
 class TestPresets:
     def test_defaults_then_preset_then_file_then_overrides(self, tmp_path: Path) -> None:
-        path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, num_heads: 8}\n")
-        model = load_run(path, ["model.num_heads=4"]).model
+        path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, attention: {num_heads: 8}}\n")
+        model = load_run(path, ["model.attention.num_heads=4"]).model
         found = flat(model)
         assert (found.d_model, found.d_ff, found.dropout, found.num_heads) == (1024, 4096, 0.2, 4)
         assert model.max_positions == ModelSection().max_positions
@@ -243,7 +244,7 @@ class TestPresets:
             load_run(write(tmp_path, ""), [f"preset={name}"])
 
     def test_errors_beside_a_preset_are_all_named(self, tmp_path: Path) -> None:
-        found = problems(write(tmp_path, "preset: modern\nmodel: {norn: rms, num_heads: 7}\nseed: x\n"))
+        found = problems(write(tmp_path, "preset: modern\nmodel: {norn: rms, attention: {num_heads: 7}}\nseed: x\n"))
         assert [line.partition(":")[0] for line in found] == ["model.norn", "seed", "model.attention.num_heads"]
         assert problems(write(tmp_path, "preset: modern\nmodel: 5\n")) == ["model: 5; write a section with keys"]
 
@@ -252,7 +253,7 @@ class TestPresets:
         found = flat(model)
         assert (found.d_model, found.head_width, found.dropout, found.max_positions) == (64, 16, 0.25, 7)
         with pytest.raises(ConfigError) as caught:
-            preset_model("modern", {"d_modle": 4, "num_kv_heads": 3})
+            preset_model("modern", {"d_modle": 4, "attention": {"num_kv_heads": 3}})
         assert len(caught.value.problems) == 2
 
 

@@ -4,7 +4,7 @@ import sentencepiece
 
 from data_pipeline.tag_pieces import as_controls, as_symbols, tag_of
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
-from tests.trainer.inference.export.made import TAG, make_tokenizer
+from tests.zeromt.exporting.made import TAG, make_tokenizer
 
 
 def test_there_and_back_is_the_same_file() -> None:

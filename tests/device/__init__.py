@@ -1,0 +1,1 @@
+"""GPU paths on a pseudo device."""

@@ -11,7 +11,7 @@ import torch
 
 from configs import EngineSection, RunConfig, preset_model
 
-SECTION = preset_model("vaswani_base", {"d_model": 32, "d_ff": 64, "num_heads": 2})
+SECTION = preset_model("vaswani_base", {"d_model": 32, "feed_forward": {"d_ff": 64}, "attention": {"num_heads": 2}})
 """All layers and parameters of the preset, small."""
 VOCABULARY = 64
 MICRO_BATCHES = 2

@@ -64,8 +64,9 @@ def _norm(stage: Any, precision: Any, world: Any) -> float:
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
     from trainer.engines.protocol import DeviceBatch
 
-    sizes = {"d_model": 32, "d_ff": 64, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
-    section = preset_model("vaswani_base", {**sizes, "output_bias": True})
+    parts = {"attention": {"num_heads": 2}, "feed_forward": {"d_ff": 64}}
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "output_bias": True}
+    section = preset_model("vaswani_base", {**sizes, **parts})
     model = make_objective(section, VOCABULARY).model
     with torch.no_grad():
         assert model.output.bias is not None
@@ -87,7 +88,7 @@ def _norm(stage: Any, precision: Any, world: Any) -> float:
 
 
 def test_an_engine_scales_them(forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(1, norms, [0, 1, 2, 3], meet=False, cwd=tmp_path, seconds=120)
+    [found] = forked.ranks(1, norms, [0, 1, 2, 3], meet=False, cwd=tmp_path)
     for half, full in found:
         assert 0 < full < 1e-5
         assert half == pytest.approx(full, rel=0.1)

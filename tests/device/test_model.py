@@ -15,6 +15,7 @@ from model import Objective, Transformer
 from model.loss import CrossEntropy
 from model.search import search
 from tests.device.pseudo import DEVICE, PseudoTensor, metered
+from tests.model.flat import nested
 from tests.model.reference import BOS, EOS, pad, tiny_model, tiny_section
 from tests.model.test_options import OPTIONS
 
@@ -59,7 +60,8 @@ def test_sums_and_gradients(device: torch.device, option: dict[str, Any]) -> Non
 def test_presets(device: torch.device, preset: str) -> None:
     sizes = {"d_model": 12, "num_heads": 2, "num_kv_heads": 1, "head_width": 6, "d_ff": 20, "max_positions": 16}
     depths = {"encoder_layers": 2, "decoder_layers": 1}
-    section = preset_model(preset, {**sizes, **depths, "dropout": 0, "attention_dropout": 0, "activation_dropout": 0})
+    dropouts = dict.fromkeys(DROPOUTS, 0)
+    section = preset_model(preset, nested({**sizes, **depths, **dropouts}))
     outs, grads = trained(tiny_model(section), device)
     cpu_outs, cpu_grads = trained(tiny_model(section), torch.device("cpu"))
     for mine, cpu in zip(outs + grads, cpu_outs + cpu_grads, strict=True):

@@ -5,7 +5,6 @@ Shapes, padding, shards and what is built for each rank are real; values mean no
 
 import dataclasses
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from tests.forked import Forked
 
 SIZE = 4096
 UPDATES = 2
-SECONDS = 15.0
-"""Of the processor, for an engine that is built and stepped twice: it takes 1 to 5."""
 HPZ = "zero_hpz_partition_size"
 SHARED_OUT = {"stage3_param_persistence_threshold": 0}
 """Else stage 3 keeps all of so small a model whole."""
@@ -63,7 +60,6 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
 
     world = lone_rank(case.size - 1, case.size, on_device=case.on_device)
     engines._make_collectives_fast = lambda: None  # it asks the others
-    begun = time.process_time()
     engine = engines.DeepSpeedEngine(
         make_objective(dataclasses.replace(SECTION, encoder_layers=1, decoder_layers=1), VOCABULARY),
         section=EngineSection(zero_stage=case.stage, zero_optimization=case.keys),
@@ -82,12 +78,10 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
         if HPZ in case.keys:
             copies = [p.ds_secondary_tensor.numel() for p in parameters]
         applied.append(engine.step(1e-4).applied)
-    seconds = time.process_time() - begun
     shapes = engine.parameter_shapes()
     states = {state.name: (state.weight, state.moments) for state in engine.parameter_states()}
     moments = {name: {key: tuple(t.shape) for key, t in (kept or {}).items()} for name, (_, kept) in states.items()}
     return {
-        "seconds": seconds,
         "applied": applied,
         "shapes": shapes,
         "weights": {name: tuple(weight.shape) for name, (weight, _) in states.items()},
@@ -100,10 +94,9 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_last_of_4096_ranks_trains_in_seconds(name: str, forked: Forked, tmp_path: Path) -> None:
+def test_the_last_of_4096_ranks_trains(name: str, forked: Forked, tmp_path: Path) -> None:
     case = CASES[name]
     [found] = forked.ranks(1, as_one_of_many, case, cwd=tmp_path, meet=False)
-    assert found["seconds"] < SECONDS
     assert found["applied"] == [True] * UPDATES
     assert found["weights"] == found["shapes"]
     assert found["moments"] == {

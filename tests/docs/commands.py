@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from configs import load_run
-from launcher.cli import _split
-from launcher.options import Parser, values
-from launcher.options.parser import read_arguments
+from launcher.options import values
+from launcher.options.parser import Parser, read_arguments
 from tests.conftest import REPO
+from zeromt.cli.main import _split, in_array
 
 _OTHERS = frozenset(
     """. apptainer awk bash cd chmod cp curl cut date docker du echo eval export git grep gzip head jupyter kill kubectl
-    ls mkdir mv nvidia-smi paste pre-commit rm sacrebleu sbatch sed shuf sleep sort spm_encode squeue ssh tail tar
-    tensorboard torchrun unzip wc yes zcat""".split()  # noqa: SIM905
+    ls mkdir mv nvidia-smi parallel paste pre-commit rm sacrebleu sbatch sed seq shuf sleep sort spm_encode squeue ssh
+    tail tar tensorboard torchrun unzip wc yes zcat""".split()  # noqa: SIM905
 )
 """Programs of others: bash alone looks at their words."""
 _THAT_LOOK = {values.existing, values.existing_file, values.existing_folder, values.existing_or_url, values.input_file}
@@ -91,14 +91,18 @@ def _check(words: list[str]) -> None:
 
 
 def _parsed(arguments: list[str]) -> dict[str, Any]:
-    """As `launcher.cli.parse`, of files and folders that need not be there."""
+    """As `zeromt.cli.main.parse`, of files and folders that need not be there."""
     name, command, rest = _split(arguments)
     parser = Parser(prog=f"zeromt {name}", usage="", allow_abbrev=False)
     command.add_arguments(parser)
     for action in parser._actions:
         if action.type in _THAT_LOOK:
             action.type = None
-    return read_arguments(parser, rest)
+    own, words = in_array(parser, rest)
+    if not words:
+        return read_arguments(parser, own)
+    read_arguments(parser, [*own, words[0]])
+    return _parsed(list(words))
 
 
 def _check_pip(arguments: list[str]) -> None:

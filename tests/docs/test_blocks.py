@@ -101,7 +101,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     programs.mkdir()
     _program(
         programs / "zeromt",
-        f'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac\n{_python("-m launcher")}',
+        f'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac\n{_python("-m zeromt")}',
     )
     _program(programs / "python", _python(""))
     return root

@@ -21,6 +21,8 @@ OTHERS = [
         "SECURITY.md",
         "benchmarks/README.md",
         "tests/faults/README.md",
+        "launcher/clusters/README.md",
+        *(f"{folder}/README.md" for folder in ("configs", "data_pipeline", "launcher", "model", "trainer", "zeromt")),
         "data/tatoeba-en-fr/README.md",
     )
 ]
@@ -60,6 +62,14 @@ def links(path: Path) -> list[str]:
 def counted(html: str) -> dict[str, int]:
     """List items, rows, code blocks, headings and pictures of a page."""
     return {tag: len(re.findall(rf"<{tag}[ >/]", html)) for tag in ("li", "tr", "pre", "h2", "h3", "img")}
+
+
+@pytest.mark.parametrize("path", [*pages(), *OTHERS], ids=lambda path: path.relative_to(REPO).as_posix())
+def test_code_ends_where_it_should(path: Path) -> None:
+    """A line of a code span that begins like a list item ends the paragraph, and the backtick is a letter."""
+    tokens = _MARKDOWN.parse(path.read_text(encoding="utf-8"))
+    texts = [child.content for token in tokens for child in token.children or [] if child.type == "text"]
+    assert [text for text in texts if "`" in text] == []
 
 
 @pytest.mark.parametrize("path", [*pages(), *OTHERS], ids=lambda path: path.relative_to(REPO).as_posix())

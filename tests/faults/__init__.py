@@ -1,0 +1,1 @@
+"""Faults that a run must survive, on real ranks."""

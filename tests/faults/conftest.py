@@ -179,7 +179,7 @@ def undisturbed(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempP
             also.enter_context(socket.create_server(("", TORCH_PORT)))
         taken = [f"MASTER_PORT={server.getsockname()[1]}", "MASTER_ADDR=localhost"]
         command = injected(shim, run, "env", *taken, *launch_command(run))
-        done = Command(command, cwd=folder).finish(280)
+        done = Command(command, cwd=folder).finish()
     assert done.code == 0, done.err[-4000:]
     assert run.complete_steps() == [10, 20, 30, 40]
     return run

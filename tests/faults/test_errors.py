@@ -14,7 +14,7 @@ ADVICE = ("stream.source_tokens=512", "stream.target_tokens=512", "engine.offloa
 def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     """Row 8: the root cause first, then its victims."""
     run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
-    done = launch(run, restarts=0).finish(180)
+    done = launch(run, restarts=0).finish()
     assert done.code == 1
     first, second, third, *rest = done.err.splitlines()[1:]  # after what is started
     assert first == f"zeromt: rank 1 on {HOST} failed first: RuntimeError: injected: the root cause"
@@ -22,7 +22,7 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     assert third == "zeromt: its traceback:"
     assert rest[-2] == "    RuntimeError: injected: the root cause", "nothing of the victims"
     assert rest[-1] == (
-        "zeromt: nothing was saved yet: once the cause is mended, the same command begins again; "
+        "zeromt: nothing was saved yet: once the cause is fixed, the same command begins again; "
         f"logs: {run.folder / 'logs'}"
     )
     assert run.status()["error"] == f"rank 1 on {HOST}: RuntimeError: injected: the root cause"
@@ -34,7 +34,7 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
 def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: Launch) -> None:
     """Rows 9 and 10: says which settings to lower, and is not started again for ever."""
     run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=13, times=0))
-    done = launch(run, restarts=1).finish(180)
+    done = launch(run, restarts=1).finish()
     assert done.code == 1
     assert done.err.count(f"rank 1 on {HOST} failed first") == 2
     assert "no progress since step 10" in done.err
@@ -48,7 +48,7 @@ def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: La
 def test_out_of_memory_on_one_rank_before_the_first_update(make_run: MakeRun, launch: Launch) -> None:
     """Row 9: refused, not started again."""
     run = make_run(Fault(point="forward_early", action="out_of_memory", rank=1, times=0))
-    done = launch(run).finish(180)
+    done = launch(run).finish()
     assert done.code == 2, done.err[-4000:]
     [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
     assert re.match(r"zeromt: error: rank 1: stream\.source_tokens=512", line)

@@ -8,9 +8,7 @@ from tests.conftest import HOST, Finished, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 
-pytestmark = pytest.mark.alone
-
-SECONDS = 6
+SECONDS = 20
 
 
 LIMITS = [f"supervision.step_minutes={SECONDS / 60}", f"supervision.save_minutes={SECONDS / 60}"]
@@ -26,7 +24,7 @@ def assert_same(run: Run, other: Run) -> None:
 
 def go_through(run: Run, launch: Launch, *, rank: int) -> Finished:
     """A run of which one rank is struck, and that is restarted once."""
-    done = launch(run, restarts=1).finish(120)
+    done = launch(run, restarts=1).finish()
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, rank)
     return done
@@ -36,7 +34,7 @@ def go_through(run: Run, launch: Launch, *, rank: int) -> Finished:
 def test_stopped_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     run = make_run(Fault(point="accumulate", action="stop", rank=1, step=14), overrides=LIMITS)
     done = go_through(run, launch, rank=1)
-    assert re.search(r"rank 1 is stuck: activity 'step' of step 14 began [67] s ago", done.out + done.err)
+    assert re.search(r"rank 1 is stuck: activity 'step' of step 14 began \d+ s ago", done.out + done.err)
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL: stuck" in done.err
     assert_same(run, undisturbed)
 

@@ -14,6 +14,7 @@ from tests.faults.conftest import SETTINGS, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
 from tests.forked import Forked
+from trainer.runs.layout import BOARD
 
 NUM_PAIRS = 1000
 FULL = 3000
@@ -152,7 +153,7 @@ def add_faults_of_training(runs: Runs) -> None:
     )
     unwritable_board = runs.add("board", overrides=["training.max_updates=10", "training.tensorboard=true"])
     unwritable_board.folder.mkdir()
-    (unwritable_board.folder / "board.tmp").symlink_to(UNWRITABLE)
+    (unwritable_board.folder / f"{BOARD}0000000001.host.1").mkdir()  # in place of an earlier file
 
 
 def last_step_of_epoch(undisturbed: Run) -> int:

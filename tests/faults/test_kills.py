@@ -5,11 +5,10 @@ import signal
 
 import pytest
 
-from tests.conftest import HOST, descendants, read_pairs, wait_until
+from tests.conftest import HOST, descendants, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
-
-pytestmark = pytest.mark.alone
+from tests.waiting import wait_until
 
 LAST = 40
 SHORT = "training.max_updates=8"
@@ -32,7 +31,7 @@ def test_killed_ranks(undisturbed: Run, make_run: MakeRun, launch: Launch) -> No
         Fault(point="accumulate", action="kill", rank=1, step=14),
         Fault(point="audit:os.rename", path="tmp-step-00000030", action="kill", rank=0),
     )
-    done = launch(run, restarts=1).finish(180)
+    done = launch(run, restarts=1).finish()
     assert done.code == 0, done.err[-4000:]
     for number, rank in ((0, 1), (1, 0)):
         assert has_happened(run.plan, number, rank)
@@ -52,7 +51,7 @@ def test_killed_loader(undisturbed: Run, make_run: MakeRun, launch: Launch) -> N
         overrides=["stream.workers=1", "stream.prefetch_updates=1"],
         after=(undisturbed, 30),
     )
-    done = launch(run, restarts=1).finish(180)
+    done = launch(run, restarts=1).finish()
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, 1)
     assert "was ended by SIGKILL" in done.err, "the loader process is not named"
@@ -70,9 +69,9 @@ def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
     everyone = run.processes()
     assert len(everyone) >= 6, "launcher, agent, two ranks, two loaders"
     os.kill(agent, signal.SIGKILL)
-    done = command.finish(30)
+    done = command.finish()
     assert done.code == 1
-    wait_until(lambda: run.processes() == [], seconds=15)
+    wait_until(lambda: run.processes() == [])
     saved = run.complete_steps()
     assert saved[:1] == [10]
     assert saved[-1] == run.last_logged() >= 12, "the updates since the last checkpoint are lost"
@@ -83,13 +82,13 @@ def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
 
 def test_killed_agent_is_followed_by_a_restart(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
     """Row 3: the new ranks wait until the old ones have saved and let go of the run."""
-    slow = Fault(point="audit:os.rename", path="tmp-step-0000003", action="sleep", value=2.0, rank=0)
+    slow = Fault(point="audit:os.rename", path="tmp-step-", action="sleep", value=2.0, rank=0)
     run = make_run(slow, after=(undisturbed, 30))
     command = launch(run, restarts=1)
     wait_until(lambda: run.last_logged() >= 32)
     launcher = command.process.pid
     os.kill(next(pid for pid in descendants(launcher) if parent_of(pid) == launcher), signal.SIGKILL)
-    done = command.finish(120)
+    done = command.finish()
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, 0)
     assert "waiting for its ranks to save and end" in done.err
@@ -117,7 +116,7 @@ def test_killed_during_retention(make_run: MakeRun, launch: Launch) -> None:
     for number in (0, 1):
         wait_until(lambda number=number: has_happened(run.plan, number, 0))  # type: ignore[misc]
         assert len(run.complete_steps()) >= 2  # a start takes seconds: nothing is written meanwhile
-    done = command.finish(180)
+    done = command.finish()
     assert done.code == 0, done.err[-4000:]
     assert run.complete_steps() == [6, 8]
     assert run.leftovers() == []

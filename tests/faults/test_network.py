@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOST, Command, Start, read_metrics, read_pairs, wait_until
+from tests.conftest import HOST, REPO, Command, Start, descendants, read_metrics, read_pairs
 from tests.faults.conftest import MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
-from tests.faults.test_nodes import node_command
+from tests.faults.ports import ports_of
+from tests.faults.test_nodes import node_command, torchrun_command
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 INTERFACE = "veth0"
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
+ADDRESSES_V6 = ("fd77::1", "fd77::2")
 PORT = 29_400
 LAST = 12
 SHORT = (f"training.max_updates={LAST}", "evaluation.every_updates=0", "checkpoint.every_updates=4")
@@ -32,9 +36,10 @@ class Network:
 
     names: tuple[str, str]
 
-    def command(self, node: int, command: Sequence[str]) -> list[str]:
-        """A command on one of the machines."""
-        return ["ip", "netns", "exec", self.names[node], *command]
+    def command(self, node: int, command: Sequence[str], *, hosts: Path = Path("/etc/hosts")) -> list[str]:
+        """A command on one of the machines, with its own file of names."""
+        private = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+        return ["ip", "netns", "exec", self.names[node], *private, *command]
 
     def set_link(self, state: str) -> None:
         """Up or down, of the first machine's interface."""
@@ -49,31 +54,44 @@ def _ip(*arguments: str) -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
+    yield from made(ADDRESSES, "/24")
+
+
+@pytest.fixture
+def network_v6() -> Iterator[Network]:
+    yield from made(ADDRESSES_V6, "/64")
+
+
+def made(addresses: tuple[str, str], prefix: str) -> Iterator[Network]:
+    """Namespaces in which the interface has one address each."""
     if shutil.which("ip") is None or os.geteuid() != 0:
         pytest.skip("network namespaces need root and iproute2")
-    made = Network(names=(f"zeromt-{os.getpid()}-a", f"zeromt-{os.getpid()}-b"))
+    pair = Network(names=(f"zeromt-{os.getpid()}-a", f"zeromt-{os.getpid()}-b"))
     try:
         try:
-            for name in made.names:
+            for name in pair.names:
                 _ip("netns", "add", name)
-            first, second = made.names
+            first, second = pair.names
             _ip("-n", first, "link", "add", INTERFACE, "type", "veth", "peer", "name", INTERFACE, "netns", second)
-            for name, address in zip(made.names, ADDRESSES, strict=True):
-                _ip("-n", name, "address", "add", f"{address}/24", "dev", INTERFACE)
+            for name, address in zip(pair.names, addresses, strict=True):
+                without_waiting = ["nodad"] if ":" in address else []
+                _ip("-n", name, "address", "add", f"{address}{prefix}", "dev", INTERFACE, *without_waiting)
                 _ip("-n", name, "link", "set", "lo", "up")
                 _ip("-n", name, "link", "set", INTERFACE, "up")
         except OSError as error:
             pytest.skip(f"this kernel gives no network namespaces: {error}")
-        yield made
+        yield pair
     finally:
-        for name in made.names:
+        for name in pair.names:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def start_nodes(start: Start, shim: Path, network: Network, run: Run, job_id: str) -> list[Command]:
+def start_nodes(
+    start: Start, shim: Path, network: Network, run: Run, job_id: str, host: str = ADDRESSES[0]
+) -> list[Command]:
     """One node in each namespace, by the interface between them."""
     options = ("--interface", INTERFACE, "--max-restarts", "0")
-    commands = [node_command(run, rank, PORT, job_id, *options, host=ADDRESSES[0]) for rank in (0, 1)]
+    commands = [node_command(run, rank, PORT, job_id, *options, host=host) for rank in (0, 1)]
     return [start(*network.command(rank, injected(shim, run, *command))) for rank, command in enumerate(commands)]
 
 
@@ -92,21 +110,14 @@ def test_link_that_goes_down_for_twenty_seconds(network: Network, make_run: Make
     nodes = start_nodes(start, shim, network, run, "first")
     wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1), seconds=600)
     network.set_link("down")
-    begin = time.monotonic()
-    ended: dict[int, float] = {}
-    while (now := time.monotonic()) < begin + 20:
-        ended |= {n: now - begin for n, node in enumerate(nodes) if n not in ended and node.process.poll() is not None}
-        time.sleep(0.1)
+    time.sleep(20)
     network.set_link("up")
     for number, node in enumerate(nodes):
-        done = node.finish(100)
-        seconds = ended.get(number, time.monotonic() - begin)
+        done = node.finish()
         assert done.code == 1, done.err[-4000:]
-        assert seconds < 75, "not within the time-outs of node and communication"
         cause = next(line for line in done.err.splitlines() if "failed first" in line or "a node is lost" in line)
-        print(json.dumps({"node": number, "ended_after": round(seconds, 1), "said": cause}))
         assert re.search(rf"a node is lost: node {1 - number} \({HOST}\) gave no (sign of life|answer) for", cause)
-    wait_until(lambda: run.processes() == [], seconds=30)
+    wait_until(lambda: run.processes() == [])
     assert run.complete_steps()[0] == 4, "that of step 8 may have been on its way"
     assert run.last_logged() < LAST
 
@@ -117,4 +128,101 @@ def test_link_that_goes_down_for_twenty_seconds(network: Network, make_run: Make
     assert run.losses() == alone.losses()
     assert read_pairs(run.folder) == read_pairs(alone.folder)
     assert run.weights(LAST) == alone.weights(LAST)
+    assert run.processes() == []
+
+
+def test_strangers_on_the_network(
+    network: Network, make_run: MakeRun, start: Start, shim: Path, tmp_path: Path
+) -> None:
+    """Who has the network, the run's folder, and what the system shows of processes, is refused; the run goes on."""
+    run = make_run(Fault(point="data", action="sleep", step=10, value=40), overrides=SHORT)
+    nodes = start_nodes(start, shim, network, run, "first")
+    wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1), seconds=600)
+    pids = [node.process.pid for node in nodes]
+    ports = [ports_of([pid, *descendants(pid)]) for pid in pids]
+    print(json.dumps([sorted(map(str, found)) for found in ports]))
+    assert {port.address for port in ports[0]} == {ADDRESSES[0]}
+    assert {port.address for port in ports[1]} == {ADDRESSES[1]}
+    assert PORT in {port.number for port in ports[0]}
+    assert list(run.folder.glob(".secret*")) == []
+    look = f"cat /proc/{pids[0]}/environ || cat /proc/{descendants(pids[0])[0]}/environ"
+    assert subprocess.run(["sh", "-c", look], user=65534, capture_output=True).stdout == b""
+
+    store = f"{ADDRESSES[0]}={PORT}"
+    others = [f"{p.address}={p.number}" for p in sorted(ports[0] | ports[1]) if p.number != PORT]
+    attacker = ["env", f"PYTHONPATH={REPO}", sys.executable, "-m", "tests.faults.ports", str(tmp_path / "executed")]
+    done = start(*network.command(1, [*attacker, "first-1,first,none", *others, store])).finish(60)
+    print(done.out)
+    assert "100 connections held open" in done.out, done.err[-4000:]
+    assert done.out.count("a pickle after its length") == len(others) + 1
+    late = node_command(run, 1, PORT, "first", "--join-timeout", "5", "--max-restarts", "0", host=ADDRESSES[0])
+    done = start(*network.command(1, ["env", f"ZEROMT_SECRET={'0' * 64}", *late])).finish(120)
+    assert done.code == 1, done.err[-4000:]
+    for node in nodes:
+        done = node.finish(600)
+        assert done.code == 0, done.err[-4000:]
+    assert run.last_logged() == LAST
+    assert not (tmp_path / "executed").exists()
+    assert run.processes() == []
+
+
+def test_nodes_that_have_addresses_of_ipv6_alone(
+    network_v6: Network, make_run: MakeRun, start: Start, shim: Path
+) -> None:
+    run = make_run(overrides=SHORT)
+    for node in start_nodes(start, shim, network_v6, run, "first", host=f"[{ADDRESSES_V6[0]}]"):
+        done = node.finish(600)
+        assert done.code == 0, done.err[-4000:]
+    assert run.last_logged() == LAST
+
+
+def test_firewall_that_lets_the_rendezvous_alone_pass(
+    network: Network, make_run: MakeRun, start: Start, shim: Path
+) -> None:
+    """Rank, host and port are named, before the half hour that gloo waits."""
+    if shutil.which("iptables") is None:
+        pytest.skip("a firewall needs iptables")
+    rule = ["iptables", "-A", "INPUT", "-i", INTERFACE, "-p", "tcp", "--syn", "!", "--dport", str(PORT), "-j", "DROP"]
+    for machine in (0, 1):
+        closed = subprocess.run(network.command(machine, rule), capture_output=True, text=True)
+        if closed.returncode:
+            pytest.skip(f"iptables: {closed.stderr.strip()}")
+    run = make_run(overrides=SHORT)
+    for node in start_nodes(start, shim, network, run, "first"):
+        done = node.finish(600)
+        assert done.code == 2, done.err[-4000:]
+        assert re.search(
+            rf"network: rank 0 on {HOST} does not reach rank 1 on {HOST} at {ADDRESSES[1]}:\d+: ", done.err
+        )
+        assert "--interface NAME" in done.err
+
+
+def test_machine_whose_name_is_its_own_loopback(
+    network: Network, make_run: MakeRun, start: Start, shim: Path, tmp_path: Path
+) -> None:
+    """As Debian writes /etc/hosts. The interface, which is asked for, cures it: the tests above give it."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {HOST}\n")
+    run = make_run(overrides=SHORT)
+    command = injected(shim, run, *node_command(run, 1, PORT, "first", host=ADDRESSES[0]))
+    done = start(*network.command(1, command, hosts=hosts)).finish()
+    assert done.code == 2, done.err[-4000:]
+    assert f"--interface: none given, and {HOST}, this machine's own name, is 127.0.1.1" in done.err
+    assert INTERFACE in done.err
+
+
+def test_plain_torchrun_between_machines_starts_a_killed_rank_again(
+    network: Network, make_run: MakeRun, start: Start, shim: Path
+) -> None:
+    run = make_run(Fault(point="data", action="kill", rank=1, step=6), overrides=SHORT)
+    nodes = []
+    for machine in (0, 1):
+        where = ("--local-addr", ADDRESSES[machine], "--rdzv-conf", f"is_host={int(machine == 0)}")
+        command = torchrun_command(run, PORT, *where, host=ADDRESSES[0])
+        variables = ["env", f"GLOO_SOCKET_IFNAME={INTERFACE}"]
+        nodes.append(start(*network.command(machine, [*variables, *injected(shim, run, *command)])))
+    for node in nodes:
+        done = node.finish(600)
+        assert done.code == 0, done.err[-4000:]
+    assert run.status()["state"] == "finished"
     assert run.processes() == []

@@ -6,16 +6,15 @@ Two `zeromt launch node` with real ranks. What SLURM does then, starting the sam
 import os
 import signal
 import socket
-import time
+import sys
 
 import pytest
 
-from tests.conftest import HOST, Command, Start, wait_until, zeromt
+from tests.conftest import HOST, Command, Start, zeromt
 from tests.faults.conftest import MakeRun, Run, injected
 from tests.faults.injected import Fault, has_happened
 from tests.faults.test_kills import assert_same
-
-pytestmark = pytest.mark.alone
+from tests.waiting import wait_until
 
 NUM_NODES = 2
 
@@ -23,16 +22,21 @@ NUM_NODES = 2
 def node_command(run: Run, rank: int, port: int, job_id: str, *options: str, host: str = "localhost") -> list[str]:
     """`zeromt launch node` for a run, one rank on each of two nodes."""
     where = ["--nnodes", str(NUM_NODES), "--node-rank", str(rank), "--rendezvous", f"{host}:{port}"]
-    patience = ["--join-timeout", "60", "--node-timeout", "9"]
+    patience = ["--join-timeout", "240", "--node-timeout", "9"]
     return zeromt(
         "launch", "node", "debug", *where, *patience, "--job-id", job_id, "--nproc", "1", *run.settings, *options
     )
 
 
+def free_port() -> int:
+    """A port of this machine at which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 def start_nodes(start: Start, shim: os.PathLike[str], run: Run, job_id: str, *options: str) -> list[Command]:
     """Both nodes, on this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     commands = (node_command(run, rank, port, job_id, *options) for rank in range(NUM_NODES))
     return [start(*injected(shim, run, *command)) for command in commands]  # type: ignore[arg-type]
 
@@ -42,39 +46,38 @@ def test_node_that_vanishes_and_a_time_limit_that_is_near(
 ) -> None:
     """Rows 29 and 30 in one run.
 
-    A node vanishes: the other one ends soon and names it; the job, started again, goes on from the last checkpoint.
+    A node vanishes: the other one ends while its rank still waits, and names it; the job, started again, goes on from
+    the last checkpoint.
     SLURM signals every node ahead of the limit: the job saves, tells why, and goes on when started again.
     """
     run = make_run(
-        Fault(point="data", action="sleep", step=33, value=60),
-        Fault(point="data", action="sleep", step=34, value=3),
+        Fault(point="data", action="sleep", step=33, value=600),
+        Fault(point="data", action="sleep", step=34, value=6),
         after=(undisturbed, 30),
     )
     nodes = start_nodes(start, shim, run, "first", "--max-restarts", "0")
     wait_until(lambda: run.last_logged() >= 32)
-    begin = time.monotonic()
     nodes[1].kill()
-    nodes[1].finish(30)
-    done = nodes[0].finish(100)
+    nodes[1].finish()
+    done = nodes[0].finish()
     assert done.code == 1, done.err[-4000:]
-    assert time.monotonic() - begin < 60
     first = next(line for line in done.err.splitlines()[1:] if line.startswith("zeromt: "))
     assert f"node 1 ({HOST})" in first, "the loss is named first"
-    wait_until(lambda: run.processes() == [], seconds=20)
+    wait_until(lambda: run.processes() == [])
 
     nodes = start_nodes(start, shim, run, "second")
     wait_until(lambda: all(has_happened(run.plan, 1, rank) for rank in range(NUM_NODES)))
     for node in nodes:
         os.kill(node.process.pid, signal.SIGUSR1)
     for node in nodes:
-        done = node.finish(240)
+        done = node.finish()
         assert done.code == 75, done.err[-4000:]
     assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     last = run.last_logged()
     assert run.complete_steps()[-1] == last < 40
 
     for node in start_nodes(start, shim, run, "third"):
-        done = node.finish(240)
+        done = node.finish()
         assert done.code == 0, done.err[-4000:]
     assert_same(run, undisturbed)
     assert run.processes() == []
@@ -85,7 +88,31 @@ def test_rank_on_another_node_is_named_by_every_node(make_run: MakeRun, start: S
     """Row 8 on two nodes."""
     run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
     for node in start_nodes(start, shim, run, "first", "--max-restarts", "0"):
-        done = node.finish(240)
+        done = node.finish()
         assert done.code == 1
         first = next(line for line in done.err.splitlines() if "failed first" in line or "ended on" in line)
         assert first == f"zeromt: rank 1 on {HOST} failed first: RuntimeError: injected: the root cause"
+
+
+def torchrun_command(run: Run, port: int, *options: str, host: str = "localhost") -> list[str]:
+    """Plain torchrun for a run, one rank on each of two nodes."""
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", f"r{port}"]
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(NUM_NODES), "--nproc-per-node", "1"]
+    return [*agent, "--max-restarts", "3", *meeting, *options, "-m", "trainer", "debug", *run.settings]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_plain_torchrun_starts_the_ranks_of_two_nodes_again(
+    make_run: MakeRun, start: Start, shim: os.PathLike[str], rank: int
+) -> None:
+    """torchrun's store still has what the dead rank left there."""
+    run = make_run(Fault(point="data", action="kill", rank=rank, step=12), overrides=["training.max_updates=20"])
+    command = torchrun_command(run, free_port(), "--local-addr", "localhost")
+    for node in [start(*injected(shim, run, *command)) for _ in range(NUM_NODES)]:  # type: ignore[arg-type]
+        done = node.finish()
+        assert done.code == 0, done.err[-4000:]
+    assert has_happened(run.plan, 0, rank)
+    assert run.status()["state"] == "finished"
+    assert run.complete_steps() == [10, 20]
+    assert run.processes() == []

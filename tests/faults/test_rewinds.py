@@ -5,9 +5,7 @@ import pytest
 from tests.conftest import read_metrics, read_pairs
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
-from trainer.looking.found import find_update
-
-pytestmark = pytest.mark.alone
+from zeromt.inspecting.found import find_update
 
 SPIKE = 17
 """Update of the first epoch, and step less 1."""
@@ -19,7 +17,7 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
     """Back to the newest checkpoint and past the window."""
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
     plain = make_run(spike, name="plain", overrides=OVERRIDES)
-    done = launch(plain, restarts=0).finish(180)
+    done = launch(plain, restarts=0).finish()
     assert done.code == 0, done.err[-4000:]
     assert f"rewinding, to skip updates {SPIKE - SKIPPED + 1} to {SPIKE} of epoch 0" in done.out
     left_out = [event["update"] for event in plain.events("left_out")]
@@ -40,11 +38,11 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
 def test_rewind_that_is_killed_ends_the_same(make_run: MakeRun, launch: Launch) -> None:
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
     plain = make_run(spike, name="plain", overrides=OVERRIDES)
-    assert launch(plain, restarts=0).finish(180).code == 0
+    assert launch(plain, restarts=0).finish().code == 0
     # That update is reached after the rewind alone, and no checkpoint since then knows of it.
     kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)
     killed = make_run(spike, kill, name="killed", overrides=OVERRIDES)
-    assert launch(killed, restarts=1).finish(180).code == 0
+    assert launch(killed, restarts=1).finish().code == 0
     assert has_happened(killed.plan, 1, 1)
     assert killed.losses() == plain.losses()
     assert read_pairs(killed.folder) == read_pairs(plain.folder)
@@ -58,7 +56,7 @@ def test_rewinds_are_capped(make_run: MakeRun, launch: Launch) -> None:
         Fault(point="accumulate", action="nan", rank=1, since=13, times=0),
         overrides=["training.max_skipped_in_a_row=3", "stability.max_rewinds=1"],
     )
-    done = launch(run, restarts=0).finish(180)
+    done = launch(run, restarts=0).finish()
     assert done.code == 1
     assert done.out.count("rewinding, to skip updates") == 1
     assert "3 updates in a row had a gradient that is not finite" in str(run.status()["error"])

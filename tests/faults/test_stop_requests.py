@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.agents.forked_ranks import SWITCH
-from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun, wait_until
+from tests.conftest import REPO, Start, read_metrics, read_pairs, torchrun
 from tests.faults.conftest import Launch, MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
-
-pytestmark = pytest.mark.alone
+from tests.waiting import wait_until
 
 GRACE = 4
 
@@ -28,7 +26,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(
         Fault(point="save", action="ask", rank=0, step=30, value="SIGTERM"),
         Fault(point="saved", action="ask", rank=0, step=30, value="SIGTERM"),
     )
-    done = launch(run).finish(180)
+    done = launch(run).finish()
     assert done.code == 75, done.err[-4000:]
     assert has_happened(run.plan, 0, 0)
     assert "SIGUSR1: asking the ranks to save and stop" in done.err
@@ -36,7 +34,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(
     assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     assert read_metrics(run.folder, "evaluation") == [], "the evaluation was not interrupted"
 
-    done = launch(run).finish(180)
+    done = launch(run).finish()
     assert done.code == 75, done.err[-4000:]
     assert has_happened(run.plan, 2, 0)
     assert "SIGTERM: already stopping" in done.err
@@ -54,7 +52,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(
     assert run.processes() == []
 
     if to_the_end:
-        assert launch(run).finish(180).code == 0
+        assert launch(run).finish().code == 0
         assert run.losses() == undisturbed.losses()
         assert read_pairs(run.folder) == read_pairs(undisturbed.folder)
         assert run.weights(40) == undisturbed.weights(40)
@@ -62,41 +60,26 @@ def test_asked_in_evaluation_and_twice_in_a_save(
 
 
 def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: Path, tmp_path: Path) -> None:
-    """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it.
-
-    Forked ranks have no such moment: `test_asked_before_a_forked_rank_can_hear_it`.
-    """
-    begun = tmp_path / "begun"
+    """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it."""
+    begun, go_on = tmp_path / "begun", tmp_path / "go-on"
     (tmp_path / "sitecustomize.py").write_text(
         "import os, pathlib, time\n"
         "if os.environ.get('RANK') == '1':\n"
         f"    pathlib.Path({str(begun)!r}).touch()\n"
-        "    time.sleep(6)\n"
+        f"    while not pathlib.Path({str(go_on)!r}).exists(): time.sleep(0.05)\n"
     )
     run = make_run()
-    env = ["env", f"PYTHONPATH={tmp_path}:{shim}:{REPO}", f"{SWITCH}=0"]
+    env = ["env", f"PYTHONPATH={tmp_path}:{shim}:{REPO}"]
     command = start(*injected(shim, run, *env, *launch_command(run)))
     wait_until(begun.exists)
     time.sleep(3)  # rank 0 can hear it by then
     os.kill(command.process.pid, signal.SIGTERM)
-    done = command.finish(60)
+    time.sleep(3)
+    go_on.touch()
+    done = command.finish()
     assert done.code == 75, done.err[-4000:]
     assert run.complete_steps() == []
-    wait_until(lambda: run.processes() == [], seconds=10)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.2])
-def test_asked_before_a_forked_rank_can_hear_it(seconds: float, make_run: MakeRun, start: Start, shim: Path) -> None:
-    """Row 4: while torchrun has not yet started the ranks that wait, or just has: the agent dies, or asks them."""
-    run = make_run()
-    command = start(*injected(shim, run, *launch_command(run)))
-    wait_until(lambda: len(run.processes()) >= 4)  # the launcher, the agent and two ranks
-    time.sleep(seconds)
-    os.kill(command.process.pid, signal.SIGTERM)
-    done = command.finish(60)
-    assert done.code == 75, done.err[-4000:]
-    assert run.complete_steps() == []
-    wait_until(lambda: run.processes() == [], seconds=10)
+    wait_until(lambda: run.processes() == [])
 
 
 @pytest.mark.parametrize(
@@ -116,9 +99,9 @@ def test_torchrun_is_asked(name: str, code: int, make_run: MakeRun, start: Start
     command = start(*injected(shim, run, *torchrun(2, "-m", "trainer", "debug", *run.settings)))
     wait_until(lambda: run.last_logged() >= 3)
     os.kill(command.process.pid, signal.Signals[name])
-    done = command.finish(60)
+    done = command.finish()
     assert done.code == code, done.err[-4000:]
-    wait_until(lambda: run.processes() == [], seconds=30)
+    wait_until(lambda: run.processes() == [])
     assert run.complete_steps() == [run.last_logged()], "the updates are lost"
     assert run.leftovers() == []
     reason = "torchrun is gone" if name == "SIGUSR1" else name
@@ -126,7 +109,9 @@ def test_torchrun_is_asked(name: str, code: int, make_run: MakeRun, start: Start
 
 
 @pytest.mark.slow
-def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: MakeRun, start: Start, shim: Path) -> None:
+def test_save_longer_than_the_time_that_is_left(
+    undisturbed: Run, make_run: MakeRun, start: Start, shim: Path, tmp_path: Path
+) -> None:
     """Row 6."""
     run = make_run(
         Fault(point="audit:open", path="tmp-step-00000010/model", action="sleep", value=GRACE + 1, rank=0),
@@ -135,21 +120,21 @@ def test_save_longer_than_the_time_that_is_left(undisturbed: Run, make_run: Make
     agent = [
         "env",
         f"ZEROMT_GRACE_SECONDS={GRACE}",
-        *(sys.executable, "-m", "launcher.agents.agent", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d"),
-        *("--rdzv-endpoint=localhost:0", "--local-addr=localhost", "--max-restarts=0"),
-        *("--signals-to-handle=SIGTERM", f"--shutdown-timeout={GRACE}", "-m", "trainer", "debug", *run.settings),
+        f"ZEROMT_PRIVATE={tmp_path}",
+        *(sys.executable, "-m", "launcher.agents.agent", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=zeromt"),
+        *("--max-restarts=0", "--signals-to-handle=SIGTERM", "-m", "trainer", "debug", *run.settings),
     ]
     warning = f"and {GRACE} s after a request to stop the job is ended"
     command = start(*injected(shim, run, *agent))
     wait_until(lambda: has_happened(run.plan, 1, 0) and has_happened(run.plan, 1, 1))
     os.kill(command.process.pid, signal.SIGTERM)
-    done = command.finish(30)
+    done = command.finish()
     assert done.code not in (0, 75)
     assert warning in done.out
     assert run.complete_steps() == [10, 20]
-    wait_until(lambda: run.processes() == [], seconds=10)
+    wait_until(lambda: run.processes() == [])
 
-    done = start(*injected(shim, run, *agent)).finish(180)
+    done = start(*injected(shim, run, *agent)).finish()
     assert done.code == 0, done.err[-4000:]
     assert warning in done.out.partition("step 21 ")[0], "not warned at the start"
     assert run.losses() == undisturbed.losses()

@@ -1,0 +1,1 @@
+"""Every command with odd arguments, and on forged files."""

@@ -24,6 +24,8 @@ class Call:
     stderr: str = "file"
     starts_ranks: bool = False
     """It is near enough to right to train."""
+    forged: dict[str, str] = field(default_factory=dict)
+    """Files of a stranger's folders by what takes their place (`forgery.py`). Such a call is watched."""
 
     def to_json(self) -> str:
         """One line."""
@@ -59,7 +61,7 @@ class Call:
         words = (w if len(w) <= SHOWN else f"{w[:SHOWN]}...({len(w)} characters)" for w in self.argv)
         typed = shlex.join(["zeromt", *words]).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         streams = f"stdin={self.stdin} stdout={self.stdout} stderr={self.stderr}"
-        files = "".join(f"\n    {name}: {text!r}" for name, text in self.files.items())
+        files = "".join(f"\n    {name}: {text!r}" for name, text in (self.files | self.forged).items())
         return (
             f"  {given} {typed}   [{streams}]{files}\n"
             f"  again: python -m tests.fuzz.replay {shlex.quote(self.to_json())}"
@@ -81,3 +83,8 @@ class Outcome:
     """And did not stop, or could not be asked: it was killed."""
     left: tuple[str, ...]
     """Processes that were still there when it had ended, by their command lines."""
+    memory_bytes: int = 0
+    """The most that it, or a process of its, held at a time."""
+    cpu_seconds: float = 0.0
+    opened: tuple[str, ...] = ()
+    """Of a watched call: what Python code opened, by absolute paths."""

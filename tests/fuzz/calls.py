@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn as Draw
 
 from configs import RunConfig
-from launcher.cli import COMMANDS
-from launcher.options import Parser
+from launcher.options.parser import Parser
 from tests.fuzz import places
 from tests.fuzz.call import OUTPUT_OPTIONS, Call
-from tests.kept import BBB3253
+from tests.small import FILES
+from zeromt.cli.main import COMMANDS
 
 TEXT = (
     "", " ", "x", "no", "yes", "on", "null", "~", "true", "false", "0", "1", "-1", "2", "0.5", "-0.0", "1e400",
@@ -173,7 +173,7 @@ def _change_field(draw: Draw, path: str, argv: list[str], files: dict[str, str],
         argv.append(f"{path}={draw(_values(path, is_mild=True))}")
         return
     if draw(_one_in(4)) and "small.yaml" in argv:
-        tree = yaml.safe_load((BBB3253 / "small.yaml").read_text())
+        tree = yaml.safe_load((FILES / "small.yaml").read_text())
         _put(tree, path.split("."), draw(_odd_trees()))
         files["odd.yaml"] = yaml.safe_dump(tree, allow_unicode=True)
         argv[argv.index("small.yaml")] = "odd.yaml"

@@ -2,16 +2,19 @@
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from random import Random
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.call import Call
-from tests.fuzz.calls import Target, calls, targets
+from tests.fuzz import forged
+from tests.fuzz.call import Call, Outcome
+from tests.fuzz.calls import calls, targets
 from tests.fuzz.client import Server
+from tests.fuzz.genuine import MARIAN
 
 RANKS_EVERY = 20
 """One call in so many may start ranks."""
@@ -30,11 +33,20 @@ def _draw(number: int, seed_: int, *, ranks: bool) -> list[Call]:
     found: list[Call] = []
     each, more = divmod(number, len(about))
     for place, target in enumerate(about):
-        found += _draw_about(target, each + (place < more), 1000 * seed_ + place, ranks=ranks)
+        found += _draw_about(calls(target, ranks=ranks), each + (place < more), 1000 * seed_ + place)
     return found
 
 
-def _draw_about(target: Target, number: int, seed_: int, *, ranks: bool) -> list[Call]:
+def draw_forged(number: int, seed_: int, *, marian: bool) -> list[Call]:
+    """So many calls on forged files, as `draw` draws; without `marian` none on Marian's folder, which takes seconds."""
+    about = [t for t in forged.targets() if marian or t.folder != MARIAN]
+    Random(seed_).shuffle(about)
+    each, more = divmod(number, len(about))
+    drawn = [_draw_about(forged.calls(t), each + (i < more), 1000 * seed_ + i) for i, t in enumerate(about)]
+    return [call for calls_ in drawn for call in calls_]
+
+
+def _draw_about(strategy: SearchStrategy[Call], number: int, seed_: int) -> list[Call]:
     found: list[Call] = []
 
     @seed(seed_)
@@ -45,7 +57,7 @@ def _draw_about(target: Target, number: int, seed_: int, *, ranks: bool) -> list
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(calls(target, ranks=ranks))
+    @given(strategy)
     def gather(call: Call) -> None:
         found.append(call)
 
@@ -54,7 +66,9 @@ def _draw_about(target: Target, number: int, seed_: int, *, ranks: bool) -> list
     return found[1:]  # the first is always the simplest there is
 
 
-def make(todo: Sequence[Call], *, servers: int | None = None) -> list[str]:
+def make(
+    todo: Sequence[Call], *, servers: int | None = None, tell: Callable[[Outcome], None] | None = None
+) -> list[str]:
     """Make calls, as many at a time as there are cores; what is wrong with each, with how to make it again."""
     servers = servers or min(2, os.cpu_count() or 1)
     free: SimpleQueue[Server] = SimpleQueue()
@@ -67,7 +81,9 @@ def make(todo: Sequence[Call], *, servers: int | None = None) -> list[str]:
     def one(call: Call) -> None:
         server = free.get()
         try:
-            found = server.make(call)
+            found = server.make(call, tell=tell)
+            if any(problem.startswith("outside: ") for problem in found):  # another process may have looked there
+                found = server.make(call)
         finally:
             free.put(server)
         if found:

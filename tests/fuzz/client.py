@@ -8,16 +8,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.conftest import REPO, environment
-from tests.fuzz import places
+from tests.fuzz import forgery, genuine, places
 from tests.fuzz.call import Call, Outcome
+from tests.fuzz.watch import READS, SECRET, Watch, outside
+from tests.waiting import PATIENCE
 
 SECONDS = 60.0
 RANKS_SECONDS = 40.0
+FORGED_SECONDS, FORGED_BYTES = 20, 2 << 30
+"""What a call on forged files may take: seconds of CPU, as the machine may be busy, and memory."""
 """After so many seconds a call is asked to stop where it trains, and is said to hang elsewhere."""
 SANDBOX = (
     'mount --bind "$1" "$1" && mount -o remount,bind,ro / '
@@ -57,39 +61,52 @@ class Server:
             self._process.kill()
             self._process.wait()
 
-    def make(self, call: Call, *, keep: Path | None = None) -> list[str]:
-        """Make a call in a new folder; what is wrong with what became of it."""
-        with _scratch(keep) as (folder, logs):
+    def make(self, call: Call, *, keep: Path | None = None, tell: Callable[[Outcome], None] | None = None) -> list[str]:
+        """Make a call in a new folder; what is wrong with what became of it, of which `tell` is told too."""
+        with _scratch(call, keep) as (folder, logs):
             for name, text in call.files.items():
                 (folder / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+            if call.forged:
+                forgery.apply(folder, call.forged, folder.parent / "outside")
             before = places.contents(folder)
-            outcome = self._make(call, folder, logs)
-            return judge(call, outcome, before, places.contents(folder))
+            with Watch(folder.parent / "outside") if call.forged else contextlib.nullcontext() as watch:
+                outcome = self._make(call, folder, logs)
+                touched = watch.events() if watch else ()
+            if tell is not None:
+                tell(outcome)
+            after = places.contents(folder)
+            found = judge(call, outcome, before, after)
+            return found + (judge_forged(call, outcome, touched, folder) if call.forged else [])
 
     def _make(self, call: Call, folder: Path, logs: Path) -> Outcome:
+        home = folder / "home"
         given = {
             **environment(),
-            "HOME": str(folder / "home"),
-            "TMPDIR": str(folder / "home"),
+            "HOME": str(folder.parent / "outside" / "home" if call.forged else home),
+            "TMPDIR": str(home),
             "PATH": str(Path(sys.executable).parent),
+            **({"XDG_STATE_HOME": str(home), "MPLCONFIGDIR": str(home)} if call.forged else {}),
         }
         request = {
             "argv": call.argv,
             "cwd": str(folder),
             "logs": str(logs),
-            "environment": {**given, "TRITON_CACHE_DIR": str(folder / "home"), **call.environment},
+            "is_watched": bool(call.forged),
+            "cpu_seconds": FORGED_SECONDS if call.forged else None,
+            "environment": {**given, "TRITON_CACHE_DIR": str(home), **call.environment},
             "encoding": call.environment.get("PYTHONIOENCODING", "utf-8"),
             "stdin": call.stdin,
             "stdout": call.stdout,
             "stderr": call.stderr,
-            "seconds": RANKS_SECONDS if call.trains else SECONDS,
-            "can_stop": call.trains,
+            "seconds": PATIENCE if call.forged else RANKS_SECONDS if call.trains else SECONDS,
+            "can_stop": call.trains and not call.forged,
         }
         assert self._process.stdin is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = json.loads(self._answer())
         out, err = ((logs / name).read_bytes().decode("utf-8", "replace") for name in ("out", "err"))
-        return Outcome(**{**answer, "left": tuple(answer["left"])}, out=out, err=err)
+        lists = {name: tuple(answer[name]) for name in ("left", "opened")}
+        return Outcome(**{**answer, **lists}, out=out, err=err)
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -114,7 +131,7 @@ def judge(call: Call, outcome: Outcome, before: dict[str, str], after: dict[str,
         if sign in said:
             problems.append(f"printed {sign!r}")
     if outcome.code == 1 and not _is_listed(call, outcome):
-        problems.append("exit code 1, which is not for what a user can mend")
+        problems.append("exit code 1, which is not for what a user can fix")
     elif outcome.code not in (0, 1, 2, 75):
         problems.append(f"exit code {outcome.code}")
     if outcome.timed_out and not outcome.hung and outcome.code not in (0, 75):
@@ -131,6 +148,34 @@ def judge(call: Call, outcome: Outcome, before: dict[str, str], after: dict[str,
     return [p + tail for p in problems[:1]] + problems[1:]
 
 
+def judge_forged(call: Call, outcome: Outcome, touched: Sequence[tuple[str, str]], folder: Path) -> list[str]:
+    """What is wrong beside that with a call on forged files."""
+    problems = []
+    hows = set(call.forged.values())
+    is_named = any(f"{word}/".startswith(f"{name}/") for word in call.argv for name in call.forged)  # or the way there
+    may_follow = "--allow-paths" in call.argv or forgery.OWN_LINK in hows or _is_of_links(call) or is_named
+    bad = [f"{what} {path}" for what, path in touched if not (may_follow and what in READS)]
+    if bad:
+        problems.append(f"outside: {', '.join(bad[:6])}")
+    home = folder.parent / "outside" / "home"
+    if elsewhere := outside(outcome.opened, folder.parent if may_follow else folder, home):
+        problems.append(f"opened elsewhere: {', '.join(elsewhere[:6])}")
+    if SECRET in outcome.out + outcome.err:
+        problems.append("printed what is in a canary")
+    if outcome.memory_bytes > FORGED_BYTES:
+        problems.append(f"took {outcome.memory_bytes >> 20} MiB")
+    if outcome.code == 2:
+        lines = [line for line in outcome.err.splitlines() if line.startswith("zeromt: error: ")]
+        if len(lines) != 1 and "config.yaml" not in " ".join(call.forged):  # a line for each field
+            problems.append(f"{len(lines)} lines of errors")
+    return problems
+
+
+def _is_of_links(call: Call) -> bool:
+    """Whether the folder is one whose files may be links: Hugging Face's cache consists of them."""
+    return call.argv[0] == "import" and any(name.startswith(("model/", "marian/")) for name in call.forged)
+
+
 def _is_listed(call: Call, outcome: Outcome) -> bool:
     """Whether exit code 1 is right: the failure stands in the list, in one line."""
     if call.stdout in ("gone", "full", "read-only"):
@@ -141,6 +186,8 @@ def _is_listed(call: Call, outcome: Outcome) -> bool:
         return bool(re.search(r"^broken|BROKEN|^whole +NO", outcome.out, re.MULTILINE))
     if call.argv[0] == "doctor":
         return bool(re.search(r'^FAULT|"grade": "fault"', outcome.out, re.MULTILINE))
+    if call.argv[0] == "diff":
+        return ": part at update" in outcome.out and not outcome.err
     lines = [line for line in outcome.err.splitlines() if re.search("|".join(LISTED), line)]
     return bool(lines) and (len(outcome.err.splitlines()) == 1 or call.trains)
 
@@ -151,6 +198,8 @@ def _may_change(call: Call, name: str) -> bool:
     if call.trains or command == "stop":
         return name.startswith(("runs/", "home/"))
     if command == "prepare" and name.startswith(("made/", "dataset-broken/", "dataset-garbled/")):
+        return True
+    if call.forged and command in ("evaluate", "report", "compare") and "/eval/kept/" in name:
         return True
     inputs, outputs = (({_behind_links(n) for n in names if n}) for names in call.names())
     is_input = name in inputs or any(str(parent) in inputs for parent in Path(name).parents)
@@ -163,14 +212,19 @@ def _behind_links(name: str) -> str:
 
 
 @contextmanager
-def _scratch(keep: Path | None) -> Iterator[tuple[Path, Path]]:
-    """A folder with the places, and one for what is printed."""
+def _scratch(call: Call, keep: Path | None) -> Iterator[tuple[Path, Path]]:
+    """A folder with the places, or with what is to be forged, and one for what is printed."""
     root = keep or Path(tempfile.mkdtemp(prefix="zf-"))
     folder, logs = root / "here", root / "logs"
-    folder.mkdir(parents=True)
-    logs.mkdir()
+    logs.mkdir(parents=True)
     root.chmod(0o755)
-    places.build(folder)
+    if call.forged:
+        genuine.build(folder, marian=genuine.MARIAN in str(call.argv))
+        (folder / "home").mkdir()
+        forgery.build_outside(root / "outside")
+    else:
+        folder.mkdir()
+        places.build(folder)
     try:
         yield folder, logs
     finally:
@@ -187,7 +241,7 @@ def _sandbox() -> list[str]:
         return []
     found = ["unshare", "--mount", "sh", "-c", SANDBOX, "sh", tempfile.gettempdir()]
     try:
-        works = subprocess.run([*found, "true"], capture_output=True, timeout=20).returncode == 0
+        works = subprocess.run([*found, "true"], capture_output=True, timeout=PATIENCE).returncode == 0
     except OSError:
         works = False
     return found if works else []

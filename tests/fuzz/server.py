@@ -19,6 +19,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests.fuzz import watch
+
 PR_SET_CHILD_SUBREAPER = 36
 STOP_SECONDS = 25.0
 """Within which a training that is asked to stop must have stopped."""
@@ -44,7 +46,7 @@ def import_all() -> None:
     """Every module of the product that a call may want; torch among them, but no thread is started."""
     import importlib
 
-    from launcher.cli import COMMANDS
+    from zeromt.cli.main import COMMANDS
 
     for module in [c.target.partition(":")[0] for c in COMMANDS.values()]:
         importlib.import_module(module)
@@ -74,7 +76,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     child = os.fork()
     if not child:
         _child(request, folder)
-    status, timed_out, hung = _wait(child, begin + request["seconds"], request["can_stop"])
+    status, used, timed_out, hung = _wait(child, begin + request["seconds"], request["can_stop"])
     left = _sweep()
     return {
         "code": os.waitstatus_to_exitcode(status),
@@ -82,23 +84,26 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
         "timed_out": timed_out,
         "hung": hung,
         "left": left,
+        "memory_bytes": used.ru_maxrss * 1024,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "opened": watch.told(folder),
     }
 
 
-def _wait(child: int, end: float, can_stop: bool) -> tuple[int, bool, bool]:
-    """The child's status, whether its time was over, and whether it had to be killed."""
+def _wait(child: int, end: float, can_stop: bool) -> tuple[int, resource.struct_rusage, bool, bool]:
+    """The child's status, what it used, whether its time was over, and whether it had to be killed."""
     timed_out = False
     while True:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, used = os.wait4(child, os.WNOHANG)
         if done:
-            return status, timed_out, False
+            return status, used, timed_out, False
         if time.monotonic() > end:
             if timed_out or not can_stop:
                 os.kill(child, signal.SIGABRT if not timed_out else signal.SIGKILL)
                 with contextlib.suppress(ProcessLookupError):
                     time.sleep(0.5)
                     os.kill(child, signal.SIGKILL)
-                return os.waitpid(child, 0)[1], True, True
+                return *os.wait4(child, 0)[1:], True, True
             timed_out, end = True, time.monotonic() + STOP_SECONDS
             os.kill(child, signal.SIGTERM)
         time.sleep(0.005)
@@ -150,7 +155,7 @@ def _child(request: dict[str, Any], logs: Path) -> None:
     try:
         os.setsid()
         outputs = [os.open(logs / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for name in ("out", "err")]
-        _limits()
+        _limits(request["cpu_seconds"])
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environment"])
@@ -160,6 +165,8 @@ def _child(request: dict[str, Any], logs: Path) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if request["is_watched"]:
+            watch.tell_opened(logs)
         code = _run(request["argv"])
     except BaseException:  # as Python ends by itself
         with contextlib.suppress(BaseException):
@@ -169,7 +176,9 @@ def _child(request: dict[str, Any], logs: Path) -> None:
         os._exit(code)
 
 
-def _limits() -> None:
+def _limits(cpu_seconds: int | None) -> None:
+    if cpu_seconds is not None:
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
     for what, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
         (resource.RLIMIT_FSIZE, FILE_BYTES),
@@ -182,7 +191,7 @@ def _limits() -> None:
 
 def _run(argv: list[str]) -> int:
     """The exit code of the command, and what the interpreter does after it."""
-    from launcher.cli import main as command
+    from zeromt.cli.main import main as command
 
     sys.argv = ["zeromt", *argv]
     try:

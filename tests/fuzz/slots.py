@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.fuzz import places
 from tests.fuzz.call import Call
 
-MODEL = "runs/small/checkpoints/step-00000010/model-00000-of-00002.safetensors"
+MODEL = "runs/small/checkpoints/step-00000010/model-00000-of-00001.safetensors"
 SLOTS: tuple[tuple[str, ...], ...] = (
     ("inspect", "{}"),
     ("batch", "{}", "1"),

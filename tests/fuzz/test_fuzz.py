@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import COMMANDS
 from tests.fuzz import campaign, slots
 from tests.fuzz.call import Call, Outcome
 from tests.fuzz.calls import FIELDS, Target, fields, targets
 from tests.fuzz.client import judge
+from zeromt.cli.main import COMMANDS
 
 SEED, SLOW_SEED = 35, 2025
 """Kept, so that a call that fails, fails again."""

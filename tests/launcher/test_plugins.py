@@ -113,7 +113,7 @@ def folder(tmp_path: Path, corpus_en_fr: Corpus) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory, corpus_en_fr: Corpus) -> Path:
     """A folder with a finished run of two ranks; not to be written to."""
     folder = _configured(tmp_path_factory.mktemp("plugins"), corpus_en_fr)
-    done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2"), cwd=folder).finish(120)
+    done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2"), cwd=folder).finish()
     assert done.code == 0, done.err
     return folder
 
@@ -127,7 +127,9 @@ def run(trained: Path, tmp_path: Path) -> Path:
 def _refused(done: Finished) -> str:
     """What is said of bad input."""
     assert done.code == 2, done
-    [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
+    lines = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
+    assert len(lines) == 1, done.err
+    [line] = lines
     assert "Traceback" not in done.err
     return line
 
@@ -169,7 +171,9 @@ class TestPreparing:
             assert done.code == 0, done.err
         plugin = text / "theirs" / "odd.py"
         plugin.write_text(FILTERS + "\n")
-        assert "of the corpus are not encoded yet" in _refused(forked.zeromt("prepare", "my.yaml", "--merge", cwd=text))
+        line = _refused(forked.zeromt("prepare", "my.yaml", "--merge", cwd=text))
+        assert "no part is prepared with these settings" in line
+        assert "merge with the settings of the parts" in line
         plugin.write_text(FILTERS)
         done = forked.zeromt("prepare", "my.yaml", "--merge", cwd=text)
         assert done.code == 0, done.err
@@ -233,7 +237,7 @@ class TestTraining:
         else:
             options = ("--nproc-per-node=2", "--max-restarts=1", "--standalone")
             command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "trainer", "my.yaml", *more]
-        done = Command(command, cwd=folder).finish(180)
+        done = Command(command, cwd=folder).finish()
         assert done.code == 0, done.err
         run = folder / "runs" / "run"
         for name in ("halves.py", "meddles.py"):

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from configs import ModelSection, model_section
+from configs import ModelSection
 from model import SpecialIds, Transformer, build_transformer
-from tests.model.flat import flat
+from tests.model.flat import flat, section_of
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
@@ -27,7 +27,7 @@ def tiny_section(**changes: Any) -> ModelSection:
         "max_positions": 16,
         "dropout": 0.0,
     }
-    return model_section(**{**sizes, **changes})
+    return section_of(**{**sizes, **changes})
 
 
 def tiny_model(section: ModelSection, *, source_vocab: int = 13, target_vocab: int = 13, seed: int = 1) -> Transformer:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from model import Objective
 from model import loss as loss_module
+from model.kernels import use_kernels
 from model.kernels.cpu import loss as cpu_loss
 from model.loss import CrossEntropy, OutputLayer, cross_entropy_sums
 from tests.flops import flop_counter
@@ -151,3 +152,18 @@ def test_sums_add_up_over_any_split_of_a_batch() -> None:
     logits = logits_of(objective.model, pad(sources), pad(inputs)).flatten(0, 1)
     _, nll = smoothed_losses(logits, pad(targets).flatten(), 0.1)
     assert whole.nll_sum.item() == pytest.approx(nll.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("kernels", ["plain", "auto", "cuda"])
+def test_a_forbidden_piece_is_no_nan(kernels: str) -> None:
+    """A logit of -inf, of a piece that is nobody's target, without smoothing: as torch's."""
+    hidden, layer = make_inputs()
+    use_kernels(layer, torch.device("cpu"), kernels)
+    assert layer.bias is not None
+    with torch.no_grad():
+        layer.bias[10] = float("-inf")
+    found = layer(hidden, TARGETS, CrossEntropy(0.0))
+    logits = torch.nn.functional.linear(hidden, layer.weight, layer.bias).flatten(0, 1)
+    expected = torch.nn.functional.cross_entropy(logits, TARGETS.flatten(), ignore_index=PAD, reduction="sum")
+    for sums in found:
+        torch.testing.assert_close(sums, expected)

@@ -244,25 +244,33 @@ def test_norms_of_a_constant_have_finite_gradients() -> None:
 
 # (settings, what the line must say)
 WRONG = [
-    ("model.num_kv_heads=3", "model.attention.num_kv_heads: 3 must divide num_heads=8"),
-    ("model.num_kv_heads=16", "model.attention.num_kv_heads: 16 must divide num_heads=8"),
-    ("model.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless"),
+    ("model.attention.num_kv_heads=3", "model.attention.num_kv_heads: 3 must divide num_heads=8"),
+    ("model.attention.num_kv_heads=16", "model.attention.num_kv_heads: 16 must divide num_heads=8"),
+    ("model.attention.num_heads=7", "model.attention.num_heads: 7 must divide d_model=512, unless"),
     (
-        "model.positions=rotary model.head_width=5",
+        "model.positions=rotary model.attention.head_width=5",
         "model.attention.head_width: 5 is odd; rotary positions need an even number",
     ),
-    ("model.positions=rotary model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, base"),
-    ("model.positions=learned model.position_layout=halves", "model.positions.layout: unknown key; allowed: kind, off"),
-    ("model.positions=none model.position_offset=2", "model.positions.offset: unknown key; allowed: kind"),
-    ("model.positions=learned model.position_base=5", "model.positions.base: unknown key; allowed: kind, offset"),
-    ("model.d_model=511 model.num_heads=7", "model.d_model: 511 is odd; sinusoidal positions need an even"),
+    (
+        "model.positions=rotary model.positions.layout=halves",
+        "model.positions.layout: unknown key; allowed: kind, base",
+    ),
+    (
+        "model.positions=learned model.positions.layout=halves",
+        "model.positions.layout: unknown key; allowed: kind, off",
+    ),
+    ("model.positions=none model.positions.offset=2", "model.positions.offset: unknown key; allowed: kind"),
+    ("model.positions=learned model.positions.base=5", "model.positions.base: unknown key; allowed: kind, offset"),
+    ("model.d_model=511 model.attention.num_heads=7", "model.d_model: 511 is odd; sinusoidal positions need an even"),
     (
         "model.norm=group",
         "model.norm.kind: there is no kind 'group'; known are layer, rms, sample, scalar",
     ),
     ("model.norm=layr", "model.norm.kind: there is no kind 'layr'; did you mean layer?"),
-    ("model.num_head=4", "model.num_head: unknown key; did you mean model.attention.num_heads?"),
-    ("model.norm_eps=0", "model.norm.eps: 0; allowed is greater than 0"),
+    ("model.attention.num_head=4", "model.attention.num_head: unknown key; did you mean model.attention.num_heads?"),
+    ("model.d_ff=4", "model.d_ff: unknown key; did you mean model.feed_forward.d_ff?"),
+    ("model.activation=gelu", "model.activation: unknown key; here it is model.feed_forward"),
+    ("model.norm.eps=0", "model.norm.eps: 0; allowed is greater than 0"),
     ("model.embedding_dropout=1", "model.embedding_dropout: 1; allowed is less than 1"),
 ]
 
@@ -270,11 +278,13 @@ WRONG = [
 @pytest.mark.parametrize(("settings", "expected"), WRONG, ids=[s for s, _ in WRONG])
 def test_wrong_setting_gives_one_line(settings: str, expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run("multi30k", ["model={d_model: 512, num_heads: 8}", *settings.split()])
+        load_run("multi30k", ["model={d_model: 512, attention: {num_heads: 8}}", *settings.split()])
     (line,) = caught.value.problems
     assert expected in line
 
 
-@pytest.mark.parametrize("settings", ["model.num_heads=7 model.head_width=8", "model.positions=rotary"])
+@pytest.mark.parametrize(
+    "settings", ["model.attention.num_heads=7 model.attention.head_width=8", "model.positions=rotary"]
+)
 def test_right_settings(settings: str) -> None:
     assert list(load_run("multi30k", settings.split()).model.problems()) == []

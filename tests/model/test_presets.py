@@ -9,6 +9,7 @@ from configs import preset_model
 from configs.reading.shipped import shipped_presets
 from model import Objective, build_transformer
 from model.loss import CrossEntropy
+from tests.model.flat import nested
 from tests.model.reference import BOS, EOS, SPECIAL, pad
 
 PRESETS = shipped_presets()
@@ -48,7 +49,7 @@ def test_learns(preset: str) -> None:
     depths = {name: min(getattr(own, name), 3) for name in ("encoder_layers", "decoder_layers")}
     sizes = {"d_model": 32, "num_heads": 4, "head_width": 8, "d_ff": 64, "max_positions": 16, **depths}
     model = build_transformer(
-        preset_model(preset, sizes), source_vocab_size=12, target_vocab_size=12, special=SPECIAL, seed=1
+        preset_model(preset, nested(sizes)), source_vocab_size=12, target_vocab_size=12, special=SPECIAL, seed=1
     )
     objective = Objective(model, CrossEntropy(0.0)).train()
     adam = torch.optim.Adam(objective.parameters(), lr=2e-3)

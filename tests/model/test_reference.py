@@ -14,7 +14,7 @@ from model.dropout import Dropout
 from model.kernels.cpu.dropout import CpuDropout
 from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
-from tests.model.flat import flat
+from tests.model.flat import flat, nested
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
 
@@ -268,7 +268,7 @@ class TestPresets:
         assert s.tied_embeddings == "none"
 
     def built(self, preset: str) -> tuple[ModelSection, Transformer]:
-        section = preset_model(preset, {"d_model": 64, "d_ff": 256, "num_heads": 4, "encoder_layers": 1})
+        section = preset_model(preset, nested({"d_model": 64, "d_ff": 256, "num_heads": 4, "encoder_layers": 1}))
         return section, build_transformer(section, source_vocab_size=91, target_vocab_size=70, special=SPECIAL, seed=1)
 
     @pytest.mark.parametrize("preset", ["notebook_postnorm_es", "notebook_prenorm_viz", "notebook_annotated_fr"])

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from configs import ModelSection, model_section
+from configs import ModelSection
 from model import Objective, Transformer, build_transformer
 from model.loss import CrossEntropy
 from model.positions import sinusoidal_table
 from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
-from tests.model.flat import flat
+from tests.model.flat import flat, section_of
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, PlainTransformer, logits_of, pad, tiny_model, tiny_section
 
 VARIANTS = [
@@ -152,7 +152,7 @@ class TestParameters:
 
     @pytest.mark.parametrize(("d_model", "num_heads", "d_ff"), [(512, 8, 2048), (1024, 16, 4096)], ids=["base", "big"])
     def test_number(self, d_model: int, num_heads: int, d_ff: int) -> None:
-        section = model_section(d_model=d_model, num_heads=num_heads, d_ff=d_ff, norm_position="post")
+        section = section_of(d_model=d_model, num_heads=num_heads, d_ff=d_ff, norm_position="post")
         with torch.device("meta"):
             model = Transformer(section, source_vocab_size=37000, target_vocab_size=37000, special=SPECIAL)
         attention = 4 * (d_model * d_model + d_model)

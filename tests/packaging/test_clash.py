@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPO, environment, torchrun
-from tests.kept import BBB3253
+from tests.small import FILES, small_runs
+from tests.waiting import PATIENCE
 
 
 def _run(command: list[str], folder: Path, *paths: Path) -> "subprocess.CompletedProcess[str]":
     variables = environment()
     del variables["PYTHONSAFEPATH"]
     variables["PYTHONPATH"] = os.pathsep.join(map(str, [*paths, REPO]))
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("name", ["configs/__init__.py", "model.py", "data_pipeline/__init__.py"])
@@ -72,8 +73,8 @@ def test_folder_without_code_beside_an_editable_installation(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["configs", "data_pipeline", "model"])
 def test_command_line_names_it(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").touch()
-    code = "import sys; from launcher.cli import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["translate", str(BBB3253 / "runs" / "small"), "-i", str(BBB3253 / "corpus" / "in.en")]
+    code = "import sys; from zeromt.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["translate", str(small_runs() / "runs" / "small"), "-i", str(FILES / "corpus" / "in.en")]
     done = _run([sys.executable, "-P", "-c", code, *arguments], REPO, tmp_path)
     [line] = done.stderr.splitlines()
     assert line.startswith(f"zeromt: error: {name}: '{tmp_path / name}.py' is found in place of")
@@ -82,7 +83,7 @@ def test_command_line_names_it(name: str, tmp_path: Path) -> None:
 
 def test_command_line_beside_another_trainer(tmp_path: Path) -> None:
     (tmp_path / "trainer.py").touch()
-    done = _run([sys.executable, "-P", "-c", "from launcher.cli import main; main(['--version'])"], REPO, tmp_path)
+    done = _run([sys.executable, "-P", "-c", "from zeromt.cli.main import main; main(['--version'])"], REPO, tmp_path)
     [line] = done.stderr.splitlines()
     assert "another `trainer` is found before zeromt's own" in line
     assert done.returncode == 2

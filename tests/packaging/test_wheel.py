@@ -13,8 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.conftest import REPO
+from tests.waiting import PATIENCE
 
-PACKAGES = ("configs", "data_pipeline", "launcher", "model", "trainer")
+PACKAGES = ("configs", "data_pipeline", "launcher", "model", "trainer", "zeromt")
 DATA = ["prepare.output={data}"]
 TYPES = (".py", ".yaml", ".sh", ".typed", ".html", ".css", ".js", ".txt")
 
@@ -34,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (copy / other / "__init__.py").touch()
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "wheel", *options, "-w", str(folder), str(copy)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     [built] = folder.glob("zeromt-*.whl")
     return built
 
@@ -44,7 +45,7 @@ def installed(wheel: Path) -> Path:
     target = wheel.parent / "target"
     options = ["--quiet", "--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(wheel)]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
     return target
 
 
@@ -59,14 +60,16 @@ def test_every_file_of_every_package_is_there(wheel: Path) -> None:
     assert found == here
 
 
-def test_versions_have_an_upper_bound_where_their_insides_are_used(wheel: Path) -> None:
+def test_versions_that_were_tried_are_allowed(wheel: Path) -> None:
+    """DeepSpeed has an upper bound, because its insides are patched. torch has none: a site's own is used."""
     archive = zipfile.ZipFile(wheel)
     [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
     metadata = HeaderParser().parsestr(archive.read(name).decode())
     required = {r.name: r.specifier for r in map(Requirement, metadata.get_all("Requires-Dist") or [])}
-    for package, tried, untried in (("torch", "2.13.0", "2.14.0"), ("deepspeed", "0.19.8", "0.20.0")):
-        assert required[package].contains(tried)
-        assert not required[package].contains(untried), f"{package} {required[package]}"
+    assert [version for version in ("2.10.0", "2.11.0", "2.13.0+cpu", "2.15.0") if version in required["torch"]] == [
+        *("2.11.0", "2.13.0+cpu", "2.15.0")
+    ]
+    assert [version for version in ("0.19.8", "0.20.0") if version in required["deepspeed"]] == ["0.19.8"]
 
 
 @pytest.mark.parametrize(
@@ -107,5 +110,5 @@ def _zeromt(installed: Path, folder: Path, arguments: list[str]) -> "subprocess.
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "squeue", "sinfo", "unshare")
 CLIENT_SECONDS = 60
 _PR_SET_PDEATHSIG = 1
@@ -165,7 +167,7 @@ class Cluster:
             return
         daemon.send_signal(number)
         try:
-            daemon.wait(timeout=10)
+            daemon.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             daemon.kill()
             daemon.wait()

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from tests.conftest import Corpus, environment, read_metrics, zeromt
 from tests.slurm.cluster import Cluster, install, missing_programs
+from tests.waiting import wait_until
 from trainer.runs.layout import checkpoint_folder
 
 NUM_UPDATES = 60
@@ -46,7 +46,7 @@ def cluster() -> Iterator[Cluster]:
     install()
     if missing := missing_programs():
         pytest.skip(f"no SLURM here ({', '.join(missing)} missing), and no root with apt to install it")
-    probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, timeout=10, check=False)
+    probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, timeout=PATIENCE, check=False)
     if os.geteuid() == 0 and probe.returncode != 0:
         pytest.skip(f"no namespaces here: {probe.stderr.decode().strip()}")
     folder = Path(tempfile.mkdtemp(prefix="zs-", dir="/tmp"))  # short: unix sockets
@@ -68,22 +68,22 @@ class Job:
     settings: tuple[str, ...]
     number: str = ""
 
-    def zeromt(self, *arguments: str, timeout: float = PATIENCE) -> "subprocess.CompletedProcess[str]":
+    def zeromt(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         """One of the project's commands, beside the cluster's login."""
         return subprocess.run(
             zeromt(*arguments),
             cwd=self.folder.parent,
-            env={**environment(), **_clients(self.cluster)},
+            env={**environment(), **_clients(self.cluster), **variables},
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=PATIENCE,
             check=False,
         )
 
-    def submit(self, *options: str) -> str:
+    def submit(self, *options: str, **variables: str) -> str:
         """Submit the run, two nodes with two processes each; the job's number."""
         size = ("--nodes", "2", "--nproc", "2", "--site", "cpu", "--set", "signal_lead=60", "--set", "join_timeout=120")
-        done = self.zeromt("launch", "slurm", "debug", *size, *options, *self.settings)
+        done = self.zeromt("launch", "slurm", "debug", *size, *options, *self.settings, **variables)
         assert done.returncode == 0, done.stderr
         self.number = done.stdout.split()[-1]
         return self.number
@@ -97,10 +97,7 @@ class Job:
 
     def wait_for_step(self, step: int, *, seconds: float = PATIENCE) -> None:
         """Wait until the run has logged a step."""
-        end = time.monotonic() + seconds
-        while self.last_step() < step:
-            assert time.monotonic() < end, f"step {step} was not seen\n{self.output()}"
-            time.sleep(0.05)
+        wait_until(lambda: self.last_step() >= step, lambda: f"{self.output()}\nstep {step}", seconds=seconds)
 
     def last_step(self) -> int:
         try:

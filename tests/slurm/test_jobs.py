@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED, wait_until
+from tests.conftest import BUNDLED, REPO
 from tests.slurm.conftest import (
     COMPARED,
     NUM_UPDATES,
@@ -15,6 +15,7 @@ from tests.slurm.conftest import (
     assert_same_updates,
     local_run,
 )
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(3000)]
 AT = 15
@@ -22,8 +23,10 @@ AT = 15
 
 
 def test_two_nodes_train_to_the_end(make_job: MakeJob, undisturbed: Job) -> None:
+    """From a login that exports nothing: the nodes have what the profile says, and the job's secret."""
     job = make_job()
-    job.submit()
+    profile = (f"environment.PYTHONPATH={REPO}", "nodelist=n[1-2]", "mail_type=[END]")
+    job.submit(*(word for one in profile for word in ("--set", one)), SBATCH_EXPORT="NONE")
     assert job.wait()["JobState"] == "COMPLETED", job.output()
     assert "4 ranks on cpu" in job.output()
     assert_same_updates(job, undisturbed)
@@ -66,7 +69,7 @@ def test_preparation_by_an_array_and_its_merge(make_job: MakeJob, tmp_path: Path
     alone = job.zeromt("prepare", "debug", *settings, f"prepare.output={tmp_path}/alone")
     assert alone.returncode == 0, alone.stderr
     job.settings = (*settings, f"prepare.output={tmp_path}/shared", f"output={tmp_path}", "name=run")
-    done = job.zeromt("launch", "slurm", "debug", "--site", "cpu", "--prepare", "4", *job.settings)
+    done = job.zeromt("launch", "slurm", "--site", "cpu", "--array", "4", "--", "prepare", "debug", *job.settings)
     assert done.returncode == 0, done.stderr
     job.number = done.stdout.split()[-1]
     outputs = sorted((job.folder / "logs").glob("prepare-*.out"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import bundled
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import small_runs
 
 NUM_PAIRS = 100
 
@@ -24,7 +24,7 @@ class TrainedRun:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
-    return Path(shutil.copytree(BBB3253, tmp_path / "place"))
+    return Path(shutil.copytree(small_runs(), tmp_path / "place"))
 
 
 @pytest.fixture(scope="session")

@@ -60,6 +60,6 @@ def test_without_a_compiler_a_run_is_refused(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "engine.compile=true")
-    done = Command(zeromt("train", *settings), cwd=tmp_path).finish(120)
+    done = Command(zeromt("train", *settings), cwd=tmp_path).finish()
     assert done.code == 2, done.err
     assert "engine.compile: true, and this machine has no g++" in done.err

@@ -10,9 +10,9 @@ from configs.load import save_run
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
-from launcher.cli import main
 from trainer.datasets import check_lengths, check_prepared, check_tags
 from trainer.inference.translation.languages import encode_source, encode_target, own_language_tags
+from zeromt.cli.main import main
 
 
 def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:

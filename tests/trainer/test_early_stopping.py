@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from configs import load_run
+from configs import ConfigError, load_run
 from configs.components import make
 from tests.conftest import Command, install_plugin, read_metrics
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import small_runs
 from trainer.checkpoint.state import ScoreSeries, TrainerState
-from trainer.evaluation.standstill import standstill
+from trainer.evaluation.plateau import current_plateau
 from trainer.limits import Limits
+from trainer.terminal.forecast import Forecast
+from trainer.terminal.start import unsaved_best
 
 KILLER = '''
 """A tracker that ends its process without a word, once, at a step."""
@@ -56,8 +58,8 @@ class Killer(Tracker):
     def open(self, folder, *, config, resume_step):
         return Killing(folder / "killed", self.step)
 '''
-EVERY, LAST, SAVED, KILLED = 3, 60, 7, 26
-"""Updates: between evaluations, in all, between saves, and done when the run is killed."""
+RESUMED, EVERY, LAST, SAVED, KILLED = 10, 3, 60, 7, 26
+"""Updates: of the run that goes on, between evaluations, in all, between saves, and done when the run is killed."""
 SETTINGS = [
     f"training.max_updates={LAST}",
     f"evaluation.every_updates={EVERY}",
@@ -89,7 +91,7 @@ def test_table(
     scores: dict[int, float], higher: bool, delta: float, after: int, expected: tuple[int, float, int]
 ) -> None:
     num, best, step = expected
-    found = standstill(scores, higher_is_better=higher, min_delta=delta, after=after)
+    found = current_plateau(scores, higher_is_better=higher, min_delta=delta, after=after)
     assert dataclasses.astuple(found) == pytest.approx((num, best, step), nan_ok=True)
 
 
@@ -110,10 +112,11 @@ def test_only_scores_since_a_reset_count() -> None:
 @pytest.fixture(scope="module")
 def curve(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The nll of a run that nothing ends."""
-    place = Path(shutil.copytree(BBB3253, tmp_path_factory.mktemp("whole") / "place"))
+    place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("whole") / "place"))
     done = forked.trainer(1, "small.yaml", *SETTINGS, cwd=place)
     assert done.code == 0, done.err
-    return {line["step"]: line["nll"] for line in read_metrics(place / "runs" / "small", "evaluation") if "nll" in line}
+    lines = read_metrics(place / "runs" / "small", "evaluation")
+    return {line["step"]: line["nll"] for line in lines if line["step"] > RESUMED}
 
 
 def expected_stop(curve: dict[int, float]) -> tuple[float, int]:
@@ -146,7 +149,7 @@ def expected_stop(curve: dict[int, float]) -> tuple[float, int]:
 def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
     how: str, curve: dict[int, float], tmp_path: Path, forked: Forked
 ) -> None:
-    place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
+    place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
     delta, stop = expected_stop(curve)
     stopping = f"training.early_stopping={{metric: nll, patience: {PATIENCE}, min_delta: {delta}, after: {AFTER}}}"
     arguments = ["small.yaml", *SETTINGS, stopping]
@@ -187,9 +190,9 @@ def kill_and_go_on(place: Path, arguments: list[str], root: Path) -> None:
 class TestSchedulesAndClocks:
     @staticmethod
     def limits(state: TrainerState, **schedule: Any) -> Limits:
-        config = load_run("debug", ["training.max_updates=1000", "training.max_minutes=10"])
-        linear = make("schedule", "linear", warmup_updates=10, **schedule)
-        return Limits(dataclasses.replace(config, schedule=linear), state)
+        config = load_run("debug", ["training.max_updates=1000", "training.max_minutes=10", "training.max_epochs=4"])
+        config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
+        return Limits(config, state, Forecast(config, state, updates_an_epoch=50))
 
     def test_a_schedule_ends_where_the_clock_does(self) -> None:
         state = TrainerState(step=100, seconds=300.0)
@@ -201,6 +204,53 @@ class TestSchedulesAndClocks:
         assert self.limits(TrainerState(), ends_with="minutes").schedule_end(0.0) == 1000
         after_reset = TrainerState(step=100, seconds=300.0, start_step=90, start_seconds=270.0, schedule_start=90)
         assert self.limits(after_reset, ends_with="minutes").schedule_end(300.0) == 10 + 190
+
+    @pytest.mark.parametrize(
+        ("step", "start", "place", "expected"),
+        [
+            (0, 0, (0, 0), 200),
+            (30, 0, (0, 30), 200),  # as estimated
+            (55, 0, (0, 55), 200),  # until the first is over
+            (60, 0, (1, 0), 240),  # as counted: 60 in the first
+            (70, 0, (1, 10), 240),
+            (239, 0, (3, 59), 240),
+            (245, 0, (3, 65), 246),  # never behind the next update
+            (900, 0, (1, 0), 1000),  # max_updates is sooner
+            (90, 90, (0, 0), 200),  # after a reset, in the schedule's own count
+        ],
+    )
+    def test_a_schedule_ends_where_the_epochs_do(
+        self, step: int, start: int, place: tuple[int, int], expected: int
+    ) -> None:
+        state = TrainerState(step=step, start_step=start, schedule_start=start)
+        assert self.limits(state, ends_with="epochs").schedule_end(0.0, step, place) == expected
+        assert self.limits(state).schedule_end(0.0, step, place) == 1000, "and with the updates it does not"
+
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ([], "epochs without training.max_epochs; set both, or ends_with: updates"),
+            (["schedule.kind=constant"], "epochs with kind=constant, which has no end; set it to updates"),
+            (["phases=[{name: a}]"], "epochs in a run with phases, each with epochs of its own; set it to updates"),
+        ],
+    )
+    def test_epochs_that_cannot_end_one(self, settings: list[str], said: str) -> None:
+        given = ["schedule.ends_with=epochs", "schedule.kind=cosine", *(["training.max_epochs=2"] if settings else [])]
+        with pytest.raises(ConfigError, match=f"^schedule.ends_with: {said}$"):
+            load_run("debug", [*given, *settings])
+
+    def test_what_is_known_to_cut_one_is_warned_of_at_the_start(self) -> None:
+        assert list(self.limits(TrainerState()).early_ends((0, 0))) == [
+            "training.max_epochs=4 ends the run near step 200, and the schedule is made for 1,000: the learning rate "
+            "will be at 81% of its peak then; schedule.ends_with=epochs brings it to its end with them"
+        ]
+        assert not list(self.limits(TrainerState(), ends_with="epochs").early_ends((0, 0)))
+        assert not list(self.limits(TrainerState(step=240), ends_with="updates").early_ends((1, 0))), "240 each"
+        phases = ["phases=[{name: a, until: {updates: 300}}, {name: b, until: {updates: 200}}]"]
+        config = load_run("debug", [*phases, "training.max_updates=1000", "schedule={kind: cosine, warmup_updates: 9}"])
+        [said] = Limits(config, TrainerState()).early_ends((0, 0))
+        assert said.startswith("phases end the run near step 500, and the schedule is made for 1,000")
+        assert said.endswith("; training.max_updates=500 brings it to its end with them")
 
     def test_a_clock_that_cuts_one_is_warned_of_once(self) -> None:
         state = TrainerState(step=10, seconds=59.0)
@@ -215,10 +265,30 @@ class TestSchedulesAndClocks:
         assert self.limits(state, ends_with="minutes").clock_warning() is None
         assert self.limits(TrainerState(step=900, seconds=580.0)).clock_warning() is None
 
+    @pytest.mark.parametrize("ends_with", ["epochs", "updates"])
+    def test_in_a_run_of_epochs(self, ends_with: str, tmp_path: Path, forked: Forked) -> None:
+        """All ranks have the same rate, or they would not stay alike; where it is cut, that is said at the start."""
+        place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
+        schedule = f"schedule={{kind: cosine, warmup_updates: 2, ends_with: {ends_with}}}"
+        limits = ["training.max_updates=1000", "training.max_epochs=2", "evaluation.every_updates=9", "name=epochs"]
+        limits += ["stability.hash_every_updates=1", "training.log_every=1", "engine.zero_stage=0"]
+        done = forked.trainer(2, "small.yaml", *SETTINGS, schedule, *limits, cwd=place)
+        assert done.code == 0, done.err
+        rates = [line["lr"] for line in read_metrics(place / "runs" / "epochs")]
+        said = "training.max_epochs=2 ends the run near step "
+        if ends_with == "epochs":
+            assert rates[-1] < 0.02 * max(rates)
+            assert said not in done.out
+        else:
+            assert rates[-1] > 0.98 * max(rates)
+            assert done.out.index(said) < done.out.index("\nstep 1 ")
+        out_of_step = f"evaluation.every_updates=9 is no multiple of checkpoint.every_updates={SAVED}, so the best step"
+        assert done.out.index(out_of_step) < done.out.index("\nstep 1 ")
+
     @pytest.mark.parametrize("ends_with", ["minutes", "updates"])
     def test_in_a_run(self, ends_with: str, tmp_path: Path, forked: Forked) -> None:
         """Its rate comes down with the clock; where it does not, that is said while there is time to stop it."""
-        place = Path(shutil.copytree(BBB3253, tmp_path / "place"))
+        place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
         schedule = f"schedule={{kind: linear, warmup_updates: 2, ends_with: {ends_with}}}"
         limits = ["training.max_updates=1000000", "training.max_minutes=0.1", "evaluation.every_updates=0"]
         done = forked.zeromt("train", "small.yaml", *SETTINGS, schedule, *limits, "name=clock", cwd=place)
@@ -233,3 +303,32 @@ class TestSchedulesAndClocks:
         else:
             assert rates[-1] > 0.9 * max(rates)
             assert done.out.count("the schedule is made for 1,000,000") == 1
+
+
+@pytest.mark.parametrize(
+    ("scored", "saved", "keep_best", "said"),
+    [
+        (300, 300, 1, None),
+        (600, 300, 1, None),
+        (0, 300, 1, None),
+        (2000, 300, 1, None),  # never due
+        (300, 200, 0, None),
+        (
+            300, 200, 1, "evaluation.every_updates=300 is no multiple of checkpoint.every_updates=200, so the best "
+            "step may have no checkpoint; set evaluation.every_updates=400 or checkpoint.every_updates=300",
+        ),
+        (
+            100, 250, 1, "evaluation.every_updates=100 is no multiple of checkpoint.every_updates=250, so the best "
+            "step may have no checkpoint; set evaluation.every_updates=250 or checkpoint.every_updates=100",
+        ),
+        (
+            100, 0, 1, "evaluation.every_updates=100 with checkpoint.every_updates=0, which saves at the end alone, so "
+            "the best step may have no checkpoint; set checkpoint.every_updates=100",
+        ),
+    ],
+)  # fmt: skip
+def test_a_best_step_without_a_checkpoint_is_warned_of(
+    scored: int, saved: int, keep_best: int, said: str | None
+) -> None:
+    every = [f"evaluation.every_updates={scored}", f"checkpoint.every_updates={saved}", "training.max_updates=1000"]
+    assert unsaved_best(load_run("debug", [*every, f"checkpoint.keep_best={keep_best}"])) == said

@@ -14,7 +14,7 @@ from tests.conftest import Corpus
 from tests.forked import Forked
 from tests.forking import fork
 from trainer.build import build
-from trainer.lookahead import Lookahead, Note
+from trainer.lookahead import LocalFlags, Lookahead
 from trainer.ranks.distributed import World
 from trainer.stability.rewind import Rewind
 
@@ -178,14 +178,14 @@ class Reader:
         return self.epoch, self.update
 
 
-NOTE = Note(stop_requested=False, time_is_up=False, is_writing=False, milliseconds=1500, loss_sum=2.0)
+FLAGS = LocalFlags(stop_requested=False, time_is_up=False, is_writing=False, milliseconds=1500, loss_sum=2.0)
 
 
 def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
     """What is taken, and the state and the corrupt blocks after it although more is fetched by then."""
     reader: Any = Reader(problem)
     updates, found = Lookahead(reader, World(timeout_minutes=1)), list[tuple[Any, ...]]()
-    updates.begin(NOTE, step=0, fetch=True)
+    updates.begin(FLAGS, step=0, fetch=True)
     for step in range(5):
         assert updates.read().loss_sum == 2.0
         try:
@@ -193,7 +193,7 @@ def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
         except OSError as error:
             return [*found, (str(error), updates.state())]
         told = None if update is None else (update.number, update.counts.pairs, update.seconds, update.seconds_step)
-        updates.begin(NOTE, step=step + 1, fetch=True)
+        updates.begin(FLAGS, step=step + 1, fetch=True)
         found.append((told, updates.state(), updates.num_corrupt_blocks))
     return found
 
@@ -220,10 +220,10 @@ def test_nothing_is_fetched_behind_the_last_update() -> None:
 
     def look() -> int:
         updates = Lookahead(reader, World(timeout_minutes=1))
-        updates.begin(NOTE, step=0, fetch=True)
+        updates.begin(FLAGS, step=0, fetch=True)
         updates.read()
         updates.take()
-        updates.begin(NOTE, step=0, fetch=False)
+        updates.begin(FLAGS, step=0, fetch=False)
         assert not updates.has_next
         assert updates.read().loss_sum == 2.0
         return int(reader.update)

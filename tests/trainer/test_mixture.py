@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.conftest import bundled, read_metrics, read_pairs
 from tests.forked import Forked
 from tests.trainer.evaluation.test_evaluation import sacrebleu
-from trainer.looking.found import find_update
+from zeromt.inspecting.found import find_update
 
 PARTS = {"first": slice(0, 120), "second": slice(120, 320), "third": slice(320, 360)}
 TRAINING = """
@@ -82,7 +82,9 @@ def test_mixture(root: Path, forked: Forked) -> None:
     _check_realised_proportions(run, out)
     evaluations = read_metrics(run, "evaluation")
     assert [e["step"] for e in evaluations] == [20, 40]
+    assert out.count("  mean over first, second\n") == 2
     for evaluation in evaluations:
+        assert evaluation["mean_over"] == ["first", "second"]
         for figure in ("loss", "bleu", "chrf"):
             each = [evaluation[f"{figure}/{name}"] for name in ("first", "second")]
             assert evaluation[figure] == pytest.approx(sum(each) / 2)

@@ -14,8 +14,8 @@ SETTINGS = (
     "stream.micro_batches=2",
     "stream.source_tokens=256",
     "stream.target_tokens=256",
-    "model.activation_dropout=0.1",
-    "model.attention_dropout=0.1",
+    "model.feed_forward.dropout=0.1",
+    "model.attention.dropout=0.1",
     "optimizer.lr=1e-3",
     "optimizer.weight_decay=0.1",
     "schedule.kind=constant",
@@ -31,7 +31,7 @@ SETTINGS = (
     "checkpoint.every_updates=0",
 )
 PRESETS = (
-    ("preset=modern", "model.output_bias=true", "model.num_heads=4", "model.num_kv_heads=2"),
+    ("preset=modern", "model.output_bias=true", "model.attention.num_heads=4", "model.attention.num_kv_heads=2"),
     ("preset=notebook_postnorm_es",),
 )
 # every parameter is sharded, and gathered for each use

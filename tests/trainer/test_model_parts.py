@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import REPO, Finished, environment, install_plugin, read_metrics
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import FILES, small_runs
 from tests.trainer.their_parts import THEIRS
 
 PARTS = {
@@ -31,6 +31,26 @@ SETTINGS = (
     "training.max_updates=2", "training.tensorboard=false", "training.memory_probe=false", "evaluation.max_pairs=2",
     "evaluation.search={max_length_extra: 2, max_length_ratio: 0.1}", "training.ema_decay=0",
 )  # fmt: skip
+FORGETFUL = '''
+from configs.components import component
+from model.components.attention import MultiHead
+
+
+@component("attention", "forgetful")
+class Forgetful(MultiHead):
+    """In a search each step attends to its own position alone."""
+
+    def build(self, width, rotation):
+        module = super().build(width, rotation)
+
+        class Module(type(module)):
+            def extend(self, cache, key, value):
+                super().extend(cache, key, value)
+                return key, value
+
+        module.__class__ = Module
+        return module
+'''
 PLAN = ("plan", "CONFIG", "--nodes", "1", "--gpus-per-node", "2", "--gpu-memory", "16GB", "--json")
 
 
@@ -39,8 +59,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of somebody else's, with one file of theirs, installed, and a corpus."""
     folder = tmp_path_factory.mktemp("user")
     install_plugin(folder, "parts", THEIRS)
-    (folder / "corpus").symlink_to(BBB3253 / "corpus")
-    (folder / "dataset").symlink_to(BBB3253 / "dataset")
+    (folder / "corpus").symlink_to(FILES / "corpus")
+    (folder / "dataset").symlink_to(small_runs() / "dataset")
     return folder
 
 
@@ -53,7 +73,7 @@ def variables(user: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def zeromt(user: Path, variables: dict[str, str]) -> Iterator[Callable[..., Finished]]:
     theirs = Forked("env", f"PYTHONPATH={variables['PYTHONPATH']}")
-    config = str(BBB3253 / "small.yaml")
+    config = str(FILES / "small.yaml")
     yield lambda *arguments: theirs.zeromt(*(config if a == "CONFIG" else a for a in arguments), cwd=user)
     theirs.close()
 
@@ -146,6 +166,17 @@ def test_what_an_attention_has_no_weights_for_is_refused(
     assert done.code == 0, done.err
 
 
+def test_one_that_trains_and_translates_as_two_models_is_refused_before_update_1(
+    zeromt: Callable[..., Finished], user: Path
+) -> None:
+    (user / "forgetful.py").write_text(FORGETFUL)
+    settings = ("--plugins", "forgetful.py", "model.attention=forgetful", "name=forgetful")
+    done = zeromt("train", "CONFIG", *SETTINGS, *settings)
+    assert done.code == 2, done.err
+    assert "zeromt: error: model.attention: forgetful: with teacher forcing and step by step" in done.err
+    assert not (user / "runs" / "forgetful" / "metrics.jsonl").exists()
+
+
 def test_one_that_says_too_little_or_wrong(variables: dict[str, str], user: Path) -> None:
     """Without costs it trains and cannot be planned for; with wrong ones it is refused where it is built."""
     code = """
@@ -154,7 +185,7 @@ from configs import UserError, load_run
 from configs.components import component
 from configs.components.model import Norm
 from model import SpecialIds, build_transformer
-import launcher.planning.costs.memory as memory
+import zeromt.planning.costs.memory as memory
 from model.parameters import Vocabularies
 
 

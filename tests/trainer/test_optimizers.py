@@ -6,13 +6,13 @@ import pytest
 
 from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import Command, Finished, ask_python, install_plugin, read_metrics, zeromt
-from tests.kept import BBB3253
+from tests.small import FILES, small_runs
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "corpus").symlink_to(BBB3253 / "corpus")
-    (tmp_path / "dataset").symlink_to(BBB3253 / "dataset")
+    (tmp_path / "corpus").symlink_to(FILES / "corpus")
+    (tmp_path / "dataset").symlink_to(small_runs() / "dataset")
     return install_plugin(tmp_path, "optimizers", OPTIMIZER)
 
 
@@ -22,7 +22,7 @@ def train(folder: Path, variables: dict[str, str], *arguments: str) -> Finished:
 
 @pytest.mark.parametrize("stage", [0, 2])
 def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Path) -> None:
-    config = str(BBB3253 / "small.yaml")
+    config = str(FILES / "small.yaml")
     settings = [
         "optimizer={kind: their_momentum, lr: 0.5}", f"engine.zero_stage={stage}", "training.tensorboard=false",
         "evaluation.max_pairs=2", "training.memory_probe=false",
@@ -43,7 +43,7 @@ def test_one_in_a_file_outside(stage: int, plugin: dict[str, str], tmp_path: Pat
 def test_a_plan_counts_its_states(plugin: dict[str, str], tmp_path: Path) -> None:
     code = """
 from configs import load_run
-from launcher.planning.costs.model_states import num_moments
+from zeromt.planning.costs.model_states import num_moments
 answer = [num_moments(load_run("debug", settings)) for settings in (["optimizer.kind=their_momentum"], [])]
 """
     assert ask_python(code, cwd=tmp_path, variables=plugin) == [1, 2]

@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, environment, small_disk
+from tests.conftest import Command, Corpus, environment, small_disk
+from tests.waiting import PATIENCE
 
 
 def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = command.replace("zeromt", f"{sys.executable} -m launcher")
+    command = command.replace("zeromt", f"{sys.executable} -m zeromt")
     return subprocess.run(
-        ["sh", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        ["sh", "-c", command],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
@@ -87,3 +94,51 @@ def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
         [line] = done.stderr.splitlines()
         assert line.startswith(f"zeromt: error: output: {str(runs / 'debug')!r} cannot be written: No space left")
         assert not list(runs.glob("*/.shared-*"))
+
+
+FILL = """if True:
+    import sys
+    from trainer import main, saving
+
+    def save_and_fill(self, *, is_finished):
+        as_it_is(self, is_finished=is_finished)
+        try:
+            with open("full/filler", "wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+        except OSError as error:
+            full = error
+        for step in range(9):
+            self._metrics.event(step, {"event": "test", "text": 1000 * "x"})
+        if how == "fails":
+            raise full
+
+    as_it_is, saving.Saver.save_for_good = saving.Saver.save_for_good, save_and_fill
+    how, *arguments = sys.argv[1:]
+    sys.exit(main.main(arguments))
+"""
+"""Trains, and fills the disk behind the last checkpoint."""
+
+
+@pytest.mark.parametrize("how", ["finishes", "fails"])
+def test_a_disk_that_is_full_at_the_end(how: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    """A run that has saved everything is finished, whatever else cannot be written, and each such file is named."""
+    settings = [*corpus_en_fr.overrides, "output=full", "training.max_updates=2", "evaluation.max_pairs=2"]
+    settings += ["schedule.warmup_updates=1", "trackers=[prometheus]", "training.record_pairs=true"]
+    command = [sys.executable, "-c", FILL, how, "debug", *settings]
+    with small_disk(tmp_path / "full", "16m") as folder:
+        if folder is None:
+            pytest.skip("no file system can be mounted here")
+        done = Command(command, cwd=tmp_path).finish()
+        assert (folder / "debug" / "checkpoints" / "step-00000002").is_dir()
+    assert "Traceback" not in done.out + done.err
+    assert "Exception ignored" not in done.err
+    if how == "fails":
+        assert done.code == 1
+        assert "No space left on device" in done.err
+        return
+    assert done.code == 0, done.err
+    for name in ("metrics.jsonl", "status.json", "ledger.json"):
+        assert f"full/debug/{name}" in done.out
+    assert "TensorBoard failed" in done.out
+    assert "Prometheus failed" in done.out

@@ -13,14 +13,14 @@ from configs import ConfigError, RunConfig, UserError, load_run
 from configs.load import dump_run
 from tests.conftest import Command, install_plugin, read_metrics, read_pairs
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import small_runs
 from tests.trainer.test_early_stopping import KILLER
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
-from trainer.looking.found import find_update
 from trainer.phase import has_next, phase_end
 from trainer.runs.history.positions import read_switches
 from trainer.runs.layout import HISTORY_FILE
+from zeromt.inspecting.found import find_update
 
 LAST = 24
 BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
@@ -49,7 +49,7 @@ ALIKE = ("pairs_digest", "epoch", "update", "phase", "phase_number", "lr", "pair
 
 
 def place_in(folder: Path) -> Path:
-    place = Path(shutil.copytree(BBB3253, folder / "place"))
+    place = Path(shutil.copytree(small_runs(), folder / "place"))
     (place / "phases.yaml").write_text(f"{(place / 'small.yaml').read_text()}phases:{PHASES}")
     return place
 

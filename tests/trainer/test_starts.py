@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Finished
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import small_runs
 
 MORE = "training.max_updates=12"
 
@@ -19,7 +19,7 @@ class Place:
     """A small run that has finished at step 10, with the dataset and configuration that it was made of."""
 
     def __init__(self, folder: Path, forked: Forked) -> None:
-        self.folder = Path(shutil.copytree(BBB3253, folder))
+        self.folder = Path(shutil.copytree(small_runs(), folder))
         self.run = self.folder / "runs" / "small"
         self._forked = forked
 

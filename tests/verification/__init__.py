@@ -1,0 +1,1 @@
+"""Longer checks: chaos, plans against measured bytes, exports."""

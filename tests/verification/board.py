@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.trainer.comparison.browser import Browser
+from tests.zeromt.comparing.browser import Browser
 
 PAGES = {"custom_scalars": 3600, "timeseries": 1600, "hparams": 900, "text": 5200, "images": 1800}
 """Of TensorBoard, and how high a window shows them."""
@@ -48,7 +48,7 @@ def serving(runs: Path) -> Iterator[str]:
         address = f"http://127.0.0.1:{port}"
         for _ in range(240):
             try:
-                if b"[]" not in urllib.request.urlopen(f"{address}/data/runs", timeout=5).read():
+                if b"[]" not in urllib.request.urlopen(f"{address}/data/runs", timeout=60).read():
                     break
             except OSError:
                 pass

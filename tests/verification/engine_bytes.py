@@ -10,22 +10,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from configs import EngineSection, RunConfig, model_section
-from launcher.planning.costs.memory import Stage
+from configs import EngineSection, RunConfig
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
+from tests.model.flat import section_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 from trainer.ranks.process import tune_process
+from zeromt.planning.costs.memory import Stage
 
 BUCKET = 200_000
 SLOTS = 2
 """Micro-batches of an update."""
 VOCABULARY = 1501
 # The embedding is above the 100,000 elements that stage 3 keeps gathered, the rest below; little divides by 4.
-SECTION = model_section(
+SECTION = section_of(
     d_model=130, num_heads=5, d_ff=203, encoder_layers=2, decoder_layers=3, output_bias=True, dropout=0, norm="scalar"
 )
 

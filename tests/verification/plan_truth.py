@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.common.child import ROOT, environment
 from configs import RunConfig, UserError
-from launcher.planning.costs.communication import communication_volume
-from launcher.planning.costs.memory import MemoryModel, Setting
-from launcher.planning.costs.model_states import Layout, model_states
 from model.parameters import Vocabularies, parameters
 from tests.verification.engine_bytes import CASES, SECTION, SLOTS, VOCABULARY, Case
+from zeromt.planning.costs.communication import communication_volume
+from zeromt.planning.costs.memory import MemoryModel, Setting
+from zeromt.planning.costs.model_states import Layout, model_states
 
 VOCABULARIES = Vocabularies(source=VOCABULARY, target=VOCABULARY)
 Pair = tuple[int, int]

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.conftest import environment, zeromt
-from tests.kept import BBB3253
-from tests.trainer.comparison.browser import Browser
+from tests.small import small_runs
+from tests.waiting import PATIENCE, wait_until
+from tests.zeromt.comparing.browser import Browser
 
 WIDTHS = (80, 120)
 ROWS = 46
@@ -52,7 +52,7 @@ class Terminal:
         self._call("kill-server")
 
     def _call(self, *arguments: str) -> str:
-        done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=True)
         return done.stdout
 
 
@@ -76,15 +76,16 @@ def page(screen: str) -> str:
     return f'<!doctype html><meta charset="utf-8"><pre style="{style}">{"".join(spans)}</pre>'
 
 
-def wait(terminal: Terminal, is_reached: Callable[[str], bool], *, seconds: float = 240) -> str:
+def wait(terminal: Terminal, is_reached: Callable[[str], bool]) -> str:
     """The first screen on which something is seen."""
-    last = time.monotonic() + seconds
-    while time.monotonic() < last:
+
+    def reached() -> str | None:
         screen = terminal.screen()
-        if is_reached(_CODE.sub("", screen)):
-            return screen
-        time.sleep(0.1)
-    raise TimeoutError(_CODE.sub("", terminal.screen()))
+        return screen if is_reached(_CODE.sub("", screen)) else None
+
+    screen = wait_until(reached, lambda: f"{_CODE.sub('', terminal.screen())}\nwhat was to be seen")
+    assert screen is not None
+    return screen
 
 
 def screens(place: Path, width: int) -> dict[str, str]:
@@ -112,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Browser() as browser:
         for width in WIDTHS:
-            place = Path(shutil.copytree(BBB3253, Path(folder) / str(width)))
+            place = Path(shutil.copytree(small_runs(), Path(folder) / str(width)))
             for name, screen in screens(place, width).items():
                 longest = max(len(_CODE.sub("", line)) for line in screen.splitlines())
                 assert longest <= width, f"{name}: a line of {longest} columns"

@@ -1,19 +1,7 @@
-"""A configuration whose preparation takes a second, and whose updates take milliseconds."""
+"""What tests of the core have: tokenizers of made-up text, a trained run, the command line beside a pretender."""
 
-from pathlib import Path
+from tests.launcher.conftest import workplace, zeromt
+from tests.trainer.conftest import trained
+from tests.trainer.inference.conftest import joint, separate
 
-import pytest
-import yaml
-
-from tests.kept import BBB3253
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    """A file; what it says is to be prepared and trained in the test's folder."""
-    tree = yaml.safe_load((BBB3253 / "small.yaml").read_text())
-    tree["prepare"] |= {"output": str(tmp_path / "prepared"), "root": str(BBB3253 / "corpus")}
-    tree |= {"output": str(tmp_path / "runs"), "name": "my"}
-    path = tmp_path / "my.yaml"
-    path.write_text(yaml.safe_dump(tree))
-    return path
+__all__ = ["joint", "separate", "trained", "workplace", "zeromt"]

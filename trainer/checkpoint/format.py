@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +24,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from configs import UserError
-from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE
+from configs.process.files import FileError, inside
+from trainer.checkpoint.contents import check_manifest, check_state
+from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE, named_run
 
 FORMAT = 1
+TARGET_TAGS = "target_tags"
+"""In the manifest: the tag before each source line of each dataset, or null; missing where no dataset has one."""
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+
+
+FileState = tuple[int, int, int]
+"""Inode, bytes and time of change."""
 
 
 class CheckpointError(UserError):
@@ -48,6 +56,18 @@ class Checkpoint:
 
     folder: Path
     manifest: dict[str, Any]
+    states: dict[str, FileState | None] = field(default_factory=dict)
+    """Of the files, before they were verified."""
+
+    def must_be_unchanged(self) -> None:
+        """Raise if a file of a checkpoint that was verified is now another one.
+
+        Raises:
+            CheckpointError: naming the file.
+        """
+        for name, state in self.states.items():
+            if _state(self.folder / name) != state:
+                raise CheckpointError(f"{self.folder / name}: was replaced while it was read; run the command again")
 
     @property
     def files(self) -> dict[str, FileRecord]:
@@ -58,12 +78,13 @@ class Checkpoint:
         """The trainer's state.
 
         Raises:
-            CheckpointError: it is not valid JSON.
+            CheckpointError: it is not valid JSON, or lacks what is in every state.
         """
         path = self.folder / STATE
         try:
-            tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            tree: dict[str, Any] = inside.read_json(path)
+            check_state(tree)
+        except (OSError, ValueError, FileError) as error:
             raise CheckpointError(f"{path}: cannot be read: {error}") from error
         return tree
 
@@ -81,9 +102,10 @@ class Checkpoint:
         """Names and tensors of `model`, `optimizer` or `ema`, one at a time.
 
         Raises:
-            CheckpointError: a file cannot be read.
+            CheckpointError: a file cannot be read, or one is not that which was verified.
         """
         yield from self.stored(kind).items()
+        self.must_be_unchanged()
 
     def weights_kind(self, *, raw: bool) -> Literal["model", "ema"]:
         """Which weights to use: `ema` if there is a moving average, unless `raw` asks for the weights themselves.
@@ -97,8 +119,12 @@ class Checkpoint:
 class StoredTensors(Mapping[str, Tensor]):
     """The tensors of several safetensors files by name; each is read from disk whenever it is asked for."""
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], *, follow: bool = False) -> None:
         """Read the files' headers.
+
+        Args:
+            paths: of the files.
+            follow: see `inside.opened`.
 
         Raises:
             CheckpointError: a file is no safetensors file.
@@ -106,10 +132,13 @@ class StoredTensors(Mapping[str, Tensor]):
         self._files: dict[str, tuple[Path, Any]] = {}
         for path in paths:
             try:
-                file: Any = safe_open(path, framework="pt")
+                with inside.reading(path, follow=follow) as plain:
+                    file: Any = safe_open(inside.name_of(plain), framework="pt")
                 self._files |= dict.fromkeys(file.keys(), (path, file))
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path}: cannot be read: {error}") from error
+            except FileError as error:
+                raise CheckpointError(str(error)) from error
 
     def __getitem__(self, name: str) -> Tensor:
         path, file = self._files[name]
@@ -149,14 +178,17 @@ def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
 
 
 def write_bytes(path: Path, content: bytes) -> FileRecord:
-    """Write a file and fsync it.
+    """Write a file of a new folder, and fsync it.
 
     Raises:
         OSError: it cannot be written.
     """
-    with path.open("wb", buffering=0) as file:
-        write_all(file.fileno(), content)
-        os.fsync(file.fileno())
+    descriptor = inside.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
@@ -202,7 +234,7 @@ def complete(
     records = {**tensors, **{name: write_bytes(folder / name, content) for name, content in small.items()}}
     files = {name: asdict(record) for name, record in records.items()}
     write_manifest(folder, {"format": FORMAT, **manifest, "files": files})
-    sync_folder(folder)
+    inside.sync_folder(folder)
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -212,34 +244,29 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     write_bytes(folder / MANIFEST_HASH, _hash_line(content))
 
 
-def sync_folder(folder: Path) -> None:
-    """Fsync a folder, so that its entries and renames survive a crash."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Open a checkpoint by its manifest. `file_problem` checks the other files.
 
     Raises:
         CheckpointError: the manifest is missing, does not match its hash, or lists names outside the folder.
     """
+    run = named_run(folder)
     try:
-        content = (folder / MANIFEST).read_bytes()
-        expected = (folder / MANIFEST_HASH).read_bytes()
+        content = inside.read_bytes(folder / MANIFEST, within=run)
+        expected = inside.read_bytes(folder / MANIFEST_HASH, within=run)
     except OSError as error:
         raise CheckpointError(f"{error.filename}: no complete checkpoint: {error.strerror}") from error
+    except FileError as error:
+        raise CheckpointError(str(error)) from error
     if _hash_line(content) != expected:
         raise CheckpointError(f"{folder / MANIFEST}: SHA-256 differs from {MANIFEST_HASH}")
     try:
-        manifest = json.loads(content)
+        manifest = {"versions": {}, **inside.parse_json(content)}
         checkpoint = Checkpoint(folder=folder, manifest=manifest)
         names = list(checkpoint.files)
+        check_manifest(manifest)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{folder / MANIFEST}: is not a manifest") from error
+        raise CheckpointError(f"{folder / MANIFEST}: is not a manifest: {error}") from error
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{folder / MANIFEST}: format {manifest.get('format')!r}; allowed is {FORMAT}")
     for name in names:
@@ -255,6 +282,7 @@ def read_whole(folder: Path) -> Checkpoint:
         CheckpointError: see `read_checkpoint`; or a file is not what the manifest says.
     """
     checkpoint = read_checkpoint(folder)
+    checkpoint.states.update({name: _state(folder / name) for name in (MANIFEST, *checkpoint.files)})
     if problems := verify(checkpoint):
         raise CheckpointError(problems[0])
     return checkpoint
@@ -264,13 +292,16 @@ def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
     """What is wrong with a file of the checkpoint, in one line that names it; None if nothing is."""
     path, record = checkpoint.folder / name, checkpoint.files[name]
     try:
-        if path.is_symlink() or not path.is_file():
-            return f"{path}: is missing"
-        size = path.stat().st_size
+        with inside.reading(path) as file:
+            size = os.fstat(file.fileno()).st_size
         if size != record.bytes:
             return f"{path}: {size} bytes, {record.bytes} were written"
         if _sha256(path) != record.sha256:
             return f"{path}: SHA-256 differs from the manifest's"
+    except FileError as error:
+        return str(error)
+    except FileNotFoundError:
+        return f"{path}: is missing"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
     return None
@@ -281,10 +312,18 @@ def verify(checkpoint: Checkpoint) -> list[str]:
     return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
 
 
+def _state(path: Path) -> FileState | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _hash_line(manifest: bytes) -> bytes:
     return f"{hashlib.sha256(manifest).hexdigest()}\n".encode()
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with inside.reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

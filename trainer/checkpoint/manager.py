@@ -8,12 +8,14 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from configs import CheckpointSection
+from configs.process.files.inside import sync_folder
+from configs.process.page_locked import page_locked_bytes
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import retention
 from trainer.checkpoint.format import Checkpoint, FileRecord
@@ -24,7 +26,6 @@ from trainer.ranks import host_memory
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.runs import layout
-from trainer.runs.process.page_locked import page_locked_bytes
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class _Save:
     state: bytes
     scores: Mapping[int, float]
     awaited: frozenset[int]
+    replaces: bool
     begin: float
     stopped_seconds: float = 0.0
     records: dict[str, FileRecord] = dataclasses.field(default_factory=dict)
@@ -115,6 +117,7 @@ class CheckpointManager:
         scores: Mapping[int, float],
         wait: bool,
         awaited: frozenset[int] = frozenset(),
+        replaces: bool = True,
     ) -> None:
         """Begin to write a step's checkpoint, after committing the one in flight. Disk errors are not raised.
 
@@ -126,6 +129,7 @@ class CheckpointManager:
             wait: write and commit before returning, as is also done if the section says so or a copy does not fit the
                 memory.
             awaited: steps whose scores are still to come, as rank 0 knows them.
+            replaces: whether older checkpoints may be deleted for it.
         """
         if self._current is not None:
             self.commit()
@@ -140,6 +144,7 @@ class CheckpointManager:
             state=format_.encode_state(state),
             scores=dict(scores),
             awaited=awaited,
+            replaces=replaces,
             begin=begin,
         )
         self._outcome = None
@@ -176,18 +181,21 @@ class CheckpointManager:
         outcome, self._outcome = self._outcome, None
         return outcome
 
-    def newest(self) -> Checkpoint | None:
+    def newest(self, passed_over: Collection[int] = ()) -> Checkpoint | None:
         """The newest whole checkpoint, every byte of it verified; None if there never was one.
 
         The log names each newer checkpoint that is broken, and a `latest` that pointed elsewhere. The ranks divide the
         hashing among them. The remains of an interrupted save are removed.
+
+        Args:
+            passed_over: steps that nothing can be trained from.
 
         Raises:
             CheckpointError: there are checkpoints, and none of them is whole; or there were, as `latest` says.
         """
         if self._current is not None:
             self.commit()
-        checkpoint, self._refused = find_newest(self._folder, self._world)
+        checkpoint, self._refused = find_newest(self._folder, self._world, passed_over)
         self._committed_step = None if checkpoint is None else layout.step_of(checkpoint.folder)
         return checkpoint
 
@@ -240,7 +248,7 @@ class CheckpointManager:
 
     def _conclude(self, save: _Save, *, stopped_since: float | None = None) -> None:
         """Agree on the outcome of the shards; publish them all or remove them all."""
-        answers = self._world.gather((save.records, save.problem))
+        answers = self._world.gather((save.records, save.problem), FileRecord)
         problem: str | None = next((p for _, p in answers if p is not None), None)
         if problem is None:
             records = {name: record for shards, _ in answers for name, record in shards.items()}
@@ -282,8 +290,10 @@ class CheckpointManager:
         save.temporary.rename(final)
 
     def _after_publishing(self, save: _Save) -> None:
-        format_.sync_folder(self._folder)
+        sync_folder(self._folder)
         point_to(self._folder, layout.step_folder(save.step))
+        if not save.replaces:
+            return
         retention.retain(
             self._folder,
             save.scores,

@@ -1,31 +1,38 @@
 """The newest whole checkpoint of a folder, found and verified by all ranks together, and the pointer that names it."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
+from configs.process.files import FileError
+from configs.process.files.inside import read_bytes, sync_folder, write_bytes
 from trainer.checkpoint.format import (
     Checkpoint,
     CheckpointError,
     divide,
     file_problem,
     read_checkpoint,
-    sync_folder,
-    write_bytes,
 )
 from trainer.checkpoint.retention import remove_leftovers
 from trainer.ranks.distributed import World
-from trainer.runs.kept import find_loss
-from trainer.runs.layout import LATEST, TEMPORARY, list_steps
+from trainer.runs.layout import LATEST, list_steps, step_of
+from trainer.runs.missing_checkpoints import find_loss
 
 log = logging.getLogger(__name__)
 
+UNUSABLE = "what is computed with its weights is not finite"
 
-def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]]:
+
+def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -> tuple[Checkpoint | None, set[str]]:
     """The newest whole checkpoint, every byte of it verified, and the names of newer ones that were refused.
 
     None if there never was one. The log names each broken checkpoint, and a pointer that named something else. The
     ranks divide the hashing among them. The remains of an interrupted save are removed.
+
+    Args:
+        folder: of the checkpoints.
+        world: the ranks.
+        passed_over: steps that nothing can be trained from.
 
     Raises:
         CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer says.
@@ -36,10 +43,11 @@ def find_newest(folder: Path, world: World) -> tuple[Checkpoint | None, set[str]
     if problem is not None:
         raise CheckpointError(f"checkpoints: {folder} cannot be read: {problem}")
     for number, name in enumerate(names):
-        problems = problems_of(folder / name, world)
+        is_unusable = step_of(folder / name) in passed_over
+        problems = [f"{folder / name}: {UNUSABLE}"] if is_unusable else problems_of(folder / name, world)
         if not problems:
             if number:
-                log.warning("checkpoints: going back to %s: newer ones are not whole", folder / name)
+                log.warning("checkpoints: going back to %s: newer ones are not whole, or wrecked", folder / name)
             _repair(folder, pointer, name, world)
             return read_checkpoint(folder / name), set(names[:number])
         for problem in problems:
@@ -63,9 +71,7 @@ def point_to(folder: Path, name: str) -> None:
     Raises:
         OSError: that failed.
     """
-    beside = folder / f"{TEMPORARY}{LATEST}"
-    write_bytes(beside, f"{name}\n".encode())
-    beside.replace(folder / LATEST)
+    write_bytes(folder / LATEST, f"{name}\n".encode(), sync=True)
     sync_folder(folder)
 
 
@@ -92,8 +98,8 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
     pointer = folder / LATEST
     try:
         names = [p.name for p in list_steps(folder)]
-        said = pointer.read_bytes()[:200].decode(errors="replace").strip() if pointer.is_file() else None
-    except OSError as error:
+        said = read_bytes(pointer)[:200].decode(errors="replace").strip() if pointer.is_file() else None
+    except (OSError, FileError) as error:
         return [], None, str(error)
     return names, said, None
 

@@ -134,6 +134,9 @@ def restore(
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
     if "optimizer" not in reset:
         engine.set_loss_scale(state.loss_scale)
+        if lacking := [] if state.optimizer_numbers else list(engine.optimizer_numbers()):
+            log.warning("%s lacks numbers of the optimizer: %s", checkpoint.folder, lacking)
+        engine.set_optimizer_numbers(state.optimizer_numbers)
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
@@ -239,8 +242,6 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
         differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
     if config.seed != stream.seed:
         differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")
-    if not differences:
-        stream.check_version()
     if stream.update > 0:
         differences += _order(config, stream)
     return differences

@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from trainer.checkpoint.format import sync_folder
+from configs.process import files
+from configs.process.files.inside import sync_folder
 from trainer.runs.layout import TEMPORARY, list_steps, looks_complete, step_folder, step_of
 
 
@@ -84,7 +85,7 @@ def remove_leftovers(folder: Path) -> None:
     Raises:
         OSError: something cannot be deleted.
     """
-    found = sorted(folder.glob(f"{TEMPORARY}*"))
+    found = sorted((*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{files.TEMPORARY}*")))
     if found:
         sync_folder(folder)  # the renames first: a crash must not keep a deletion and lose its rename
     for path in found:

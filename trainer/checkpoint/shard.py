@@ -93,6 +93,7 @@ class ShardFiles:
             OSError: they cannot be written.
         """
         self._names = shard.file_names
+        folder.mkdir(parents=True, exist_ok=True)  # rank 0 has, but this machine may remember that it was not there
         with ExitStack() as stack:
             self._files = {
                 kind: stack.enter_context(TensorFile(folder / name, shapes[kind], cancelled=cancelled))

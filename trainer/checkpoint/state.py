@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from configs.errors import UserError
 from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
+from trainer.runs.layout import STATE
 
 
 @dataclass(kw_only=True, slots=True)
@@ -65,12 +67,14 @@ class TrainerState:
     start_epoch: int = 0
     loss_scale: float = 1.0
     """Of fp16."""
+    optimizer_numbers: dict[str, Any] = field(default_factory=dict)
+    """What the optimizer keeps beside its tensors: see `trainer.engines.optimizer_states`."""
     scores: dict[int, float] = field(default_factory=dict)
     """The scores that decide which step is best, by step: those of the current series."""
     best_by: str = "bleu"
     """The name of the metric (or loss) of `scores`."""
     series: ScoreSeries | None = None
-    """What they were measured with; None in checkpoints from before there were series."""
+    """What they were measured with; None before the first score."""
     series_start: int = 0
     """Step at which the current series began."""
     curves: dict[str, ScoreSeries] = field(default_factory=dict)
@@ -96,7 +100,12 @@ class TrainerState:
             return self.scores
         return self.curves[figure].scores if figure in self.curves else None
 
-    def merits(self) -> dict[int, float]:
+    def problem(self) -> str | None:
+        """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""
+        loss = (self.scores_of("loss") or {}).get(self.step, 0.0)
+        return None if math.isfinite(loss) else f"step {self.step}: the validation loss is {loss}"
+
+    def signed_scores(self) -> dict[int, float]:
         """The scores by step, signed so that the highest is best; those that are not finite are omitted."""
         sign = 1 if self.series is None or self.series.higher_is_better else -1
         return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
@@ -106,27 +115,36 @@ class TrainerState:
         return {} if self.phase is None else {"phase": self.phase.name, "phase_number": self.phase.number + 1}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON. It calls skipped ranges `left_out`, as checkpoints of earlier versions do."""
+        """Plain JSON. It calls skipped ranges `left_out`."""
         tree = asdict(self)
-        if self.phase is None:
-            del tree["phase"]
+        for name in ("phase", "optimizer_numbers"):
+            if not getattr(self, name):
+                del tree[name]
         tree[LEFT_OUT] = tree.pop("skipped_ranges")
         return tree
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
-        """Read what `to_json` gave."""
-        series, phase = tree.get("series"), tree.get("phase")
-        found = {
-            "scores": _by_step(tree["scores"]),
-            "series": None if series is None else ScoreSeries.from_json(series),
-            "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
-            "phase": None if phase is None else PhaseState(**phase),
-            "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
-        }
-        ranges = read_ranges(tree.get(LEFT_OUT, []))
-        plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
-        return cls(**{**plain, **found, "skipped_ranges": ranges})
+        """Read what `to_json` gave.
+
+        Raises:
+            UserError: it is of another version, or broken.
+        """
+        try:
+            series, phase = tree.get("series"), tree.get("phase")
+            found = {
+                "scores": _by_step(tree["scores"]),
+                "series": None if series is None else ScoreSeries.from_json(series),
+                "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
+                "phase": None if phase is None else PhaseState(**phase),
+                "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
+                "recent_losses": [float(loss) for loss in tree.get("recent_losses", [])],
+            }
+            ranges = read_ranges(tree.get(LEFT_OUT, []))
+            plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
+            return cls(**{**plain, **found, "skipped_ranges": ranges})
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+            raise UserError(f"{STATE}: trainer: is broken: {type(error).__name__}: {error}") from error
 
 
 def _by_step(tree: Mapping[str, Any]) -> dict[int, float]:

@@ -18,6 +18,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from configs.process.files.inside import opened
 from trainer.checkpoint.format import FileRecord, write_all
 
 CHUNK_BYTES = 8 << 20
@@ -53,7 +54,7 @@ class TensorFile:
         self._cancelled = cancelled or threading.Event()
         self._hash = hashlib.sha256()
         self._num_bytes = 0
-        self._file = path.open("xb", buffering=0)
+        self._file = os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0)
         try:
             self._write(_header(shapes))
         except BaseException:

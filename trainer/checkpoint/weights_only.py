@@ -119,4 +119,5 @@ def _renamed(config: RunConfig, final: Path) -> RunConfig:
         ConfigError: its name is not a valid name of a run.
     """
     absolute = final.absolute()
-    return parse_run({**dataclasses.asdict(config), "name": absolute.name, "output": str(absolute.parent)})
+    named = parse_run({"name": absolute.name})
+    return dataclasses.replace(config, name=named.name, output=str(absolute.parent))

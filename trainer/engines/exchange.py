@@ -14,6 +14,7 @@ import torch.distributed as dist
 from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import backend
 from trainer.ranks.distributed import World
+from trainer.ranks.process import stay_on_this_machine
 
 TIMES = 7
 LARGE_BYTES = 16 << 20
@@ -21,6 +22,7 @@ LARGE_BYTES = 16 << 20
 
 def main() -> None:
     """Meet the others, and measure."""
+    stay_on_this_machine()
     world = World(timeout_minutes=1.5)
     figures: dict[str, float] = {}
     groups = {"gloo": dist.new_group(backend="gloo")}

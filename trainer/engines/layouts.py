@@ -56,9 +56,11 @@ def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
     return found
 
 
-def full_batch(rows: int, source: int, target: int, device: torch.device, kind: LayoutKind) -> DeviceBatch:
+def full_batch(
+    rows: int, source: int, target: int, device: torch.device, kind: LayoutKind, *, token: int = EOS_ID
+) -> DeviceBatch:
     """One without padding, to see whether its shape fits the memory."""
-    sides = [np.full((rows, length), EOS_ID) for length in (source, target, target)]
+    sides = [np.full((rows, length), token) for length in (source, target, target)]
     micro_batch = MicroBatch(
         lane=0,
         dataset=0,

@@ -1,16 +1,18 @@
 """What the trainer needs of a training back end, and what passes between them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from model import ObjectiveOutput
 from model.layout import Layout, LayoutKind
-from trainer.engines.trial import Shape
 from trainer.ranks.precision import Precision
+
+Shape = tuple[int, int, int]
+"""Shape of a micro-batch: rows, padded source length, padded target length."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -26,6 +28,11 @@ class DeviceBatch:
     layout: Layout | None = None
     """Where the tokens stand, for kernels that know it."""
 
+    def arguments(self, gradient_scale: float = 1.0) -> tuple[Any, ...]:
+        """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
+        layout = () if self.layout is None else (self.layout,)
+        return self.source, self.target_input, self.target_output, gradient_scale, *layout
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class StepResult:
@@ -35,6 +42,10 @@ class StepResult:
     """False if a gradient was not finite; then no rank changed anything."""
     grad_norm: Tensor | float
     """Global L2 norm of the gradient before clipping; infinite or NaN if the update was not applied."""
+
+
+class NotFiniteError(Exception):
+    """Nothing can be trained with an engine's weights: what a pass computes with them is not finite."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -106,7 +117,22 @@ class Engine(Protocol):
             weights: gives a parameter, by its name.
             ema: gives its moving average, by its name; not called if none is kept.
             num_steps: updates that are averaged in the moments.
+
+        Raises:
+            NotFiniteError: see `try_shapes`; on all ranks.
         """
+        ...
+
+    def optimizer_numbers(self) -> dict[str, Any]:
+        """The numbers that the optimizer keeps beside its tensors, for `set_optimizer_numbers`; often none.
+
+        Raises:
+            UserError: one differs between parameters.
+        """
+        ...
+
+    def set_optimizer_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Set them, after `load_moments`."""
         ...
 
     def copy_weights_to(self, model: nn.Module) -> None:
@@ -134,6 +160,9 @@ class Engine(Protocol):
         """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
 
         Must be called before the first update and before `load_moments`.
+
+        Raises:
+            NotFiniteError: on all ranks.
         """
         ...
 

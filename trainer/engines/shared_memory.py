@@ -4,11 +4,13 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from trainer.ranks.messages import gathered
 
 SLOT_BYTES = 8 << 20
 """Bytes that a rank passes on at a time; below 4 MiB, synchronising costs more than copying."""
@@ -39,18 +41,18 @@ class SharedMemory:
 
         It is in no file system and disappears with the last process that uses it, however that ends.
         """
-        if len(set(_gathered(_place()))) > 1:
+        if len(set(gathered(_place()))) > 1:
             return None
         owner = dist.get_rank() == 0
         size = TURNS * dist.get_world_size() * SLOT_BYTES
         descriptor = _new_memory(size) if owner else None
-        process, number = _gathered((os.getpid(), descriptor))[0]
+        process, number = gathered((os.getpid(), descriptor))[0]
         if number is None:
             return None
         if not owner:
             descriptor = _open(Path(f"/proc/{process}/fd/{number}"))
         memory = None if descriptor is None else mmap.mmap(descriptor, size)
-        everybody_has_it = all(_gathered(memory is not None))
+        everybody_has_it = all(gathered(memory is not None))
         if descriptor is not None:
             os.close(descriptor)
         return cls(memory) if memory is not None and everybody_has_it else None
@@ -122,13 +124,6 @@ class SharedMemory:
 
     def _meet(self) -> None:
         dist.all_reduce(torch.zeros(1))
-
-
-def _gathered(item: Any) -> list[Any]:
-    """Every rank's."""
-    items: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(items, item)
-    return items
 
 
 def _place() -> str:

@@ -6,18 +6,19 @@ import os
 import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from model.kernels import only_oom_safe_kernels
+from model.layout import LayoutKind
+from trainer.engines.layouts import full_batch
+from trainer.engines.protocol import Shape
 from trainer.ranks.host_memory import available
 
 MARGIN = 0.05
 """Fraction of a device's memory, or the host's free memory, left free by a search for budgets: memory fragments."""
-
-Shape = tuple[int, int, int]
-"""Shape of a micro-batch: rows, padded source length, padded target length."""
 
 PHRASES = (
     "out of memory",
@@ -50,7 +51,9 @@ def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
-def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, token: int) -> bool:
+def fits(
+    plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, token: int, kind: LayoutKind | None = None
+) -> bool:
     """Whether forward and backward passes on each of the shapes fit the device with `MARGIN` free, keeping gradients.
 
     Args:
@@ -58,10 +61,11 @@ def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, toke
         shapes: of micro-batches.
         device: to try on.
         token: any id except PAD.
+        kind: the layout of the passes in training; None for the one that the plan's kernels take on the device.
     """
     try:
         with bounded_memory(device, margin=MARGIN):
-            _run(plan, shapes, device, token)
+            _run(plan, shapes, device, token, kind)
         return True
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
@@ -72,14 +76,15 @@ def fits(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, *, toke
             torch.cuda.empty_cache()
 
 
-def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: int) -> None:
-    module = copy.deepcopy(plan).to_empty(device=device).train()
+def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: int, kind: LayoutKind | None) -> None:
+    module: Any = copy.deepcopy(plan).to_empty(device=device).train()
     with torch.no_grad():
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.zero_()
-    for rows, source, target in shapes:
-        ids = [torch.full((rows, length), token, device=device) for length in (source, target, target)]
-        loss = module(*ids)[0]
+    if kind is None:
+        kind, _ = module.layout_kind(device, next(module.parameters()).dtype)
+    for shape in shapes:
+        loss = module(*full_batch(*shape, device, kind, token=token).arguments())[0]
         loss.backward()
 
 

@@ -1,1 +1,1 @@
-"""Scores of held-out sets while training, and of any test set: `zeromt evaluate`."""
+"""Scores of held-out sets while training."""

@@ -12,6 +12,7 @@ import torch
 
 from configs import EvaluationSection, ModelSection
 from configs.components.model import UndeclaredError
+from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import PAD_ID, Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
@@ -25,6 +26,7 @@ from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
 from trainer.inference.translation.words import Attention
+from trainer.metrics.scoring import Score
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Kernels
 from trainer.runs.layout import hypotheses_file
@@ -129,7 +131,7 @@ class Evaluator:
             mine: _Part | None = self._score_part(model, sources, references, held_out.tags)
         except Interrupted:
             mine = None
-        parts: list[_Part | None] = self._world.gather(mine)
+        parts: list[_Part | None] = self._world.gather(mine, _Part)
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
             return None
@@ -140,14 +142,14 @@ class Evaluator:
         if self._world.is_main:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("".join(f"{h}\n" for h in hypotheses), encoding="utf-8")
+                write_text(path, "".join(f"{h}\n" for h in hypotheses))
             except OSError as error:
                 log.warning("%s cannot be written, training goes on: %s", path, error)
         return Evaluation(
             loss=sum(part.loss_sum for part in whole) / num_tokens,
             nll=sum(part.nll_sum for part in whole) / num_tokens,
             accuracy=sum(part.num_correct for part in whole) / num_tokens,
-            scores=self._world.from_main(scores),  # one score for all ranks, even if a metric is not deterministic
+            scores=self._world.from_main(scores, Score),  # one for all ranks, even if a metric is not deterministic
             sources=sources,
             references=references,
             hypotheses=hypotheses,

@@ -14,7 +14,8 @@ from trainer.datasets import dataset_names, tokenizer_of
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.perturbed import perturbed
 from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, prepared_set
-from trainer.inference.translation.languages import language_tags
+from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
+from trainer.inference.translation.sources import SourceCounts
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES, Precision
@@ -32,8 +33,10 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         UserError: a set or a metric cannot be used, or something needs a validation set and there is none.
     """
     names = dataset_names(datasets)
+    tokenizer = tokenizer_of(datasets)
+    sections, option = config.evaluation.sets, "evaluation.sets"
     texts: list[SetText] = world.on_main(
-        lambda: load_sets(config.evaluation.sets, config.prepare, names, option="evaluation.sets")
+        lambda: load_sets(sections, config.prepare, names, option=option, tokenizer=tokenizer), SetText
     )
     if not any(text.role == "validation" for text in texts):
         texts = [*_prepared(names, world), *texts]
@@ -42,7 +45,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     copies = perturbed([text for text in texts if text.role == "validation"], config.evaluation.perturb)
     for number, modifier in enumerate(config.evaluation.perturb if world.is_main else ()):
         try:
-            check_spelling(modifier, tokenizer_of(datasets), f"evaluation.perturb.{number}: {modifier.kind}")
+            check_spelling(modifier, tokenizer, f"evaluation.perturb.{number}: {modifier.kind}")
         except UserError as error:  # a score all the same, if a low one
             log.warning("%s", error)
     check_names(texts := [*texts, *copies], "evaluation.perturb")
@@ -54,7 +57,9 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
             log.warning("evaluation.tokenizer: %s: %s", text.name, doubt)
         languages = {"source": text.languages[0], "target": text.languages[1]}
         has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
-        tags = language_tags(config.prepare, tokenizer_of(datasets), **languages) if has_tags else None
+        tags = language_tags(config.prepare, tokenizer, **languages) if has_tags else None
+        for line in _doubts(text, config, datasets, tags) if world.is_main and text not in copies else ():
+            log.warning("%s: %s: %s", option, text.name, line)
         found.append(
             HeldOutSet(
                 name=text.name,
@@ -67,6 +72,15 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
             )
         )
     return found
+
+
+def _doubts(text: SetText, config: RunConfig, datasets: Sequence[Dataset], tags: LanguageTags | None) -> list[str]:
+    """Warnings of lines that every evaluation will cut, or translate without what the model was trained to see."""
+    tokenizer, positions, counts = tokenizer_of(datasets), config.model.max_positions, SourceCounts()
+    lines = text.sources[: config.evaluation.max_pairs]
+    counts.note(tokenizer, lines, encode_source(tokenizer, lines, tags), positions - 1)
+    expects_tag = all(dataset.index.target_tag is not None for dataset in datasets)
+    return counts.warnings(tokenizer, positions, expects_tag=expects_tag)
 
 
 def _prepared(datasets: Mapping[str, Dataset], world: World) -> list[SetText]:

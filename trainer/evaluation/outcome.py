@@ -10,6 +10,7 @@ import numpy as np
 from configs.components.metric import SIGNATURE
 from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
+from trainer.runs.metrics_file import MEAN_OVER
 
 T = TypeVar("T")
 
@@ -61,6 +62,11 @@ class Evaluation:
             parts=parts,
         )
 
+    @property
+    def mean_over(self) -> list[str]:
+        """The names of the validation sets, of which the scores are the means; empty for one set."""
+        return [name for name, part in self.parts.items() if part.role == "validation"]
+
     def figures(self) -> dict[str, Any]:
         """Figures for metrics.jsonl and TensorBoard; those of a set are named as in `bleu/NAME`.
 
@@ -78,6 +84,8 @@ class Evaluation:
         for key, score in self.scores.items():
             figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
         figures |= {"pairs": len(self.references), "seconds": round(self.seconds, 2)}
+        if len(self.mean_over) > 1:
+            figures[MEAN_OVER] = self.mean_over
         for name, part in self.parts.items():
             figures[f"loss/{name}"] = part.loss
             if part.accuracy is not None:

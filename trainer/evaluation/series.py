@@ -13,17 +13,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import EvaluationSection, RunConfig, SearchSection, load_saved
+from configs import RunConfig, SearchSection
 from configs.components import Sampler
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
-from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.datasets import tokenizer_of
 from trainer.evaluation.sets import HeldOutSet
-from trainer.metrics import tokenizers
-from trainer.runs.layout import CONFIG
-from trainer.runs.versions import versions
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +30,6 @@ _OF_BEAMS = frozenset({"patience", "length_penalty", "length_penalty_kind"})
 _OF_SAMPLING = frozenset({"seed"})
 _UNSAID = {"metric": "bleu", "better": "higher"}
 """The values that hold if a series does not state them."""
-_FORMERLY_KNOWN = frozenset({"zh", "ja", "ko", "zho", "jpn", "kor"})
-"""The language codes that `evaluation.tokenizer: auto` knew before scores had series; all others got 13a."""
 
 
 def enter_series(
@@ -43,7 +37,6 @@ def enter_series(
     datasets: Sequence[Dataset],
     held_out: Sequence[HeldOutSet],
     state: TrainerState,
-    checkpoint: Checkpoint | None,
 ) -> dict[str, str] | None:
     """Move a checkpoint's state to the series that the run's scores belong to; returns an event if it is another.
 
@@ -51,14 +44,11 @@ def enter_series(
         config: the run's.
         datasets: the run's.
         held_out: the sets that are scored.
-        state: from the checkpoint; changed in place.
-        checkpoint: None for a new run.
+        state: from the checkpoint, or of a new run; changed in place.
     """
     tokenizer = tokenizer_of(datasets).fingerprint
     curves = {figure: current_series(config, held_out, tokenizer, figure) for figure in config.evaluation.directions}
     current = curves.pop(config.best_by)
-    if checkpoint is not None:
-        adopt_scores_without_series(state, current, checkpoint, config, datasets)
     changed = enter(state, current, curves)
     state.best_by = config.best_by
     if changed is None:
@@ -140,33 +130,6 @@ def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
     return "; ".join(found)
 
 
-def adopt_scores_without_series(
-    state: TrainerState, series: ScoreSeries, checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]
-) -> None:
-    """Adopt a checkpoint's scores from before there were series into this series, if nothing has changed since.
-
-    That is judged by the configuration, fingerprints and versions in the checkpoint.
-    """
-    if state.series is not None or not state.scores:
-        return
-    saved = load_saved(checkpoint.folder / CONFIG, any_version=True)
-    fingerprints = checkpoint.manifest["fingerprints"]
-    then, now = saved.evaluation, config.evaluation
-    is_same = (
-        fingerprints["data"] == [d.fingerprint for d in datasets]
-        and fingerprints["tokenizer"] == tokenizer_of(datasets).fingerprint
-        and checkpoint.manifest["versions"]["sacrebleu"] == versions()["sacrebleu"]
-        and bool(saved.training.ema_decay) == bool(config.training.ema_decay)
-        and _search(then.search) == _search(now.search)
-        and then.max_pairs == now.max_pairs
-        and config.best_by == "bleu"
-        and then.metrics[0] == now.metrics[0]
-        and all(_former_tokenizer(then, d) == tokenizers.choose(now.tokenizer, d.target_language) for d in datasets)
-    )
-    if is_same:
-        state.series = series
-
-
 def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> dict[str, str]:
     """What a figure measures and how; only what differs from BLEU is stated."""
     direction = {} if config.evaluation.directions[figure] else {"better": "lower"}
@@ -181,14 +144,6 @@ def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> 
     signatures = {held_out_set.scorer.signatures[figure] for held_out_set in held_out}
     kind = {} if metric.kind == "bleu" else {"metric": metric.kind}
     return {"signature": "; ".join(sorted(signatures)), **kind, **direction, **_search(config.evaluation.search)}
-
-
-def _former_tokenizer(section: EvaluationSection, dataset: Dataset) -> str:
-    """The tokenizer that BLEU had before all codes of a language were known."""
-    code = dataset.target_language.replace("_", "-").split("-")[0].lower()
-    if section.tokenizer == "auto" and code not in _FORMERLY_KNOWN:
-        return "13a"
-    return tokenizers.choose(section.tokenizer, dataset.target_language)
 
 
 def _content(held_out: HeldOutSet, max_pairs: int | None) -> str:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from configs import CorpusFiles, HeldOutSection, PrepareSection, UserError
 from configs.components import unknown
 from configs.languages import same_language
-from data_pipeline.preparation.raw.corpus import read_chunks
+from data_pipeline.preparation.raw.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import Tokenizer
 from trainer.inference.translation.languages import LanguageTags
 from trainer.metrics.scoring import Scorer
 
-CHUNK_LINES = 2048
 FETCH_SECONDS = 60.0
 """Seconds of silence after which a download of sacreBLEU's sets is given up."""
 
@@ -49,7 +49,12 @@ class HeldOutSet:
 
 
 def load_sets(
-    sections: Sequence[HeldOutSection], prepare: PrepareSection, datasets: Mapping[str, Dataset], *, option: str
+    sections: Sequence[HeldOutSection],
+    prepare: PrepareSection,
+    datasets: Mapping[str, Dataset],
+    *,
+    option: str,
+    tokenizer: Tokenizer | None = None,
 ) -> list[SetText]:
     """The text of sets, in order; a prepared one is read from every dataset that has it.
 
@@ -58,6 +63,7 @@ def load_sets(
         prepare: the run's section; its languages are the default for sets that name none.
         datasets: by name.
         option: the name of the sets in errors: `evaluation.sets`.
+        tokenizer: the run's, for lines without a tag; see `tagged`. None: they stay as they are.
 
     Raises:
         UserError: a file or a set is missing or corrupt, or two sets would have the same name.
@@ -86,11 +92,30 @@ def load_sets(
             sources, references = read_set(section.source, section.references, place=f"{place}.source")
         if section.tag is not None:
             sources = [f"{section.tag} {line}" for line in sources]
+        elif tokenizer is not None:
+            sources = tagged(sources, languages[1], prepare, tokenizer)
         found.append(
             SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
         )
     check_names(found, option)
     return found
+
+
+def tagged(sources: Sequence[str], language: str, prepare: PrepareSection, tokenizer: Tokenizer) -> list[str]:
+    """Source lines as a run was trained on them: `prepare.target_tag` comes before each that begins with no tag.
+
+    Lines stay as they are if they are to be translated to another language than `prepare.target_language`.
+
+    Args:
+        sources: of a set that the run did not prepare.
+        language: of its references.
+        prepare: the run's section.
+        tokenizer: the run's.
+    """
+    tag = prepare.target_tag
+    if tag is None or not same_language(language, [prepare.target_language]):
+        return list(sources)
+    return [f"{tag} {line}" if tokenizer.begins_without_tag(line) else line for line in sources]
 
 
 def check_names(texts: Sequence[SetText], option: str) -> None:
@@ -138,9 +163,8 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
     sources: list[str] = []
     found: list[list[str]] = []
     for reference in references:
-        chunks = list(read_chunks(CorpusFiles(source=[source], target=[reference]), ".", CHUNK_LINES))
-        sources = [line for chunk in chunks for line in chunk.sources]
-        found.append([line for chunk in chunks for line in chunk.targets])
+        sources, lines = read_whole(CorpusFiles(source=[source], target=[reference]), ".")
+        found.append(lines)
     if not sources:
         raise UserError(f"{place}: {source!r} is empty; it must have at least one line")
     return sources, found

@@ -1,1 +1,1 @@
-"""Using trained weights: translate, score, average, inspect, export, import."""
+"""Trained weights, loaded; lines to lines with them."""

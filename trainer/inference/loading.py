@@ -8,15 +8,14 @@ from typing import TypeVar
 import torch
 
 from configs import RunConfig, UserError, load_saved
-from configs.files import exists, is_dir, is_file, naming
+from configs.process.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
-from trainer.checkpoint.model_files import build_model, load_weights, place
+from trainer.checkpoint.model_files import load_model, place
 from trainer.ranks.device import choose_device, warn_of_unusable_gpus
 from trainer.ranks.precision import DTYPES, Precision, translating_precision
-from trainer.runs.kept import find_loss
 from trainer.runs.layout import (
     CHECKPOINTS,
     CONFIG,
@@ -28,6 +27,7 @@ from trainer.runs.layout import (
     STATUS_FILE,
     list_steps,
 )
+from trainer.runs.missing_checkpoints import find_loss
 
 TRIES = 5
 """How often a checkpoint is chosen again because the chosen one was deleted meanwhile."""
@@ -120,7 +120,7 @@ def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[
 
 
 def places_of(runs: Sequence[str]) -> dict[str, str | None]:
-    """The paths that commands read of runs and checkpoints, where nothing may be written (`configs.files.check_apart`).
+    """The paths that commands read of runs and checkpoints, where nothing may be written: see `check_apart`.
 
     Other files, such as translations, may be written to a run's folder.
     """
@@ -154,8 +154,7 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
     device = choose_device()
     warn_of_unusable_gpus()
     found = translating_precision(precision, config.engine.precision, device)
-    model = build_model(config.model, tokenizer, seed=config.seed)
-    load_weights(checkpoint, model, raw=raw)
+    model = load_model(checkpoint, config.model, tokenizer, seed=config.seed, raw=raw)
     return TrainedModel(
         model=place(model, device, DTYPES[found]).eval(),
         tokenizer=tokenizer,

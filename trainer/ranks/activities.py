@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from configs import SupervisionSection
+from configs.process.positions import Position
 from trainer.ranks.watchdog import SETTINGS, Watchdog
 from trainer.runs.ledger import Kind, Ledger
-from trainer.runs.process.positions import Position
 
 ActivityName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
 

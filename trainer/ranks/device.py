@@ -20,7 +20,7 @@ import torch
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from configs import UserError
-from trainer.runs.process.gpus import INSTEAD, no_gpu, num_gpus, refuse_missing, unusable, why_unusable
+from configs.process.gpus import INSTEAD, no_gpu, num_gpus, refuse_missing, remedy, unusable, why_unusable
 
 MOST_HOSTS = 4
 """Maximum number of hosts in a message; the others are counted."""
@@ -46,13 +46,16 @@ class Found:
     card: str | None = None
     gigabytes: int | None = None
     """The card's memory in GiB, rounded."""
+    unreached: str = ""
+    """Why the rank does not reach another one."""
 
 
 def settle_device(asked: str) -> None:
     """Make this process use the device that `engine.device` asks for, before anything asks CUDA for GPUs.
 
     Raises:
-        UserError: there are GPUs that torch cannot use, or a GPU that is asked for or named is not there.
+        UserError: there are GPUs that torch cannot use, a GPU that is asked for or named is not there, or DeepSpeed is
+            told to use another device.
     """
     if asked == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -62,6 +65,9 @@ def settle_device(asked: str) -> None:
             raise unusable(present, why_unusable() or _torchs_reason())
         if asked == "cuda":
             raise no_gpu()
+    found = "cuda" if torch.cuda.is_available() else "cpu"
+    if (given := os.environ.get("DS_ACCELERATOR", found)) != found:
+        raise UserError(f"DS_ACCELERATOR: {given!r} with engine.device={asked}, which is {found} here; leave it unset")
 
 
 @functools.cache
@@ -91,8 +97,7 @@ def check_card(device: torch.device) -> None:
     if built_for and not has_code_for(capability, built_for):
         raise UserError(
             f"engine.device: {device_name(device)} has compute capability {capability[0]}.{capability[1]}, and torch "
-            f"{torch.__version__} is built for {', '.join(built_for)}; install torch's build for another CUDA version, "
-            f"an older one for an older card, {INSTEAD}"
+            f"{torch.__version__} is built for {', '.join(built_for)}; {remedy(capability)}, {INSTEAD}"
         )
 
 
@@ -125,7 +130,7 @@ def describe(device: torch.device) -> Found:
 
 
 def compare(store: Store, found: Found, rank: int, size: int) -> None:
-    """Check, before the first collective, that all ranks' devices can work together.
+    """Check, before the first collective, that ranks reach one another, and that their devices can work together.
 
     This goes through the store, since ranks with different backends would wait for each other for ever.
 
@@ -136,7 +141,8 @@ def compare(store: Store, found: Found, rank: int, size: int) -> None:
         size: number of ranks.
 
     Raises:
-        UserError: kinds or CUDA versions differ. Different cards or memory sizes are only a warning.
+        UserError: a rank does not reach another, or kinds or CUDA versions differ. Different cards or memory sizes are
+            only a warning.
     """
     if size == 1:
         return
@@ -161,6 +167,8 @@ def difference(every: Sequence[Found]) -> tuple[str | None, str | None]:
     Args:
         every: the devices of all ranks.
     """
+    if unreached := next((found.unreached for found in every if found.unreached), ""):
+        return unreached, None
     kinds = {found: f"CUDA {found.cuda}" if found.cuda else found.kind for found in every}
     if len(set(kinds.values())) > 1:
         told = _by_host([(kinds[found], found.host) for found in every])

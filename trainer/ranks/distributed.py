@@ -4,24 +4,33 @@ The model's tensors are sent by DeepSpeed, over NCCL if there are GPUs. Flags, c
 gloo in a group of their own, so that they never wait for the GPU or mix with its collectives.
 """
 
+import contextlib
+import json
 import os
 import socket
+import threading
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
+import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import FileStore, HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
+from configs.process import flight_recorder
+from configs.process.environment import PRIVATE, is_one_node, read_environment
 from trainer.ranks.device import backend, choose_device, compare, describe, time_out
-from trainer.ranks.messages import Messages, Sums
-from trainer.runs.process import flight_recorder
-from trainer.runs.process.environment import read_environment
+from trainer.ranks.messages import Messages, Sums, from_first, gathered
 
 T = TypeVar("T")
+_LOOK_SECONDS = 0.02
+_REACH_SECONDS = 15.0
 
 
 class World:
@@ -60,10 +69,14 @@ class World:
         if self.size == 1:  # DeepSpeed needs a process group even so; no port is opened for it
             self._store: Store = HashStore()
         else:
-            store, _, _ = next(rendezvous("env://", timeout=timeout))
-            self._store = PrefixStore(_attempt(os.environ), store)
+            shared = _shared_store(os.environ, timeout)
+            with waiting():
+                self._store = PrefixStore(agree_on_start(shared, self.rank, self.size, timeout), shared)
         with waiting():
-            compare(self._store, describe(self.device), self.rank, self.size)
+            found = describe(self.device)
+            if not is_one_node(os.environ):
+                found = replace(found, unreached=find_unreached(self._store, self.rank, self.size, os.environ))
+            compare(self._store, found, self.rank, self.size)
         if backend(self.device) == "nccl":
             flight_recorder.switch_on(os.environ)
         prefixed = PrefixStore("default", self._store)
@@ -124,26 +137,27 @@ class World:
         """Whether the argument is true on every rank."""
         return self.sum([int(not succeeded)]) == [0]
 
-    def gather(self, item: Any) -> list[Any]:
-        """All ranks' items in rank order, on every rank. Items are trusted: they come from this run's own processes."""
+    def gather(self, item: Any, *kinds: type) -> list[Any]:
+        """All ranks' items in rank order, on every rank.
+
+        Args:
+            item: see `trainer.ranks.messages.packed`.
+            kinds: dataclasses that may be in it.
+        """
         if self.size == 1:
             return [item]
-        items: list[Any] = [None] * self.size
         with self._waiting():
-            dist.all_gather_object(items, item, group=self._control)
-        return items
+            return gathered(item, *kinds, group=self._control)
 
-    def from_main(self, item: Any) -> Any:
-        """Rank 0's item, on every rank."""
+    def from_main(self, item: Any, *kinds: type) -> Any:
+        """Rank 0's item, on every rank; for the arguments see `gather`."""
         if self.size == 1:
             return item
-        box = [item]
         with self._waiting():
-            dist.broadcast_object_list(box, src=0, group=self._control)
-        return box[0]
+            return from_first(item, *kinds, group=self._control)
 
-    def on_main(self, action: Callable[[], T]) -> T:
-        """Run an action on rank 0 alone, and return its result on every rank.
+    def on_main(self, action: Callable[[], T], *kinds: type) -> T:
+        """Run an action on rank 0 alone, and return its result on every rank; for `kinds` see `gather`.
 
         Raises:
             UserError: if the action raised it, on every rank.
@@ -154,7 +168,7 @@ class World:
                 found = action(), None
             except UserError as error:
                 found = None, error
-        value, problem = self.from_main(found)
+        value, problem = self.from_main(found, *kinds)
         if problem is not None:
             raise problem
         return cast("T", value)
@@ -191,11 +205,120 @@ class World:
             flight_recorder.remove_pipe(os.environ, self.rank)
 
 
-def _attempt(environ: Mapping[str, str]) -> str:
-    """A prefix for keys in the store, which survives a restart of the ranks by torchrun.
+def _shared_store(environ: Mapping[str, str], timeout: timedelta) -> Store:
+    """Where the ranks meet: on one machine a file that no other user reaches; else a TCP store, as torchrun says."""
+    if is_one_node(environ) and (folder := environ.get(PRIVATE)):
+        store: Store = FileStore(f"{folder}/store")
+        store.set_timeout(timeout)
+        return store
+    found: Store = next(rendezvous("env://", timeout=timeout))[0]
+    return found
 
-    Without it they would read addresses of dead ranks as their own. With several nodes the prefix is constant: agents
-    count only failures of their own ranks, so the ranks of one attempt may get different numbers.
+
+def agree_on_start(store: Store, rank: int, size: int, timeout: timedelta) -> str:
+    """A name that the ranks of this start alone have, for their keys in a store that may have those of dead ranks.
+
+    torchrun's store outlives its ranks, who would find the addresses of dead ones there. Its agents count only failures
+    of their own ranks, so its number of restarts is no such name. Here every rank leaves a mark of its own, and rank 0
+    sends the name to the mark, until every rank has answered: a mark of a dead rank is replaced before.
+
+    Args:
+        store: shared by all ranks.
+        rank: of this process.
+        size: number of ranks.
+        timeout: to wait.
+
+    Raises:
+        RuntimeError: a rank did not come in time.
     """
-    is_one_node = environ.get("LOCAL_WORLD_SIZE") == environ.get("WORLD_SIZE")
-    return f"attempt {environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" if is_one_node else "attempt"
+    mine = uuid.uuid4().hex
+    end = time.monotonic() + timeout.total_seconds()
+    store.set(f"mark of rank {rank}", mine)
+    if rank:
+        while (start := _read(store, f"start of {mine}")) is None:
+            _wait_until(end, "rank 0")
+        store.set(f"{start}: rank {rank}", mine)
+        return start
+    told: dict[int, str] = {}
+    missing = list(range(1, size))
+    while missing:
+        for other in missing:
+            mark = _read(store, f"mark of rank {other}")
+            if mark is not None and told.get(other) != mark:
+                store.set(f"start of {mark}", mine)
+                told[other] = mark
+        missing = [other for other in missing if _read(store, f"{mine}: rank {other}") is None]
+        if missing:
+            _wait_until(end, f"rank {', '.join(map(str, missing))}")
+    return mine
+
+
+def find_unreached(store: Store, rank: int, size: int, environ: Mapping[str, str]) -> str:
+    """Why this rank does not reach its neighbours in the order of ranks; empty if it does.
+
+    gloo opens a port for every group, and waits for half an hour where a firewall lets none of them through. So ranks
+    first try ports of the same addresses.
+
+    Args:
+        store: shared by all ranks.
+        rank: of this process.
+        size: number of ranks.
+        environ: of this process.
+    """
+    mark = uuid.uuid4().hex
+    with _open_port(environ) as server:
+        threading.Thread(target=_greet, args=(server, mark), daemon=True).start()
+        store.set(f"address of rank {rank}", json.dumps([socket.gethostname(), *server.getsockname()[:2], mark]))
+        problem = ""
+        for other in sorted({(rank - 1) % size, (rank + 1) % size} - {rank}):
+            host, address, port, wanted = json.loads(store.get(f"address of rank {other}"))
+            try:
+                with socket.create_connection((address, port), timeout=_REACH_SECONDS) as connection:
+                    why = "" if connection.recv(len(mark)) == wanted.encode() else "another program answered"
+            except OSError as error:
+                why = error.strerror or str(error)
+            if why and not problem:
+                problem = (
+                    f"network: rank {rank} on {socket.gethostname()} does not reach rank {other} on {host} at "
+                    f"{address}:{port}: {why}; ranks talk at any TCP port: let the firewall pass them all between the "
+                    "machines, and name the network between these: --interface NAME, or GLOO_SOCKET_IFNAME"
+                )
+        store.set(f"tried by rank {rank}", "")
+        store.wait([f"tried by rank {other}" for other in range(size)])
+    return problem
+
+
+def _open_port(environ: Mapping[str, str]) -> socket.socket:
+    """A socket that listens at the address that gloo takes, any port: of its interface, or of this machine's name."""
+    name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
+    found: list[tuple[int, str]] = []
+    if name:
+        found = [(int(one.family), one.address) for one in psutil.net_if_addrs().get(name, [])]
+    else:
+        with contextlib.suppress(OSError):
+            infos = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+            found = [(int(info[0]), str(info[4][0])) for info in infos]
+    for family, address in found:
+        if family in (socket.AF_INET, socket.AF_INET6):
+            with contextlib.suppress(OSError):
+                return socket.create_server((address, 0), family=family)
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def _greet(server: socket.socket, mark: str) -> None:
+    """Tell who connects that it is this rank, until the socket is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(mark.encode())
+
+
+def _read(store: Store, key: str) -> str | None:
+    return store.get(key).decode() if store.check([key]) else None
+
+
+def _wait_until(end: float, whom: str) -> None:
+    if time.monotonic() >= end:
+        raise RuntimeError(f"{whom} did not come within the time of engine.communication_timeout_minutes")
+    time.sleep(_LOOK_SECONDS)

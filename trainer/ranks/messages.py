@@ -1,13 +1,20 @@
-"""Sums of a few numbers over all ranks in the background, first within nodes and then between them.
+"""Messages between ranks: objects, as JSON, and sums of a few numbers in the background.
 
-gloo's own all-reduce is a ring of 2 (N - 1) hops, 1,022 with 512 ranks, and every rank waits for it. Here the ranks of
-a node send their numbers to the node's first rank; the first ranks add them up by recursive doubling (Thakur,
-Rabenseifner and Gropp, 2005, 'Optimization of Collective Communication Operations in MPICH') and send the sums back: 8
-hops with 512 ranks on 64 nodes. A thread does this while the rank computes.
+**Objects** go as JSON in tensors. torch's object collectives (`all_gather_object` and the like) unpickle what arrives,
+so who reaches a rank's port could run code there; nothing else in the tree may use them (a test sees to it).
+
+**Sums** go first within nodes and then between them. gloo's own all-reduce is a ring of 2 (N - 1) hops, 1,022 with 512
+ranks, and every rank waits for it. Here the ranks of a node send their numbers to the node's first rank; the first
+ranks add them up by recursive doubling (Thakur, Rabenseifner and Gropp, 2005, 'Optimization of Collective Communication
+Operations in MPICH') and send the sums back: 8 hops with 512 ranks on 64 nodes. A thread does this while the rank
+computes.
 """
 
+import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +22,110 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from configs import UserError
 from data_pipeline.stream.prefetch import Background
+from trainer.runs.run_lock import RunLockedError
 
 Sums = tuple[list[int], list[float]]
 """Most integers, and most floats, of a message."""
 TAG = 38
 """Tag of these messages; nothing else is sent point to point in their group."""
+
+
+def packed(item: Any) -> bytes:
+    """An object as JSON: numbers, text, lists, tuples, sets, dictionaries, paths, dataclasses and errors of the user.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    return json.dumps(_plain(item)).encode()
+
+
+def unpacked(content: bytes, *kinds: type) -> Any:
+    """The object that `packed` was given.
+
+    Args:
+        content: JSON, perhaps of a stranger: nothing is called but constructors of these dataclasses.
+        kinds: dataclasses that may be in it.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    known: dict[str, Callable[[Any], Any]] = {
+        "tuple": tuple,
+        "set": set,
+        "dict": dict,
+        "Path": Path,
+        "UserError": UserError,
+        "RunLockedError": RunLockedError,
+        **{kind.__name__: _maker(kind) for kind in kinds},
+    }
+
+    def made(tree: dict[str, Any]) -> Any:
+        [(name, value)] = tree.items()
+        if name not in known:
+            raise ValueError(f"ranks sent {name!r}; expected is one of {', '.join(known)}")
+        return known[name](value)
+
+    return json.loads(content, object_hook=made)
+
+
+def _maker(kind: Any) -> Callable[[Any], Any]:
+    names = [field.name for field in dataclasses.fields(kind)]
+    return lambda values: kind(**dict(zip(names, values, strict=True)))
+
+
+def _plain(item: Any) -> Any:
+    """For JSON: every kind but those that JSON has itself is an object of one key, its name."""
+    if isinstance(item, np.generic):
+        item = item.item()
+    if item is None or isinstance(item, (bool, int, float, str)):
+        return item
+    if isinstance(item, list):
+        return [_plain(one) for one in item]
+    if isinstance(item, (tuple, set, frozenset)):
+        return {"tuple" if isinstance(item, tuple) else "set": [_plain(one) for one in item]}
+    if isinstance(item, dict):
+        return {"dict": [[_plain(key), _plain(value)] for key, value in item.items()]}
+    if isinstance(item, Path):
+        return {"Path": str(item)}
+    if isinstance(item, UserError):
+        return {"RunLockedError" if isinstance(item, RunLockedError) else "UserError": str(item)}
+    if dataclasses.is_dataclass(item):
+        values = [_plain(getattr(item, field.name)) for field in dataclasses.fields(item)]
+        return {type(item).__name__: values}
+    raise TypeError(f"ranks cannot send {type(item).__name__} to one another")
+
+
+def gathered(item: Any, *kinds: type, group: Any = None) -> list[Any]:
+    """All ranks' objects in rank order, on every rank.
+
+    Args:
+        item: see `packed`.
+        kinds: dataclasses that may be in it.
+        group: over gloo; None: the default one.
+    """
+    mine = torch.frombuffer(bytearray(packed(item)), dtype=torch.uint8)
+    lengths = [torch.empty(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(lengths, torch.tensor([len(mine)]), group=group)
+    longest = max(int(length) for length in lengths)
+    contents = [torch.empty(longest, dtype=torch.uint8) for _ in lengths]
+    dist.all_gather(contents, torch.nn.functional.pad(mine, (0, longest - len(mine))), group=group)
+    return [unpacked(content[: int(n)].numpy().tobytes(), *kinds) for content, n in zip(contents, lengths, strict=True)]
+
+
+def from_first(item: Any, *kinds: type, group: Any) -> Any:
+    """Rank 0's object, on every rank; for the arguments see `gathered`."""
+    if dist.get_rank() == 0:
+        content = torch.frombuffer(bytearray(packed(item)), dtype=torch.uint8)
+        dist.broadcast(torch.tensor([len(content)]), 0, group=group)
+        dist.broadcast(content, 0, group=group)
+        return item
+    length = torch.empty(1, dtype=torch.int64)
+    dist.broadcast(length, 0, group=group)
+    content = torch.empty(int(length), dtype=torch.uint8)
+    dist.broadcast(content, 0, group=group)
+    return unpacked(content.numpy().tobytes(), *kinds)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -30,13 +30,14 @@ def resolve_precision(asked: str, device: torch.device, *, option: str = "engine
         option: its name in errors.
 
     Raises:
-        UserError: fp16 on a CPU, where its matmuls are emulated and small gradients underflow.
+        UserError: another name, or fp16 on a CPU, where its matmuls are emulated and small gradients underflow.
     """
+    if asked not in ("auto", *DTYPES):
+        raise UserError(f"{option}: {asked!r}; allowed is auto, {', '.join(DTYPES)}")
     if asked == "fp16" and is_host(device):
         raise UserError(f"{option}: fp16 cannot run on a CPU; allowed there is fp32, bf16 or auto")
     if asked == "auto":
         return "bf16" if bf16_is_faster(device) else "fp32"
-    assert asked in ("fp32", "bf16", "fp16")
     return asked  # type: ignore[return-value]
 
 

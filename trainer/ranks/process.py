@@ -2,19 +2,21 @@
 
 import atexit
 import ctypes
-import gc
 import logging
 import os
 
 import torch
 
 from configs import UserError
-from trainer.runs.process.environment import check_process
+from configs.process.environment import check_process, is_one_node
+from configs.process.leaving import collect_nothing
 
 log = logging.getLogger(__name__)
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 """The variable that configures torch's GPU memory, and its older name."""
+LOOPBACK = "lo"
+"""The interface's name on Linux."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -33,7 +35,8 @@ def tune_process() -> None:
         UserError: the environment names an invalid number of threads or an invalid device.
     """
     check_process(os.environ)
-    atexit.register(gc.freeze)
+    stay_on_this_machine()
+    atexit.register(collect_nothing)
     # Set, so that DeepSpeed neither searches for it nor prints what it found.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if torch.cuda.is_available() and not any(os.environ.get(name) for name in ALLOCATOR):
@@ -48,6 +51,12 @@ def tune_process() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
     except (OSError, AttributeError):  # another C library: slower, but correct
         return
+
+
+def stay_on_this_machine() -> None:
+    """Where all ranks are on this machine, let gloo and NCCL listen on its loopback interface alone."""
+    if is_one_node(os.environ):
+        os.environ.update(dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), LOOPBACK))
 
 
 def compute_deterministically(*, draws_samples: bool) -> None:

@@ -6,7 +6,8 @@ import uuid
 from pathlib import Path
 
 from configs import UserError
-from configs.files import exists, explain
+from configs.process.files import exists, explain
+from configs.process.files.inside import read_text, write_text
 from trainer.ranks.distributed import World
 from trainer.runs.layout import CHECKPOINTS
 
@@ -23,7 +24,7 @@ def make_shared(folder: Path, world: World) -> None:
     if world.is_main:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            probe.write_text(token)
+            write_text(probe, token)
             where = folder / CHECKPOINTS
             _probe(where)
         except OSError as error:
@@ -61,6 +62,7 @@ def _remove(probe: Path) -> None:
 
 def _reads(probe: Path, token: str) -> bool:
     try:
-        return probe.read_text() == token
+        probe.parent.mkdir(parents=True, exist_ok=True)  # this machine may remember that it was not there
+        return read_text(probe) == token
     except OSError:
         return False

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from configs.process import flight_recorder, positions
+from configs.process.files.inside import appending
+from configs.process.kernel import parent_of, prctl, state_of, wait_channel_of
+from configs.process.positions import Comparison, Position
+from configs.process.signals import agent_pid
 from trainer.runs.layout import FAILURES
-from trainer.runs.process import flight_recorder, positions
-from trainer.runs.process.kernel import parent_of, prctl, state_of, wait_channel_of
-from trainer.runs.process.positions import Comparison, Position
-from trainer.runs.signals import agent_pid
 from trainer.runs.status import LAUNCH_ID
 
 STACKS_SIGNAL = signal.SIGUSR2
@@ -165,6 +166,7 @@ class Watchdog:
 def process_watchdog() -> Watchdog:
     """This process's watchdog; torchrun gives the rank's number."""
     rank = os.environ.get("RANK", "")
+    flight_recorder.choose_pipe(os.environ)
     return Watchdog(int(rank) if rank.isdecimal() else 0)
 
 
@@ -203,7 +205,7 @@ class _Monitor:
         self._comparison: Comparison | None = None
         """The comparison with other stuck ranks; None while this rank is not stuck."""
         self._launch_id = os.environ.get(LAUNCH_ID)
-        self._pipe = flight_recorder.pipe_of(os.environ, pid, rank)
+        self._pipe = flight_recorder.pipe_of(os.environ, rank)
 
     def run_and_exit(self) -> NoReturn:
         """Watch until the rank has ended, then exit without running the interpreter's exit code."""
@@ -301,11 +303,10 @@ class _Monitor:
             time.sleep(_DUMP_SECONDS)
             if self._read() != record:
                 return False
-            if (folder := self._failures()) is not None:
+            if self._pipe is not None and (folder := self._failures()) is not None:
                 flight_recorder.ask(self._pipe, folder, self._rank, seconds=_TRACE_SECONDS)
         self._end(record.message(self._rank, time.monotonic(), state) + self._where())
-        with contextlib.suppress(OSError):
-            self._pipe.unlink(missing_ok=True)
+        flight_recorder.remove_pipe(os.environ, self._rank)
         return True
 
     def _end(self, message: str) -> None:
@@ -318,7 +319,7 @@ class _Monitor:
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGKILL)
         if (note := self._note_path()) is not None:
-            with contextlib.suppress(OSError), note.open("ab") as file:
+            with contextlib.suppress(OSError), os.fdopen(appending(note), "ab") as file:
                 file.write(line)
 
     def _read(self) -> _Record | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from configs.components import Writer
-from trainer.runs.process.leaving import leave_behind
+from configs.process.leaving import abandon_at_exit
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,12 @@ class BackgroundWriter:
                 self._max_queued,
             )
 
-    def end(self) -> None:
-        """Take no more records; the thread writes the queue and closes the writer."""
+    def end(self, last: Action | None = None) -> None:
+        """Take no more records; the thread writes the queue, makes a last call, and closes the writer."""
         self._ended = time.monotonic()
         with self._changed:
+            if last is not None and not self._is_over:
+                self._queue.append(last)
             self._is_over = True
             self._changed.notify()
 
@@ -72,7 +74,7 @@ class BackgroundWriter:
         self._thread.join(seconds)
         if self._thread.is_alive():
             self._is_abandoned = True
-            leave_behind(self._name)
+            abandon_at_exit(self._name)
             waited = time.monotonic() - self._ended
             log.warning("%s did not finish within %.0f s and is abandoned; training goes on", self._name, waited)
         if self._num_dropped:
@@ -110,10 +112,10 @@ class BackgroundWriter:
             return self._queue.popleft() if self._queue and not self._is_abandoned else None
 
 
-def join_all(writers: list[BackgroundWriter], seconds: float = CLOSE_SECONDS) -> None:
-    """End all writers at once; together they have this many seconds."""
+def join_all(writers: list[BackgroundWriter], last: Action | None = None, *, seconds: float = CLOSE_SECONDS) -> None:
+    """End all writers at once, with a last call of each; together they have this many seconds."""
     for writer in writers:
-        writer.end()
+        writer.end(last)
     deadline = time.monotonic() + seconds
     for writer in writers:
         writer.join(max(0.0, deadline - time.monotonic()))

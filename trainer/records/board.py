@@ -7,15 +7,17 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from configs.text import visible
+from configs.process.files.inside import appending, opened, replacing
+from configs.process.text import visible
 from trainer.records.board_files import kept_events, timestamp_of
-from trainer.runs.layout import BOARD, EARLIER_BOARD
+from trainer.runs.layout import BOARD
 
-TEMPORARY = "board.tmp"
+_STATUS = {"finished": "STATUS_SUCCESS", "stopped": "STATUS_UNKNOWN"}
+"""TensorBoard's status of a run by the outcome; STATUS_FAILURE for others."""
 Piece = tuple[str, bool]
 """Text, and whether it is shown in bold."""
 Cell = str | Sequence[Piece]
@@ -49,27 +51,24 @@ class Board:
         # Wall time is counted from the start by the monotonic clock, so that setting the clock does not show.
         self._begin, self._since = clock(), time.monotonic()
         run.mkdir(parents=True, exist_ok=True)
-        earlier = run / EARLIER_BOARD
-        old = [*sorted(earlier.glob(f"{BOARD}*")), *sorted(run.glob(f"{BOARD}*"))]
+        old = sorted(run.glob(f"{BOARD}*"))
         timestamp = max([int(self._begin), *(timestamp_of(path) + 1 for path in old)])
-        beside = run / TEMPORARY
-        self._file = beside.open("wb")
+        path = run / f"{BOARD}{timestamp:010d}.{socket.gethostname()}.{os.getpid()}"
+        with replacing(path) as file:
+            self._records = RecordWriter(file)
+            self._write(file_version="brain.Event:2")
+            # Tells a running TensorBoard to forget what it has read of this run: all of it is written again.
+            self._write(session_log=SessionLog(status=SessionLog.START))
+            for record in kept_events(old, resume_step, self._begin, Event):
+                self._records.write(record)
+        self._file: IO[bytes] = os.fdopen(appending(path), "ab")
         self._records = RecordWriter(self._file)
-        self._write(file_version="brain.Event:2")
-        # Tells a running TensorBoard to forget what it has read of this run: all of it is written again.
-        self._write(session_log=SessionLog(status=SessionLog.START))
-        for record in kept_events(old, resume_step, self._begin, Event):
-            self._records.write(record)
-        self._file.flush()
-        beside.replace(run / f"{BOARD}{timestamp:010d}.{socket.gethostname()}.{os.getpid()}")
         # The newest file is emptied, not removed: a TensorBoard that follows it would read no further file.
         for path in old:
-            if path is old[-1] and path.parent == run:
-                path.write_bytes(b"")
+            if path is old[-1]:
+                os.close(opened(path, os.O_WRONLY | os.O_TRUNC))
             else:
                 path.unlink(missing_ok=True)
-        if earlier.is_dir() and not earlier.is_symlink() and not any(earlier.iterdir()):
-            earlier.rmdir()
 
     def once_per_run(self, *summaries: Any) -> None:
         """Write what describes the whole run, such as a layout; it replaces that of earlier starts (`kept_events`)."""
@@ -83,15 +82,18 @@ class Board:
         }
         self.once_per_run(self._made.custom_scalars(multiline))
 
-    def hyperparameters(self, values: Mapping[str, bool | float | str], metrics: Sequence[str]) -> Callable[[], None]:
-        """Write hyperparameters and the tags of the metrics beside them; returns a function that marks the run's end.
+    def hyperparameters(
+        self, values: Mapping[str, bool | float | str], metrics: Sequence[str]
+    ) -> Callable[[str], None]:
+        """Write hyperparameters and the tags of the metrics beside them; returns a function that notes the outcome.
 
         TensorBoard sorts columns by name and shows the first few. So a name may begin with a number and a space, which
         set the order and are not displayed.
         """
-        from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName
+        from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName, Status
+        from tensorboard.plugins.hparams.plugin_data_pb2 import SessionEndInfo
 
-        _, start, end = self._made.hparams(dict(values), {})
+        _, start, _ = self._made.hparams(dict(values), {})
         columns = [
             HParamInfo(name=name, display_name=name.partition(" ")[2] or name, type=_hparam_type(value))
             for name, value in values.items()
@@ -99,7 +101,12 @@ class Board:
         shown = [MetricInfo(name=MetricName(tag=tag), display_name=tag) for tag in metrics]
         self._hparams("experiment", experiment=Experiment(hparam_infos=columns, metric_infos=shown))
         self.once_per_run(start)
-        return lambda: self.once_per_run(end)
+
+        def end(outcome: str) -> None:
+            status = Status.Value(_STATUS.get(outcome, "STATUS_FAILURE"))
+            self._hparams("session_end_info", session_end_info=SessionEndInfo(status=status))
+
+        return end
 
     def _hparams(self, tag: str, **content: Any) -> None:
         from tensorboard.plugins.hparams.metadata import PLUGIN_DATA_VERSION, PLUGIN_NAME

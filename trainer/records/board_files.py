@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from configs.process.files.inside import read_bytes
 from trainer.runs.layout import BOARD
 
 ONCE_PER_RUN = ("custom_scalars__config__", "_hparams_/", "run/")
@@ -44,7 +45,7 @@ def kept_events(files: Sequence[Path], step: int, now: float, event: Any) -> lis
 
 def _events(path: Path, event: Any) -> Iterator[Any]:
     """The events of a file before the first corrupt one. A record is: length, its checksum, data, its checksum."""
-    data = path.read_bytes()
+    data = read_bytes(path, most=None)
     place = 0
     while place + 12 <= len(data):
         [length] = struct.unpack_from("<Q", data, place)

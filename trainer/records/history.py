@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from data_pipeline.order.state import StreamState
+from data_pipeline.order.state import LaneCursor, StreamState
 from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.manager import RunIdentity
 from trainer.checkpoint.state import TrainerState
@@ -22,7 +22,7 @@ def open_history(
         state: the trainer's state at that position.
         world: the ranks.
     """
-    stream = StreamState.merge(world.gather(reader.state()))
+    stream = whole_stream(reader.state(), world)
     if not world.is_main:
         return NoHistory()
     history = HistoryFile(folder, resume_step=state.step)
@@ -30,3 +30,8 @@ def open_history(
     started = {"config": identity.config_yaml, "world_size": world.size, **{k: identity.manifest[k] for k in keys}}
     history.start(state.step, stream.to_json(), state.skipped_ranges, started)
     return history
+
+
+def whole_stream(mine: StreamState, world: World) -> StreamState:
+    """The position of all lanes; `mine` is that of this rank's. All ranks must call this."""
+    return StreamState.merge(world.gather(mine, StreamState, LaneCursor))

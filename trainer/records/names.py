@@ -24,6 +24,8 @@ EVENTS = {"skipped_updates", "corrupt_blocks", "rewinds", "restarts"}
 """Counts over the whole run."""
 RENAMED = {"seconds": "machine/evaluation_seconds"}
 """Figures of an evaluation whose tags are not `valid/KEY`."""
+END_EVENT = "end"
+"""The last event of a start, which trackers alone get: its `outcome` (a state of status.json), exit code, reason."""
 _NOT_PLOTTED = {"pairs_digest", "update", "updates"}
 
 

@@ -5,7 +5,6 @@
 The rank with the earliest note is the cause: the others fail because it is gone. Does not import torch.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -16,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from configs.files import describe
+from configs.process.files import describe
+from configs.process.files.inside import check_folder, look_again, read_json, write_text
+from configs.process.streams import hidden
 from trainer.runs.errors import says_all
 from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
@@ -56,7 +57,7 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
         Whether the launcher will find the note, and so show the traceback.
     """
     now = time.time()
-    trace = "".join(traceback.format_exception(error))
+    trace = hidden("".join(traceback.format_exception(error)))
     failure = Failure(
         rank=rank,
         host=socket.gethostname(),
@@ -76,8 +77,8 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
 def message_of(error: BaseException) -> str:
     """An error's class and message; for an error of the operating system the file it names and what to do."""
     if isinstance(error, OSError) and error.errno is not None:
-        return describe(error)
-    return f"{type(error).__name__}: {error}"
+        return hidden(describe(error))
+    return hidden(f"{type(error).__name__}: {error}")
 
 
 def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
@@ -97,13 +98,9 @@ def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
 
 
 def _write(path: Path, text: str) -> bool:
-    beside = Path(f"{path}.{os.getpid()}.tmp")
     try:
-        beside.write_text(text + "\n", encoding="utf-8")
-        beside.replace(path)
+        write_text(path, text + "\n")
     except OSError:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
         return False
     return True
 
@@ -111,9 +108,10 @@ def _write(path: Path, text: str) -> bool:
 def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
     """The notes of one launch, by rank; unreadable ones are ignored."""
     found = {}
+    look_again(folder / FAILURES / launch_id)
     for path in (folder / FAILURES / launch_id).glob("rank-*.json"):
         try:
-            tree = json.loads(path.read_text(encoding="utf-8"))
+            tree = read_json(path)
             failure = Failure(
                 rank=int(tree["rank"]),
                 host=str(tree["host"]),
@@ -137,6 +135,7 @@ def find_cause(failures: Mapping[int, Failure]) -> Failure | None:
 def newest_cause(folder: Path) -> Failure | None:
     """The first failure of the newest launch with failures; None if there is none."""
     try:
+        check_folder(folder / FAILURES, within=folder)
         starts = [path.name for path in (folder / FAILURES).iterdir()]
     except OSError:
         return None

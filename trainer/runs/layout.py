@@ -2,6 +2,7 @@
 
     config.yaml                  the resolved configuration
     status.json                  what the run is doing
+    seals                        by which zeromt knows the runs of its user (configs.reading.own_runs)
     origin.json                  the configuration file that it was started with
     parent.json                  the checkpoint of another run that it began from (`--from`)
     ledger.json                  where the time went
@@ -26,11 +27,17 @@
 `trainer.checkpoint.format` describes the files of a checkpoint.
 """
 
+import contextlib
+import os
 import re
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
 from configs.plugins.saved import COPIES
+from configs.process.files.inside import check_folder, read_text
 
 CONFIG = RUN_CONFIG
 """The resolved configuration: in the run's folder the current one, in a checkpoint the one at the save."""
@@ -44,6 +51,8 @@ RUN_LOCK = "run.lock"
 """Held by rank 0."""
 LAUNCH_LOCK = "launch.lock"
 """Held by `zeromt launch` while it may start ranks."""
+LIFE = ".life"
+"""In place of `.lock`: signs of life of who holds it, for other machines."""
 STOP_FILE = "STOP"
 STUCK_FILE = "stuck.log"
 """Messages of watchdogs that killed a rank, for the launcher."""
@@ -55,8 +64,6 @@ FAILURES = "failures"
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
 BOARD = "events.out.tfevents."
 """Prefix of TensorBoard's event files; the time of their creation follows, and TensorBoard reads them by name."""
-EARLIER_BOARD = "tensorboard"
-"""Their folder in runs of earlier versions."""
 QUEUE = "queue"
 """Folder of requests for queued scores."""
 
@@ -70,6 +77,19 @@ TEMPORARY = "tmp-"
 """Prefix of names of what is being written or deleted."""
 
 _STEP_NAME = re.compile(r"step-([0-9]{8,})")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A saved configuration as it is written, of whatever version; empty if it cannot be read.
+
+    Args:
+        path: of a `config.yaml` in a run or a checkpoint.
+    """
+    try:
+        tree = yaml.safe_load(read_text(path))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def step_folder(step: int) -> str:
@@ -94,9 +114,20 @@ def checkpoint_folder(run: Path, step: int) -> Path:
 
 
 def run_of(checkpoint: Path) -> Path | None:
-    """The folder of the run that contains a checkpoint's folder; None if it is not in a run."""
-    above = checkpoint.resolve().parent
-    return above.parent if above.name == CHECKPOINTS else None
+    """The folder of the run that contains a checkpoint's folder; None if it is not in a run.
+
+    A link that is itself the checkpoint's name is followed, as its caller chose it, and none above it: the folder
+    `checkpoints` of an unpacked run may be a link, and what is then beside it belongs to others.
+    """
+    for folder in (Path(os.path.abspath(checkpoint)), checkpoint.resolve()):  # noqa: PTH100
+        if folder.parent.name == CHECKPOINTS:
+            return folder.parent.parent
+    return None
+
+
+def named_run(checkpoint: Path) -> Path | None:
+    """The run in a checkpoint's path as it is written, for `within` of files.inside; None if none is."""
+    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else None
 
 
 def hypotheses_file(step: int, name: str | None = None) -> str:
@@ -126,11 +157,16 @@ def list_steps(checkpoints: Path) -> list[Path]:
         checkpoints: the folder that contains them.
 
     Raises:
+        FileError: it is another user's link, or one of them is.
         OSError: it exists and cannot be read.
     """
     if not checkpoints.is_dir():
         return []
+    check_folder(checkpoints, within=checkpoints.parent)
     found = [(step, p) for p in checkpoints.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
+    for _, path in found:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # deleted meanwhile
+            check_folder(path, within=checkpoints.parent)
     return [p for _, p in sorted(found, reverse=True)]
 
 

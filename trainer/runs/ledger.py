@@ -3,11 +3,12 @@
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from configs.process.files.inside import read_json, write_text
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +91,9 @@ class Ledger:
         tree["restarts"] = self._restarts
         if self._device_seconds is not None:
             tree["device_seconds"] = self._device_seconds
-        beside = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
-            beside.write_text(json.dumps(tree) + "\n", encoding="utf-8")
-            beside.replace(self._path)
+            write_text(self._path, json.dumps(tree) + "\n")
         except OSError as error:
-            beside.unlink(missing_ok=True)
             if not self._is_warned:
                 log.warning("%s cannot be written, training goes on: %s", self._path, error)
             self._is_warned = True
@@ -115,7 +113,7 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
     None if there is no readable ledger, or it is from before this was counted.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["device_seconds"]
+        found = read_json(path)["device_seconds"]
         return {str(device): _number(seconds) for device, seconds in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -138,14 +136,14 @@ def _figures(seconds: Mapping[Kind, float]) -> dict[str, float]:
 
 def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
     """Seconds by kind, the highest step, and the time of writing. Raises all kinds of errors on an invalid file."""
-    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree = read_json(path)
     seconds = {kind: _number(tree["seconds"][kind]) for kind in KINDS}
     return seconds, int(tree["highest_step"]), _number(tree["time"])
 
 
 def _read_restarts(path: Path) -> int:
     """0 in a ledger that was begun before they were counted."""
-    found = json.loads(path.read_text(encoding="utf-8")).get("restarts", 0)
+    found = read_json(path).get("restarts", 0)
     return found if isinstance(found, int) and found >= 0 else 0
 
 

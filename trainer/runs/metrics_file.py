@@ -1,20 +1,23 @@
 """metrics.jsonl in a run's folder, read from its beginning or from its end. Imports no torch.
 
 A job may be writing it, so an incomplete last line is ignored, as is any line that holds no figures.
-`trainer.records.metrics` writes it.
+`trainer.records.metrics` writes it, by `LineFile`.
 """
 
-import json
+import logging
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from configs.components.metric import OF_REFERENCES, Described, describe_metrics, metric_keys
-from trainer.runs.layout import CONFIG
+from configs.process.files import explain
+from configs.process.files.inside import appending, parse_json, read_bytes, reading, write_bytes
+from trainer.runs.layout import CONFIG, read_config
+
+log = logging.getLogger(__name__)
 
 Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
@@ -23,6 +26,8 @@ PHASE_EVENT = "phase"
 """The `event` of a line that says that a phase begins."""
 RATE_LINES = 20
 """How many training lines are read from the end of the file; a rate is their mean."""
+MEAN_OVER = "mean_over"
+"""In an evaluation of several validation sets: their names."""
 UNSIGNED = ("bleu", "chrf")
 """The metrics of a line without signatures."""
 FARTHEST_BYTES = 1 << 22
@@ -38,7 +43,9 @@ class Score:
     figures: Mapping[str, float | None]
     """Signatures by metric; None if they are not known."""
     series: str | None = None
-    """Only scores of one series may be compared; None in runs from before there were series."""
+    """Only scores of one series may be compared; None where none is said."""
+    mean_over: tuple[str, ...] = ()
+    """The sets that they are means over, if there are several."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -64,7 +71,7 @@ def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
     """
     wanted = having.encode()
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             yield from (tree for line in file if wanted in line and (tree := parse(line)))
     except FileNotFoundError:
         return
@@ -103,7 +110,7 @@ def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
             train.append(tree)
         elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
             more = late.get(score.step, {})
-            scores.append(Score(step=score.step, figures={**score.figures, **more}, series=score.series))
+            scores.append(replace(score, figures={**score.figures, **more}))
         elif tree.get("kind") == "score" and (score := _score(tree)) is not None:
             late[score.step] = {**late.get(score.step, {}), **score.figures}
             continue
@@ -139,7 +146,7 @@ class Shown:
 
     @classmethod
     def of(cls, config: object) -> "Shown":
-        """From a resolved configuration, which may be broken or of an earlier version."""
+        """From a resolved configuration, which may be broken."""
         tree = config if isinstance(config, dict) else {}
         sections = [tree.get(name) for name in ("evaluation", "checkpoint")]
         evaluation, checkpoint = (section if isinstance(section, dict) else {} for section in sections)
@@ -173,10 +180,7 @@ def read_shown(run: Path) -> Shown:
     Args:
         run: its folder.
     """
-    try:
-        return Shown.of(yaml.safe_load((run / CONFIG).read_text(encoding="utf-8")))
-    except (OSError, ValueError, yaml.YAMLError):
-        return Shown.of(None)
+    return Shown.of(read_config(run / CONFIG))
 
 
 def cut_back(path: Path, step: int, *, phase: int | None = None) -> None:
@@ -192,18 +196,45 @@ def cut_back(path: Path, step: int, *, phase: int | None = None) -> None:
     """
     if not path.exists():
         return
-    lines = [line for line in path.read_bytes().split(b"\n") if _step(line) <= step]
+    lines = [line for line in read_bytes(path, most=None).split(b"\n") if _step(line) <= step]
     kept = [line + b"\n" for line in lines if phase is None or not _begins_later(line, step, phase)]
-    beside = path.with_name(path.name + ".tmp")
-    beside.write_bytes(b"".join(kept))
-    beside.replace(path)
+    write_bytes(path, b"".join(kept))
+
+
+class LineFile:
+    """Appends lines to a file. What a full disk does not take is written with the next line, so none is torn."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        self._path, self._file, self._left = path, appending(path), b""
+
+    def write(self, line: str) -> None:
+        """Append a line, or warn that it cannot be written yet."""
+        self._left += line.encode() + b"\n"
+        self._write("it is written once that is possible; training goes on")
+
+    def close(self) -> None:
+        """Close the file, after a last attempt to write what is left; a warning says what is lost."""
+        self._write("its last lines are lost")
+        os.close(self._file)
+
+    def _write(self, consequence: str) -> None:
+        try:
+            while self._left:
+                self._left = self._left[os.write(self._file, self._left) :]
+        except OSError as error:
+            log.warning("%s: %s; %s", self._path, explain(error), consequence)
 
 
 def parse(line: bytes) -> Line:
     """A line's figures; empty if it has none."""
     try:
-        tree = json.loads(line)
-    except (ValueError, RecursionError):
+        tree = parse_json(line)
+    except ValueError:
         return {}
     return tree if isinstance(tree, dict) else {}
 
@@ -237,7 +268,7 @@ def _begins_later(line: bytes, step: int, phase: int) -> bool:
 def _lines_from_end(path: Path) -> Iterator[bytes]:
     """The complete lines of a file, last one first."""
     try:
-        with path.open("rb") as file:
+        with reading(path) as file:
             place = file.seek(0, 2)
             farthest = max(0, place - FARTHEST_BYTES)
             pieces: list[bytes] = []  # pieces of the line whose beginning has not been read yet, last one first
@@ -263,4 +294,11 @@ def _score(line: Line) -> Score | None:
     known = {key: value for key, value in figures.items() if math.isfinite(value)}
     if step is None or known.keys() <= OF_REFERENCES.keys():
         return None
-    return Score(step=step, figures=known, series=series if isinstance(series, str) else None)
+    series = series if isinstance(series, str) else None
+    return Score(step=step, figures=known, series=series, mean_over=mean_over(line))
+
+
+def mean_over(line: Line) -> tuple[str, ...]:
+    """The validation sets that an evaluation's figures are means over; empty if it does not say, or has one."""
+    names = line.get(MEAN_OVER)
+    return tuple(map(str, names)) if isinstance(names, list) else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from configs import UserError
-from configs.files import check_apart, explain, is_dir, naming, status_of, umask
+from configs.process.files import check_apart, explain, is_dir, naming, status_of, umask
 from trainer.runs.layout import TEMPORARY
 
 
@@ -20,7 +20,7 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
 
     Args:
         path: of the folder.
-        inputs: what the command reads; see `configs.files.check_apart`.
+        inputs: what the command reads; see `configs.process.files.check_apart`.
 
     Raises:
         UserError: something exists there, it cannot be made, or it is inside an input.

@@ -9,6 +9,7 @@ from typing import Any
 
 from configs import UserError, find_config
 from configs.load import RUN_CONFIG
+from configs.process.files.inside import read_json, write_text
 from configs.reading.tree import Tree
 from trainer.runs.layout import ORIGIN_FILE
 
@@ -51,7 +52,7 @@ def note(folder: Path, config_name: str) -> None:
     if folder.is_dir() and not _is_own(folder, config_name):
         noted = {"config": origin_of(config_name), "folder": str(folder.resolve())}
         with contextlib.suppress(OSError):
-            (folder / ORIGIN_FILE).write_text(json.dumps(noted) + "\n", encoding="utf-8")
+            write_text(folder / ORIGIN_FILE, json.dumps(noted) + "\n")
 
 
 def origin_of(config_name: str) -> str:
@@ -81,7 +82,7 @@ def _is_another(other: str, config_name: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

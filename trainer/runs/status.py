@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.process.files.inside import read_json, write_text
+from configs.process.signals import STOPPED
+from configs.process.streams import hidden
 from trainer.runs.layout import STATUS_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
@@ -18,7 +21,7 @@ JOB_IDS = ("ZEROMT_JOB_ID", "SLURM_JOB_ID")
 """Environment variables with the job's id, from `zeromt launch`'s cluster or from SLURM."""
 BY_A_PERSON = ("stop file", "SIGINT")
 """Reasons of a stop that do not come from a scheduler."""
-EXIT_CODES = {"finished": 0, "refused": 2, "stopped": 75}
+EXIT_CODES = {"finished": 0, "refused": 2, "stopped": STOPPED}
 """States in which ranks end by their own decision, with their exit codes."""
 
 
@@ -59,7 +62,12 @@ class Status:
     @property
     def exit_code(self) -> int:
         """The exit code of the state."""
-        return EXIT_CODES.get(self.state, 1)
+        return exit_code(self.state)
+
+
+def exit_code(state: str) -> int:
+    """The exit code of a process that ends in this state."""
+    return EXIT_CODES.get(state, 1)
 
 
 def read_status(path: Path, launch_id: str | None = None) -> Status | None:
@@ -154,7 +162,7 @@ def write_status(
     status = {
         "state": state,
         "exit_code": exit_code,
-        "error": error,
+        "error": error and hidden(error),
         "step": step if says_step else _status(_read(path) or {}).step,
         "pid": os.getpid(),
         "host": socket.gethostname(),
@@ -207,19 +215,12 @@ def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        written = json.loads(path.read_text(encoding="utf-8"))
+        written = read_json(path)
     except (OSError, ValueError):
         return None
     return written if isinstance(written, dict) else None
 
 
 def _write(folder: Path, status: Mapping[str, Any]) -> None:
-    path = folder / STATUS_FILE
     folder.mkdir(parents=True, exist_ok=True)
-    beside = folder / f"{STATUS_FILE}.{os.getpid()}"
-    try:
-        beside.write_text(json.dumps(status) + "\n", encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    write_text(folder / STATUS_FILE, json.dumps(status) + "\n")

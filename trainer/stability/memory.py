@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from configs import RunConfig, StreamSection, UserError
-from trainer.engines.protocol import Engine
-from trainer.engines.trial import MARGIN, Shape, bounded_memory, is_out_of_memory
+from trainer.engines.protocol import Engine, Shape
+from trainer.engines.trial import MARGIN, bounded_memory, is_out_of_memory
 from trainer.ranks.distributed import World
 
 __all__ = [

@@ -2,12 +2,14 @@
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.batches import Losses, Update, UpdateCounts
 from trainer.engines.protocol import Engine, StepResult
+from trainer.evaluation.outcome import Evaluation
 from trainer.ranks.distributed import World
 from trainer.records.metrics import Metrics
 from trainer.records.updates import UpdateRecords
@@ -20,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class _Late:
+class PendingLoss:
     """An update whose loss has not been summed over the ranks yet."""
 
     update: Update
@@ -51,43 +53,44 @@ class Recovery:
         self._records = records
         self._state = state
         self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
-        self._late: _Late | None = None
+        self._pending_loss: PendingLoss | None = None
 
     @property
-    def late_loss(self) -> float:
+    def pending_loss(self) -> float:
         """This rank's part of the loss that has not been checked yet; 0 if there is none."""
-        return 0.0 if self._late is None else self._late.loss_sum
+        return 0.0 if self._pending_loss is None else self._pending_loss.loss_sum
 
     def watch(self, update: Update, loss_sum: float, *, is_applied: bool) -> None:
-        """Remember an update's loss until it is summed over the ranks, when `look_for_spike` or `look_now` is called.
+        """Remember an update's loss until it is summed over the ranks, when `look_for_spike` or `check_now` is called.
 
         Args:
             update: the last one made.
             loss_sum: this rank's.
             is_applied: whether its gradient was finite.
         """
-        assert self._late is None
-        self._late = _Late(update=update, step=self._state.step, loss_sum=loss_sum, is_applied=is_applied)
+        assert self._pending_loss is None
+        self._pending_loss = PendingLoss(update=update, step=self._state.step, loss_sum=loss_sum, is_applied=is_applied)
 
     def look_for_spike(self, loss_sum: float) -> None:
         """Record the remembered loss, and rewind if it is far above those before it.
 
         Args:
-            loss_sum: the sum of `late_loss` over all ranks.
+            loss_sum: the sum of `pending_loss` over all ranks.
         """
-        late, self._late = self._late, None
+        late, self._pending_loss = self._pending_loss, None
         if late is None:
             return
         loss = loss_sum / max(late.update.counts.target_tokens, 1)
+        self._saver.newest_loss = loss
         self._records.note_loss(late.step, late.update, loss)
         spike = self._spikes.observe(loss) if late.is_applied else None
         if spike is not None:
             self._rewind(late.update, self._config.stability.skip_updates, str(spike), step=late.step)
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Do so at once, waiting for the sum: before weights are saved or evaluated, and at the end."""
-        if self._late is not None:
-            _, [loss_sum] = self._world.begin_sums([], [self._late.loss_sum])()
+        if self._pending_loss is not None:
+            _, [loss_sum] = self._world.begin_sums([], [self._pending_loss.loss_sum])()
             self.look_for_spike(loss_sum)
 
     def note_skip(self, update: Update, result: StepResult, losses: Losses) -> None:
@@ -121,6 +124,16 @@ class Recovery:
         )
         if state.skipped_in_a_row >= most:
             self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite", step=state.step)
+
+    def note_evaluation(self, step: int, evaluation: Evaluation, figures: Mapping[str, float]) -> None:
+        """Remember an evaluation's figures, and log which of its sets have a loss that is not finite."""
+        self._state.note(step, {key: figures[key] for key in self._config.evaluation.at_once})
+        parts = evaluation.parts or {"": evaluation}
+        wrong = {name: part.loss for name, part in parts.items() if not math.isfinite(part.loss)}
+        if wrong:
+            self._metrics.event(step, {"event": "loss_not_finite", "sets": list(filter(None, wrong))})
+            sets = f" of {', '.join(wrong)}" if evaluation.parts else ""
+            log.warning("step %d: the validation loss%s is not finite: %s", step, sets, next(iter(wrong.values())))
 
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Log that an update is in a skipped range."""

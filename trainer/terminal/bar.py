@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from data_pipeline.terminal import CLEAR, columns, is_live
+from configs.process.terminal import CLEAR, columns, is_live
 from trainer.terminal.forecast import Outlook, interval
 from trainer.terminal.lines import LogHandler
 
@@ -66,12 +66,12 @@ class Bar:
         self._ascii_only = "utf" not in (sys.stderr.encoding or "").lower()
         self._handlers = [h for h in logging.root.handlers if isinstance(h, LogHandler) and h.is_live]
         for handler in self._handlers:
-            handler.beside = self
+            handler.live_bar = self
         self._thread = threading.Thread(target=self._run, name="bar", daemon=True)
         self._thread.start()
 
-    def write_line(self, write: Callable[[], None]) -> None:
-        """See `trainer.terminal.lines.Beside`."""
+    def print_above(self, write: Callable[[], None]) -> None:
+        """See `trainer.terminal.lines.LiveBar`."""
         with self._lock:
             self._put(CLEAR)
             write()
@@ -81,7 +81,7 @@ class Bar:
         """Remove the bar."""
         self._is_over.set()
         for handler in self._handlers:
-            handler.beside = None
+            handler.live_bar = None
         self._thread.join(timeout=2 * SECONDS_BETWEEN)
         if not self._thread.is_alive():  # otherwise the terminal is blocked
             self._put(CLEAR)

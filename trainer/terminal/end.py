@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs import RunConfig
-from configs.text import visible
+from configs.process.text import visible
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.best import described
+from trainer.inference.supported import CTRANSLATE2, ctranslate2_problems
 from trainer.runs.layout import BOARD, METRICS_FILE, checkpoint_folder
 from trainer.terminal.forecast import interval
 from trainer.terminal.lines import log_row
@@ -38,8 +39,8 @@ def _rows(
         "trained",
         f"{state.step:,} updates{skipped}, {state.target_tokens:,} target tokens in {interval(state.seconds)}",
     )
-    if (merits := state.merits()) and config.best_by in config.evaluation.directions:
-        best, last = max(merits, key=lambda step: (merits[step], -step)), max(merits)
+    if (scores := state.signed_scores()) and config.best_by in config.evaluation.directions:
+        best, last = max(scores, key=lambda step: (scores[step], -step)), max(scores)
         shown = described(config.evaluation, config.best_by)
         others = f"; the last {state.scores[last]:.{shown.digits}f} at step {last:,}" if last != best else ""
         yield "best", f"{shown.label} {state.scores[best]:.{shown.digits}f} at step {best:,}{others}"
@@ -69,6 +70,4 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
 
 def _export_format(config: RunConfig) -> str:
     """The fastest format if it supports the model, else the one that supports every model."""
-    from trainer.inference.export.as_ctranslate2 import problems  # takes 0.1 s, which a start does not need
-
-    return "safetensors" if any(problems(config.model)) else "ctranslate2"
+    return "safetensors" if any(ctranslate2_problems(config.model)) else CTRANSLATE2

@@ -37,7 +37,7 @@ class Forecast:
         Args:
             config: of the run.
             state: of the run; it is updated by the trainer.
-            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not needed.
+            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not known.
         """
         self._section = config.training
         self._state = state
@@ -65,7 +65,7 @@ class Forecast:
             seconds = state.seconds - state.start_seconds
             fractions.append(seconds / (60 * section.max_minutes))
             left.append(60 * section.max_minutes - seconds)
-        updates = self._updates_an_epoch(epoch, number)
+        updates = self.updates_an_epoch(epoch, number + 1)
         if section.max_epochs is not None and updates:
             epochs = epoch - state.start_epoch + (number + 1) / updates
             fractions.append(epochs / section.max_epochs)
@@ -76,8 +76,13 @@ class Forecast:
             seconds_per_update=pace,
         )
 
-    def _updates_an_epoch(self, epoch: int, number: int) -> float | None:
-        """Mean over the epochs finished since limits are counted, else the estimate."""
+    def updates_an_epoch(self, epoch: int, done: int) -> float | None:
+        """Mean over the epochs finished since limits are counted, else the estimate; None if it is not known.
+
+        Args:
+            epoch: that the run is in.
+            done: updates done of it.
+        """
         epochs = epoch - self._state.start_epoch
-        counted = self._state.step - self._state.start_step - number - 1
+        counted = self._state.step - self._state.start_step - done
         return counted / epochs if epochs > 0 and counted > 0 else self._estimate

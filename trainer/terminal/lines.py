@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import IO, Protocol
 
-from data_pipeline.terminal import Colour, columns, is_live, packed, painted
+from configs.process.terminal import Colour, columns, escaped, is_live, packed, painted, unfiltered
+from configs.reading.passwords import without_passwords
 
 ROW = "  {name:<13} {text}"
 _ROW_INDENT, _STEP_INDENT = 16, 4
@@ -18,10 +19,10 @@ STEP, EVALUATION, BEST, OVER = {"style": "step"}, {"style": "evaluation"}, {"sty
 _TABLE = {"style": "row"}
 
 
-class Beside(Protocol):
+class LiveBar(Protocol):
     """Something displayed on the terminal while lines are printed, such as a bar."""
 
-    def write_line(self, write: Callable[[], None]) -> None:
+    def print_above(self, write: Callable[[], None]) -> None:
         """Make room while `write()` writes a line."""
         ...
 
@@ -35,19 +36,18 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes log lines to a stream; if that fails (`| head`, a full disk), they are dropped and the run goes on."""
 
     def __init__(self, stream: IO[str]) -> None:
-        super().__init__(stream)
         self.is_live = is_live(stream)
-        self.beside: Beside | None = None
+        super().__init__(unfiltered(stream) if self.is_live else stream)
+        self.live_bar: LiveBar | None = None
         """A bar on the same terminal."""
-        self.setFormatter(LiveFormatter(stream) if self.is_live else logging.Formatter("%(message)s"))
+        self.setFormatter(LiveFormatter(stream) if self.is_live else PlainFormatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
-        beside = self.beside
-        if beside is None:
+        if self.live_bar is None:
             super().emit(record)
         else:
-            beside.write_line(lambda: super(LogHandler, self).emit(record))
+            self.live_bar.print_above(lambda: super(LogHandler, self).emit(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Ignore errors of a closed stream."""
@@ -55,8 +55,16 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
             super().handleError(record)
 
 
-class LiveFormatter(logging.Formatter):
-    """Format for a terminal: the text of the plain line, with colours and line breaks."""
+class PlainFormatter(logging.Formatter):
+    """The message and its traceback, without passwords in URLs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See logging."""
+        return without_passwords(super().format(record))
+
+
+class LiveFormatter(PlainFormatter):
+    """Format for a terminal: the text of the plain line, escaped, with colours and line breaks."""
 
     def __init__(self, stream: IO[str]) -> None:
         super().__init__("%(message)s")
@@ -64,7 +72,7 @@ class LiveFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See logging."""
-        text = super().format(record)
+        text = escaped(super().format(record))
         if record.levelno >= logging.WARNING:
             return painted(text, "red" if record.levelno >= logging.ERROR else "yellow")
         style = getattr(record, "style", None)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from configs import RunConfig, Schedule
-from configs.text import visible
+from configs.components.modifier import order_warnings
+from configs.process.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.state import TrainerState
@@ -54,8 +55,9 @@ def announce(
     if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
         log.warning("%s", uneven)
     num_parameters = sum(engine.parameter_sizes().values())
+    updates = estimate_updates(config, reader)
     if not world.is_main:
-        return Forecast(config, state)
+        return Forecast(config, state, updates_an_epoch=updates)
     for line in describe_mixture(reader.phase.datasets, reader.mixture, reader.usual_pairs):
         log.info("%s", line)
     log.info(
@@ -72,8 +74,11 @@ def announce(
         log.info("rows are padded: %s", engine.why_padded)
     if engine.merged_lanes > 1:
         log.info("a rank's micro-batches of an update go through the model %d at a time", engine.merged_lanes)
-    updates = estimate_updates(config, reader)
     if is_new:
+        if (warning := unsaved_best(config)) is not None:
+            log.warning("%s", warning)
+        for line in dict.fromkeys(line for stream in config.streams for line in order_warnings(stream.augment)):
+            log.warning("stream.%s", line)
         _show_table(config, reader, world, held_out, state, updates)
     return Forecast(config, state, updates_an_epoch=updates)
 
@@ -96,7 +101,7 @@ def _show_table(
         **({"phases": "; ".join(describe_phases(config))} if config.phases else {}),
         "an update": _update(config, reader, updates),
         "an epoch": f"about {updates:,.0f} updates",
-        "schedule": f"{_schedule(config.schedule, config)}; {config.optimizer.kind}",
+        "schedule": f"{_schedule(config.schedule, config)}{_surprises(config)}; {config.optimizer.kind}",
         "limits": ", ".join(_limits(config, state)),
         "evaluation": _evaluation(config, held_out),
         "checkpoints": _checkpoints(config),
@@ -161,6 +166,36 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
 def _schedule(schedule: Schedule, config: RunConfig) -> str:
     end = f", to its end with the {schedule.ends_with}" if schedule.ends else ""
     return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {config.optimizer.lr:g}{end}"
+
+
+def _surprises(config: RunConfig) -> str:
+    """What may end the run before the schedule, and nobody can know when."""
+    section, untils = config.training, [phase.until for phase in config.phases]
+    found = ["training.early_stopping"] if section.early_stopping is not None else []
+    if section.max_minutes is not None and config.schedule.ends_with != "minutes":
+        found.append("training.max_minutes")
+    if untils and None not in untils and any(until is not None and until.updates is None for until in untils):
+        found.append("the last phase")
+    return f", unless {' or '.join(found)} ends the run before" if found and config.schedule.ends else ""
+
+
+def unsaved_best(config: RunConfig) -> str | None:
+    """A warning if the best score may be of a step without a checkpoint; else None."""
+    scored, saved = config.evaluation.every_updates, config.checkpoint.every_updates
+    if (
+        not config.checkpoint.keep_best
+        or not 0 < scored < config.training.max_updates
+        or (saved and not scored % saved)
+    ):
+        return None
+    fault, other = f"with checkpoint.every_updates={saved}, which saves at the end alone", ""
+    if saved:
+        fault = f"is no multiple of checkpoint.every_updates={saved}"
+        other = f"evaluation.every_updates={-(-scored // saved) * saved} or "
+    return (
+        f"evaluation.every_updates={scored} {fault}, so the best step may have no checkpoint; set "
+        f"{other}checkpoint.every_updates={scored}"
+    )
 
 
 def _limits(config: RunConfig, state: TrainerState) -> Iterator[str]:

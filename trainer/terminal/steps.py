@@ -60,7 +60,8 @@ def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: 
         describe_scores(evaluation.scores, metrics),
         next(iter(evaluation.scores.values())).signature,
         evaluation.seconds,
-        "" if beside.text is None else f"  {beside.text}",
+        ("" if beside.text is None else f"  {beside.text}")
+        + (f"  mean over {', '.join(evaluation.mean_over)}" if len(evaluation.mean_over) > 1 else ""),
         extra=BEST if beside.is_best else EVALUATION,
     )
     for name, part in evaluation.parts.items():

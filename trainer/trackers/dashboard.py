@@ -5,9 +5,11 @@ import platform
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from configs.components import Samples
+from configs.components.metric import describe_metrics
 from trainer.records.names import flatten
 from trainer.runs.versions import versions
 
@@ -25,6 +27,8 @@ HPARAMS = (
 )  # fmt: skip
 """The columns of the hyperparameter table, the same for every run: TensorBoard takes them from the first run it finds.
 """
+VALIDATED_ON = "validation sets"
+"""The last column: runs with other sets have other scores."""
 SAMPLE = ("source", "reference", "translation")
 
 
@@ -74,10 +78,18 @@ def charts(
 
 def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
     """The fields of the configuration in `HPARAMS` that are set; a number before each name orders the columns."""
-    leaves = flatten(config)
-    numbered = {f"{number:02d} {key}": leaves.get(key) for number, key in enumerate(HPARAMS)}
+    leaves = {**flatten(config), VALIDATED_ON: validated_on(config)}
+    numbered = {f"{number:02d} {key}": leaves.get(key) for number, key in enumerate((*HPARAMS, VALIDATED_ON))}
     found = {name: value for name, value in numbered.items() if value is not None}
     return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in found.items()}
+
+
+def validated_on(config: Mapping[str, Any]) -> str | None:
+    """The names of the validation sets that the scores are of, or means over; None if the configuration has none."""
+    sets = [one["name"] for one in config.get("evaluation", {}).get("sets", ()) if one.get("role") == "validation"]
+    sources = [source["path"] for source in config.get("stream", {}).get("datasets") or ()]
+    sources = sources or list(filter(None, [config.get("prepare", {}).get("output")]))
+    return ", ".join(sets or [PurePath(path).name for path in sources]) or None
 
 
 def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
@@ -89,10 +101,9 @@ def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
 
 
 def metric_names(config: Mapping[str, Any]) -> list[str]:
-    """The names of the scores, in the order of the configuration."""
+    """The names of the scores' figures, in the order of the configuration."""
     evaluation = config.get("evaluation", {})
-    found = [one.get("name") or one["kind"] for one in evaluation.get("metrics", ()) if one.get("kind")]
-    return [*found, *(one["name"] for one in evaluation.get("queued", ()) if one.get("name"))]
+    return list(describe_metrics(evaluation.get("metrics", []), evaluation.get("queued")))
 
 
 def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -119,6 +130,6 @@ def environment() -> list[tuple[str, str]]:
 
 def marked_samples(samples: Samples) -> list[tuple[Any, ...]]:
     """Rows of a table (source, reference, translation), with the differences from the reference in bold."""
-    from trainer.comparison.sentences import marked
+    from trainer.records.marked_text import marked
 
     return [(source, *marked([reference, text])) for source, reference, text in samples]

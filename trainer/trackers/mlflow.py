@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import by_tag, event_by_tag, flatten, start_name
+from trainer.records.names import END_EVENT, by_tag, event_by_tag, flatten, start_name
 
 MAX_PARAMETERS = 100
 """MLflow accepts at most this many parameters in one request."""
+STATUS = {"finished": "FINISHED", "stopped": "KILLED"}
+"""MLflow's status of a run by the outcome; FAILED for others."""
 
 
 @component("tracker", "mlflow")
@@ -51,6 +53,7 @@ class _Writer:
 
     def __init__(self, client: Any, run: str) -> None:
         self._client, self._run = client, run
+        self._status = "KILLED"  # of one that is dropped before the end
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
@@ -67,11 +70,14 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        self._log(step, event_by_tag(figures))
+        if figures.get("event") == END_EVENT:
+            self._status = STATUS.get(figures["outcome"], "FAILED")
+        else:
+            self._log(step, event_by_tag(figures))
 
     def close(self) -> None:
         """See Writer."""
-        self._client.set_terminated(self._run)
+        self._client.set_terminated(self._run, status=self._status)
 
     def _log(self, step: int, figures: Mapping[str, float]) -> None:
         from mlflow.entities import Metric

@@ -1,16 +1,17 @@
 """A text file for Prometheus, read by the node exporter's textfile collector.
 
-The format: https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+The package, https://prometheus.github.io/client_python, is optional: `pip install 'zeromt[prometheus]'`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
 from configs.fields import PathText
-from trainer.records.names import by_tag, event_by_tag
+from trainer.records.names import END_EVENT, by_tag, event_by_tag
 
 FILE = "metrics.prom"
 _OTHER = re.compile(r"[^a-zA-Z0-9_]")
@@ -25,6 +26,8 @@ class Prometheus(Tracker):
 
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
         """See Tracker."""
+        import prometheus_client  # noqa: F401 - a tracker that is not installed is dropped here
+
         path = folder / FILE if self.file is None else Path(self.file).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # the file is replaced at each write, and root may replace /dev/null
@@ -37,7 +40,7 @@ class _Writer:
 
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
-        self._samples: dict[tuple[str, str], float] = {}
+        self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by metric and part
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
@@ -49,30 +52,27 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        self._write(event_by_tag(figures))
+        end = {"events/exit_code": float(figures["exit_code"])} if figures.get("event") == END_EVENT else {}
+        self._write(event_by_tag(figures) | end)
 
     def close(self) -> None:
         """Keep the file: it holds the final figures."""
 
+    def collect(self) -> Iterator[Any]:
+        """The latest figures, as the package asks a registry for them."""
+        from prometheus_client import Metric
+
+        for name, values in self._values.items():
+            metric = Metric(name, "The latest figure of a run of zeromt.", "gauge")
+            for part, value in values.items():
+                metric.add_sample(name, {"run": self._run, **({"part": part} if part else {})}, value)
+            yield metric
+
     def _write(self, figures: Mapping[str, float]) -> None:
+        from prometheus_client import write_to_textfile
+
         for tag, value in figures.items():
             group, key, *part = tag.split("/", 2)
             name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
-            labels = {"run": self._run, **({"part": part[0]} if part else {})}
-            label_text = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-            self._samples[name, label_text] = value
-        lines = []
-        for (name, label_text), value in sorted(self._samples.items()):
-            head = f"# TYPE {name} gauge"
-            lines += [*([] if head in lines else [head]), f"{name}{{{label_text}}} {_number(value)}"]
-        beside = self._path.with_name(f"{self._path.name}.tmp")
-        beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        beside.replace(self._path)  # atomic: a collector never reads half a file
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(repr(value), repr(value))
+            self._values[name][part[0] if part else ""] = value
+        write_to_textfile(str(self._path), self)  # atomic: a collector never reads half a file

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from configs.components import Samples, Tracker, Writer, component
-from configs.text import to_json
-from trainer.records.names import TARGET_TOKENS, by_tag, event_by_tag
+from configs.process.text import to_json
+from trainer.records.names import END_EVENT, TARGET_TOKENS, by_tag, event_by_tag
 from trainer.trackers import dashboard
 from trainer.trackers.dashboard import BY_TOKENS
 
@@ -31,6 +31,7 @@ class BoardWriter:
     def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
         self._board = board
         self._events: set[tuple[str, int]] = set()
+        self._outcome = ""
         metrics = dashboard.metric_names(config)
         self._second_axis = {*dashboard.SECOND_AXIS, *metrics}
         board.layout(dashboard.layout(config))
@@ -68,6 +69,8 @@ class BoardWriter:
         if (name, step) in self._events:  # such as a save that is retried, or several updates skipped at once
             return
         self._events.add((name, step))
+        if name == END_EVENT:
+            self._outcome = figures["outcome"]
         if numbers := event_by_tag(figures):
             self._board.scalars(step, numbers)
         else:
@@ -76,8 +79,10 @@ class BoardWriter:
 
     def close(self) -> None:
         """See Writer."""
-        self._end()
-        self._board.close()
+        try:
+            self._end(self._outcome)
+        finally:  # the disk may be full
+            self._board.close()
 
     def _scalars(self, step: int, by_tag: Mapping[str, float], figures: Mapping[str, Any]) -> None:
         self._board.scalars(step, by_tag)

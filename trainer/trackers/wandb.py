@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import by_tag, event_by_tag, start_name
+from trainer.records.names import END_EVENT, by_tag, event_by_tag, start_name
 from trainer.trackers.dashboard import SAMPLE, marked_samples
 
 _lock = threading.Lock()
@@ -53,6 +53,7 @@ class _Writer:
 
     def __init__(self, run: Any) -> None:
         self._run = run
+        self._exit_code = 1  # of one that is dropped before the end
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
@@ -72,14 +73,16 @@ class _Writer:
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Writer."""
-        if numbers := event_by_tag(figures):
+        if figures.get("event") == END_EVENT:
+            self._exit_code = figures["exit_code"]
+        elif numbers := event_by_tag(figures):
             self._run.log({**numbers, "update": step})
 
     def close(self) -> None:
         """See Writer."""
         import wandb
 
-        self._run.finish()
+        self._run.finish(self._exit_code)
         with _lock:
             _unfinished.discard(self._run.id)
             if not _unfinished:

@@ -113,13 +113,13 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
         UserError: there is no such checkpoint, the run has another parent, or the model differs.
     """
     run = Path(config.folder)
-    named: Named | None = None if text is None else world.on_main(partial(Named.parse, text))
+    named: Named | None = None if text is None else world.on_main(partial(Named.parse, text), Named)
     if checkpoint is not None:
         parent = parent_in(checkpoint.manifest)
         if named is not None:
             world.on_main(partial(check_same, parent, named, run))
         return Ancestry(run, parent=parent, source=None)
-    noted = world.on_main(partial(noted_parent, run))
+    noted = world.on_main(partial(noted_parent, run), Parent)
     if noted is not None:
         if named is not None:
             world.on_main(partial(check_same, noted, named, run))

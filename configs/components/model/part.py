@@ -26,6 +26,11 @@ class ModelPart(Component):
     same_weights: ClassVar[frozenset[str]] = frozenset({"dropout"})
     """Fields that may change when a run resumes, because they do not change the meaning of the weights."""
 
+    packs_rows: ClassVar[bool] = False
+    """Whether its module computes each token from that token alone, so that rows need no padding; an attention, whether
+    `model.kernels` has one for it. Each class says so itself: a class derived from it may compute something else.
+    """
+
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
         """Why a program does not support the part, one line each, beginning with the field's path in `model`."""
         if program not in self.programs:
@@ -42,7 +47,7 @@ class ModelPart(Component):
         raise NotImplementedError
 
     def plain_weights(self, weights: Mapping[str, Any], model: "ModelSection") -> dict[str, Any]:
-        """Weights with which other programs compute the same function (see `trainer.inference.export.plain`).
+        """Weights with which other programs compute the same function (see `zeromt.exporting.plain`).
 
         Args:
             weights: this part's weights in one layer, by their names in the part.

@@ -5,7 +5,6 @@ divided into spans of `SPAN_PAIRS` lines. A span holds bytes, so that dividing a
 feeds, and processes decode spans in parallel.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +14,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import CorpusFiles, UserError
+from configs.process.files.inside import parse_json
 from data_pipeline.preparation.raw import huggingface
 from data_pipeline.preparation.raw.fields import MISSING, find
-from data_pipeline.preparation.raw.lines import LINE_FEED, LineReader, TextChunk, corpus_paths, decode_lines, packing_of
+from data_pipeline.preparation.raw.lines import (
+    LINE_FEED,
+    MAX_TAKE_BYTES,
+    LineReader,
+    TextChunk,
+    corpus_paths,
+    decode_lines,
+    packing_of,
+)
 
 SPAN_PAIRS = 65_536
+CHUNK_LINES = 4096
+MAX_SET_LINES = 1 << 21
+MAX_SET_CHARACTERS = 1 << 28
+"""The same for both sides together. A set for evaluation is held in memory; it has some thousands of lines."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ONE_LINE = str.maketrans("\n\r", "  ")
 
@@ -129,7 +141,8 @@ def stream_spans(
 ) -> Iterator[tuple[Span, RawSpan]]:
     """The spans of a unit in order, each of `span_pairs` lines but the last.
 
-    At most two spans are in memory: the one yielded and the one being read. Text is not decoded.
+    At most two spans are in memory: the one yielded and the one being read. Text is not decoded. A span of long
+    lines has fewer of them, always the same (`MAX_TAKE_BYTES`).
 
     Args:
         unit: the unit to read.
@@ -148,7 +161,7 @@ def stream_spans(
     number, first_line = first_number, 1
     while True:
         offsets = tuple(reader.offset for reader in readers)
-        data = tuple(reader.take(span_pairs) for reader in readers)
+        data = _take_beside(readers, span_pairs)
         if len({reader.num_lines for reader in readers}) > 1:
             left, right = (reader.count_rest() for reader in readers)
             raise UserError(f"{unit.paths[0]}: {left} lines beside {right} in {unit.paths[1]}; both must have as many")
@@ -163,6 +176,20 @@ def stream_spans(
         )
         yield span, _raw_span(unit, span, data)
         number, first_line = number + 1, first_line + pairs
+
+
+def _take_beside(readers: Sequence[LineReader], count: int) -> tuple[bytes, ...]:
+    """The next lines of each file: as many of all where long lines end one file's part early."""
+    before = readers[0].num_lines
+    data = [reader.take(count) for reader in readers]
+    fewest = min(reader.num_lines for reader in readers) - before
+    if fewest and max(map(len, data)) >= MAX_TAKE_BYTES:
+        for number, reader in enumerate(readers):
+            if more := reader.num_lines - before - fewest:
+                end = int(_line_ends(data[number])[fewest - 1])
+                reader.give_back(data[number][end:], more)
+                data[number] = data[number][:end]
+    return tuple(data)
 
 
 def read_span(unit: Unit, span: Span) -> RawSpan:
@@ -204,6 +231,25 @@ def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]
     for number, unit in enumerate(corpus_units(files, root)):
         for _, raw in stream_spans(unit, number, 0, size):
             yield raw.pairs()
+
+
+def read_whole(files: CorpusFiles, root: str) -> Columns:
+    """All pairs of a corpus, such as a test set, in memory.
+
+    Raises:
+        UserError: as for `read_chunks`, or it is too large for memory.
+    """
+    sources: list[str] = []
+    targets: list[str] = []
+    size = 0
+    for chunk in read_chunks(files, root, CHUNK_LINES):
+        sources += chunk.sources
+        targets += chunk.targets
+        size += sum(map(len, chunk.sources)) + sum(map(len, chunk.targets))
+        if len(sources) > MAX_SET_LINES or size > MAX_SET_CHARACTERS:
+            most = f"{MAX_SET_LINES:,} lines or {MAX_SET_CHARACTERS:,} characters"
+            raise UserError(f"{chunk.source_file}: has more than {most}, which are held in memory; take a part of it")
+    return sources, targets
 
 
 def _stream_rows(unit: Unit, number_of_unit: int, first_number: int, span_pairs: int) -> Iterator[tuple[Span, RawSpan]]:
@@ -265,8 +311,8 @@ def _parse_json(unit: Unit, lines: list[str], numbers: Sequence[int]) -> Columns
     for number, line in zip(numbers, lines, strict=True):
         where = f"{unit.paths[0]}: line {number}"
         try:
-            tree = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            tree = parse_json(line)
+        except ValueError as error:
             raise UserError(f"{where} is no JSON ({error}); allowed is one object a line") from error
         if not isinstance(tree, dict):
             raise UserError(f"{where} is no JSON object; allowed is one object a line")

@@ -5,24 +5,21 @@ A line ends at a line feed only (a carriage return before it is dropped): other 
 other.
 """
 
-import bz2
 import itertools
-import lzma
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import zstandard
 
 from configs import CorpusFiles, UserError
+from data_pipeline.preparation.raw.compression import COMPRESSED, decompress, packing
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
-COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2"})
+MAX_TAKE_BYTES = 128 << 20
+"""About the most bytes of lines that are read at a time."""
 UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".parquet", ".pdf"})
 LINE_FEED = 10
 
@@ -30,14 +27,6 @@ MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xl
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its format is recognised."""
 
-_DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
-    # Allow windows as long as those of `zstd --ultra --long=31`, which take as much memory.
-    ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
-    ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ),
-    ".bz2": bz2.BZ2Decompressor,
-}
-_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
 _OTHER_ENCODINGS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
@@ -94,31 +83,38 @@ class LineReader:
         """Lines handed out."""
         self._blocks = filter(None, read_blocks(path))  # a decompressor may have no output yet
         self._rest = b""
+        self._has_added = False
 
     def take(self, count: int) -> bytes:
         """The next `count` lines, or those that are left; each ends in a line feed.
+
+        Fewer where lines are long: the last is the one with which there are MAX_TAKE_BYTES.
 
         Raises:
             UserError: the file is empty or cannot be read (see `read_blocks`), or a line is too long.
         """
         pieces: list[bytes] = []
-        missing, unfinished = count, 0
-        while missing and (block := self._rest or next(self._blocks, b"")):
+        missing, unfinished, size = count, 0, 0
+        while missing and (unfinished or size < MAX_TAKE_BYTES) and (block := self._rest or next(self._blocks, b"")):
             self._rest = b""
             is_feed = np.frombuffer(block, dtype=np.uint8) == LINE_FEED
             found = int(np.count_nonzero(is_feed))
-            if found >= missing:
-                end = int(np.flatnonzero(is_feed)[missing - 1]) + 1
-                block, self._rest = block[:end], block[end:]
-                found = missing
+            if found >= missing or size + len(block) >= MAX_TAKE_BYTES:
+                feeds = np.flatnonzero(is_feed)
+                last = min(missing - 1, int(np.searchsorted(feeds, MAX_TAKE_BYTES - size - 1)))
+                if last < found:
+                    end, found = int(feeds[last]) + 1, last + 1
+                    block, self._rest = block[:end], block[end:]
             pieces.append(block)
             missing -= found
+            size += len(block)
             unfinished = len(block) - (block.rfind(b"\n") + 1) + (0 if found else unfinished)
             if unfinished > MAX_LINE_BYTES:
                 raise UserError(
                     f"{self.path}: has a line of more than {MAX_LINE_BYTES} bytes; allowed is text in lines"
                 )
-        self.offset += sum(map(len, pieces))
+        self.offset += size
+        self._has_added = unfinished > 0
         if unfinished:  # the last line of the file, which may lack its line feed
             pieces.append(b"\n")
             missing -= 1
@@ -126,6 +122,13 @@ class LineReader:
         if self.num_lines == 0:
             raise UserError(f"{self.path}: is empty; it must have at least one line")
         return b"".join(pieces)
+
+    def give_back(self, data: bytes, count: int) -> None:
+        """Let the next `take` begin with the last `count` lines of what the last one gave, `data`."""
+        data = data.removesuffix(b"\n") if self._has_added else data
+        self._rest = data + self._rest
+        self.offset -= len(data)
+        self.num_lines -= count
 
     def count_rest(self) -> int:
         """Read to the end; returns the number of lines of the whole file."""
@@ -169,7 +172,7 @@ def packing_of(path: Path) -> str:
         if not path.is_file():
             return ""
         with path.open("rb") as file:
-            return _packing(file.read(HEAD_BYTES))
+            return packing(file.read(HEAD_BYTES))
     except OSError:  # reading it will raise the error
         return ""
 
@@ -187,9 +190,9 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
             suffix = path.suffix.lower()
-            make = _DECOMPRESSORS.get(suffix if suffix in COMPRESSED else _packing(head))
-            blocks = itertools.chain([head], iter(lambda: file.read(BLOCK_BYTES // (1 if make is None else 8)), b""))
-            yield from _text(path, blocks if make is None else _whole(path, _decompress(path, blocks, make)))
+            suffix = suffix if suffix in COMPRESSED else packing(head)
+            blocks = itertools.chain([head], iter(lambda: file.read(BLOCK_BYTES // (8 if suffix else 1)), b""))
+            yield from _text(path, decompress(path, blocks, suffix) if suffix else blocks)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
@@ -207,42 +210,8 @@ def unpacked(path: Path, head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
     Raises:
         UserError: during reading, if it is broken or truncated.
     """
-    make = _DECOMPRESSORS.get(_packing(head))
-    return None if make is None else _whole(path, _decompress(path, itertools.chain([head], blocks), make))
-
-
-def _whole(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    try:
-        yield from blocks
-    except EOFError as error:
-        raise UserError(f"{path}: is cut short: its compressed data ends early") from error
-
-
-def _packing(head: bytes) -> str:
-    """The compression recognised from a file's first bytes."""
-    return next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
-
-
-def _decompress(path: Path, blocks: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes]:
-    """Decompress all streams of a file.
-
-    The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, those of lzma
-    and bz2 take a broken second stream for the end, and none can read a pipe whose first bytes were read already.
-    """
-    stream, started, is_first = make(), False, True
-    for block in blocks:
-        data = block
-        while data := data if started or is_first else data.lstrip(b"\0"):  # zeros may pad streams
-            try:
-                yield stream.decompress(data)
-            except (zstandard.ZstdError, lzma.LZMAError, zlib.error, OSError) as error:
-                raise _broken(path, error) from error
-            started, data = True, b""
-            if stream.eof:
-                data = stream.unused_data
-                stream, started, is_first = make(), False, False
-    if started:
-        raise EOFError
+    suffix = packing(head)
+    return decompress(path, itertools.chain([head], blocks), suffix) if suffix else None
 
 
 def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -291,7 +260,3 @@ def _marked_up(path: Path, form: str) -> UserError:
     return UserError(
         f"{path}: is {form}, whose markup would be taken for sentences; allowed is text, a sentence a line: {advice}"
     )
-
-
-def _broken(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path}: is broken: {' '.join(str(error).split())}")

@@ -3,6 +3,7 @@
 import io
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from configs import PrepareSection, TokenizerSection, UserError
+from configs.process.files.inside import read_bytes
+from data_pipeline.foreign_models import fitted
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.raw.corpus import RawSpan
 from data_pipeline.tag_pieces import spare_names
@@ -27,6 +30,9 @@ from data_pipeline.tokenizer import (
     Tokenizer,
 )
 
+PIECE_CHARS = 16
+"""Characters of the longest piece that SentencePiece makes: a line of more than so many for each piece that a pair may
+have is dropped as too long."""
 SEGMENT_CHARS = 1000
 """Maximum number of characters of a line; SentencePiece skips lines of more than 4,192 bytes."""
 UNKNOWN_CHARACTER = "\u2585"
@@ -40,7 +46,8 @@ class Sample:
     """A uniform sample of the corpus: the pairs with the smallest random keys.
 
     Each pair's key is a function of seed, span and row, so the sample does not depend on the order in which spans are
-    added. It needs one pass and bounded memory. Pairs with a blank side are skipped.
+    added. It needs one pass and bounded memory. Pairs with a blank side are skipped, and those with a side of more than
+    `max_characters`, which the dataset will not have.
     """
 
     size: int
@@ -48,8 +55,11 @@ class Sample:
     max_bytes: int
     """Maximum bytes of text of both sides, in UTF-8."""
     seed: int
+    max_characters: int = sys.maxsize
     num_seen: int = 0
     """Number of pairs seen, including blank ones."""
+    num_long: int = 0
+    """Number of pairs that would have been in the sample but for their length."""
     _keys: list[NDArray[np.uint64]] = field(default_factory=list)
     _places: list[NDArray[np.int64]] = field(default_factory=list)
     """(pairs, 2): span and row."""
@@ -70,8 +80,11 @@ class Sample:
         self.num_seen += span.num_pairs
         pairs = span.rows(rows)
         is_text = np.array([bool(s.strip() and t.strip()) for s, t in pairs], dtype=np.bool_)
-        texts = [f"{s}\n{t}".encode() for (s, t), kept in zip(pairs, is_text.tolist(), strict=True) if kept]
-        rows = rows[is_text]
+        is_long = np.array([max(map(len, pair)) > self.max_characters for pair in pairs], dtype=np.bool_) & is_text
+        self.num_long += int(is_long.sum())
+        is_kept = is_text & ~is_long
+        texts = [f"{s}\n{t}".encode() for (s, t), kept in zip(pairs, is_kept.tolist(), strict=True) if kept]
+        rows = rows[is_kept]
         self._keys.append(keys[rows])
         self._places.append(np.stack([np.full(len(rows), number), rows], axis=1))
         self._texts += texts
@@ -107,8 +120,8 @@ class Sample:
 def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     """The tokenizer that `section.path` names, or None if one must be trained.
 
-    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one. The section's kind and
-    size are ignored; new tags replace the tokenizer's spare pieces.
+    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one, also of others
+    (`data_pipeline.foreign_models`). The section's kind and size are ignored; new tags replace its spare pieces.
 
     Raises:
         UserError: there is none, it cannot be used, or it has no spare piece for a missing tag.
@@ -119,10 +132,14 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     where = f"prepare.tokenizer.path: {path}"
     try:
         if path.is_dir():
-            files = {n: (path / n).read_bytes() for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE) if (path / n).exists()}
+            files = {
+                n: read_bytes(path / n, follow=True)
+                for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE)
+                if (path / n).exists()
+            }
         else:
-            files = {JOINT_FILE: path.read_bytes()}
-        tokenizer = Tokenizer(files)
+            files = {JOINT_FILE: read_bytes(path, follow=True)}
+        tokenizer = Tokenizer({name: fitted(content, section.tags) for name, content in files.items()})
     except FileNotFoundError as error:
         allowed = f"a prepared dataset, or a folder that holds {JOINT_FILE}"
         raise UserError(f"{where}: no such file or folder; allowed is {allowed}") from error

@@ -1,20 +1,20 @@
 """The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
 import sys
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import regex
-import sentencepiece
 from numpy.typing import NDArray
 
 from configs import UserError
+from configs.process.files.inside import read_bytes, replacing, write_bytes
+from configs.process.progress import say
 from data_pipeline.preparation.cleaning import DUPLICATE
-from data_pipeline.preparation.progress import say
+from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
+from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing.unknown import warnings
 from data_pipeline.preparation.writing.shards import ShardJob
 from data_pipeline.prepared.dataset import Dataset
@@ -64,7 +64,7 @@ def write_index(
     if num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
         raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
-    (folder / REPORT_FILE).write_bytes(report.for_keeps().to_json())
+    write_bytes(folder / REPORT_FILE, report.for_keeps().to_json())
     tokenizer = Tokenizer(job.encoding.tokenizer_files)
     tokenizer.save(folder)
     index = DatasetIndex(
@@ -86,21 +86,17 @@ def write_index(
         report=describe_file(folder / REPORT_FILE),
         target_tag=section.target_tag,
         recipe=recipe,
-        made_with={
-            "sentencepiece": sentencepiece.__version__,
-            "unicode": unicodedata.unidata_version,
-            "regex": regex.__version__,
-        },
+        made_with=made_with(),
         places=_write_places(job, num_shards) if section.record_places else None,
     )
-    (folder / INDEX_FILE).write_bytes(index.to_json())
+    write_bytes(folder / INDEX_FILE, index.to_json())
     return index
 
 
 def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDArray[Any], int]:
     """Join the shards' lengths and blocks into the side files; the shards' entries, all blocks, and the duplicates."""
     entries, blocks, num_pairs, num_duplicates = [], [], 0, 0
-    with (job.folder / LENGTHS_FILE).open("wb") as file:  # one shard's lengths at a time: all may be gigabytes
+    with replacing(job.folder / LENGTHS_FILE) as file:  # one shard's lengths at a time: all may be gigabytes
         header = {"descr": "<u2", "fortran_order": False, "shape": (job.num_pairs(num_shards), 2)}
         np.lib.format.write_array_header_1_0(file, header)
         for shard in range(num_shards):
@@ -112,7 +108,8 @@ def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDA
             num_pairs += table.entry.pairs
             num_duplicates += table.duplicates
     all_blocks = np.concatenate(blocks)
-    np.save(job.folder / BLOCKS_FILE, all_blocks, allow_pickle=False)
+    with replacing(job.folder / BLOCKS_FILE) as file:
+        np.save(file, all_blocks, allow_pickle=False)
     return entries, all_blocks, num_duplicates
 
 
@@ -121,7 +118,7 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
 
     Files are recorded by name without folder, so that a dataset's bytes do not depend on its corpus's location.
     """
-    with (job.folder / PLACES_FILE).open("wb") as file:
+    with replacing(job.folder / PLACES_FILE) as file:
         header = {"descr": "<u8", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
         np.lib.format.write_array_header_1_0(file, header)
         for shard in range(num_shards):
@@ -145,7 +142,7 @@ def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
 
 def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     """Print what was prepared, and what the filters did."""
-    report = Report.from_json((output / REPORT_FILE).read_bytes())
+    report = Report.from_json(read_bytes(output / REPORT_FILE))
     size = sum(shard.bytes for shard in index.shards)
     vocabulary = index.tokenizer
     unknown = ", ".join(f"{report.num_pieces(side)} {side}" for side in SIDES) if report.pieces else "none"
@@ -164,5 +161,6 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     if "valid" not in index.held_out:
         print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()
-    for line in warnings(report, Dataset.load(output)):
+    dataset = Dataset.load(output)
+    for line in (*warnings(report, dataset), *of_sides(dataset)):
         say(f"zeromt: warning: {line}", file=sys.stderr)

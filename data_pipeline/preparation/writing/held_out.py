@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from configs import PrepareSection
-from data_pipeline.preparation.raw.corpus import read_chunks
+from configs.process.files.inside import write_text
+from data_pipeline.preparation.raw.corpus import read_whole
 from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
 
 HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
-CHUNK_LINES = 4096
 
 Pairs = list[tuple[str, str]]
 
@@ -20,11 +20,7 @@ def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
     """
     files = {split: section.valid if split == "valid" else section.test for split in HELD_OUT}
     return {
-        split: [
-            pair
-            for chunk in read_chunks(corpus, section.root, CHUNK_LINES)
-            for pair in zip(chunk.sources, chunk.targets, strict=True)
-        ]
+        split: list(zip(*read_whole(corpus, section.root), strict=True))
         for split, corpus in files.items()
         if not corpus.is_empty
     }
@@ -35,5 +31,5 @@ def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, *, target_ta
     tag = f"{target_tag} " if target_tag else ""
     paths = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
     for path, lines in zip(paths, ([tag + s for s, _ in pairs], [t for _, t in pairs]), strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="")
+        write_text(path, "".join(f"{line}\n" for line in lines))
     return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=len(pairs))

@@ -6,10 +6,13 @@ The same pairs give the same bytes. Only this module imports webdataset (and thr
 import hashlib
 import io
 import os
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from configs.process.files.inside import reading, replacing
 
 os.environ.setdefault("WDS_SECURE", "1")  # webdataset reads it at import; it keeps `pipe:` URLs from running in a shell
 
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 
 from data_pipeline.preparation.writing.encode import EncodeJob, select
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
-from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key
+from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key, hash_file
 
 Pieces = NDArray[np.unsignedinteger]
 
@@ -64,15 +67,13 @@ class ShardJob:
         if self.encoding.section.cleaning.duplicates == "drop":
             pairs = select(pairs, np.flatnonzero(first_occurrences(pairs.hashes)))
         order = np.argsort(pairs.keys, kind="stable")
-        beside = self.folder / f"{shard_name(shard)}.{os.getpid()}.tmp"
-        with beside.open("w+b") as file:
+        with replacing(self.folder / shard_name(shard)) as file:
             blocks = _write_blocks(file, shard, pairs, order, self.pairs_per_block)
             sync(file)
             whole = _hash_blocks(file, blocks)
             size = file.tell()
-        beside.replace(self.folder / shard_name(shard))
         places: dict[str, Any] = {} if pairs.places is None else {"places": pairs.places[order]}
-        with beside.open("wb") as file:
+        with replacing(self.table(shard), sync=True) as file:
             np.savez(
                 file,
                 blocks=blocks,
@@ -82,13 +83,14 @@ class ShardJob:
                 duplicates=num_read - len(pairs),
                 **places,
             )
-            sync(file)
-        beside.replace(self.table(shard))
         return len(pairs)
 
     def is_complete(self, shard: int) -> bool:
-        """Whether a shard and its table exist."""
-        return self.table(shard).exists() and (self.folder / shard_name(shard)).exists()
+        """Whether a shard and its table exist, as they were written."""
+        try:
+            return hash_file(self.folder / shard_name(shard)) == self.read_table(shard).entry.sha256
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return False
 
     def table(self, shard: int) -> Path:
         """A shard's data for the index."""
@@ -98,13 +100,13 @@ class ShardJob:
         """Number of pairs of all shards."""
         count = 0
         for shard in range(num_shards):
-            with np.load(self.table(shard), allow_pickle=False) as content:
+            with reading(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
                 count += int(content["blocks"]["pairs"].sum())
         return count
 
     def read_table(self, shard: int) -> "ShardTable":
         """What `write_shard` noted."""
-        with np.load(self.table(shard), allow_pickle=False) as content:
+        with reading(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
             blocks = content["blocks"]
             entry = ShardEntry(
                 file=shard_name(shard),

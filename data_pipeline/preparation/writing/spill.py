@@ -1,23 +1,33 @@
 """Intermediate files between encoding and writing: the pairs of a span, sorted by shard.
 
 A span's file holds a segment for each shard, so that gathering a shard takes one read per span. The segments are listed
-in the span's table, which is written last, so that a span with a table is complete.
+with their hashes in the span's table, which is written last, so that a span with a table is complete.
 """
 
+import hashlib
 import os
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from configs import UserError
+from configs.process.files.inside import name_of, opened, reading, replacing
 from data_pipeline.preparation.report import Report
-from data_pipeline.prepared.index import PLACE_BYTES
+from data_pipeline.prepared.index import PLACE_BYTES, map_table
 
 HASH_BYTES = 16
+DIGEST_BYTES = 8
+"""Of a segment."""
 
 Pieces = NDArray[np.unsignedinteger]
+
+
+class DamagedSpanError(RuntimeError):
+    """A span's files are not as they were written. The message names the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +80,10 @@ class SpillFolder:
         self._has_places = has_places
         self._dtype = np.dtype(dtype)
 
-    def has(self, span: int) -> bool:
-        """Whether a span is complete."""
-        return self._table(span).exists()
+    def missing(self, spans: Iterable[int]) -> list[int]:
+        """Those of the spans that are not complete, as the folder is now listed: other machines write here too."""
+        there = frozenset(self.folder.iterdir())
+        return [span for span in spans if self._table(span) not in there]
 
     def write(self, span: int, pairs: PairRows, shards: NDArray[np.int64], report: Report) -> None:
         """Write a span's pairs, given the shard of each: always the same bytes, and atomically."""
@@ -87,11 +98,12 @@ class SpillFolder:
         rows = np.concatenate([[0], np.cumsum(table[:, 0], dtype=np.int64)])
         ends = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(lengths, axis=0, dtype=np.int64)])[rows]
         table[:, 1:] = np.diff(ends, axis=0)
-        beside = self.folder / f"{span:08d}.{os.getpid()}.tmp"
-        with beside.open("wb") as file:
+        digests = np.zeros(self.num_shards, dtype=np.uint64)
+        with replacing(self._data(span), sync=True) as file:
             for shard in np.flatnonzero(table[:, 0]).tolist():
                 first, last = int(rows[shard]), int(rows[shard + 1])
                 (s0, t0), (s1, t1) = ends[shard].tolist(), ends[shard + 1].tolist()
+                digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
                 for array in (
                     keys[first:last],
                     hashes[first:last],
@@ -100,32 +112,47 @@ class SpillFolder:
                     source[s0:s1],
                     target[t0:t1],
                 ):
-                    file.write(array.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._data(span))
-        with beside.open("wb") as file:
-            np.savez(file, table=table, report=np.frombuffer(report.to_json(), dtype=np.uint8))
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._table(span))
+                    digest.update(content := array.tobytes())
+                    file.write(content)
+                digests[shard] = int.from_bytes(digest.digest(), "little")
+        with replacing(self._table(span), sync=True) as file:
+            np.savez(file, table=table, digests=digests, report=np.frombuffer(report.to_json(), dtype=np.uint8))
 
     def report(self, span: int) -> Report:
-        """The report on a span's pairs."""
-        with np.load(self._table(span), allow_pickle=False) as content:
-            return Report.from_json(content["report"].tobytes())
+        """The report on a span's pairs.
+
+        Raises:
+            DamagedSpanError: its table is damaged.
+        """
+        return self._read_table(span)[1]
+
+    def is_whole(self, span: int) -> bool:
+        """Whether a span is complete, and all of it as it was written."""
+        try:
+            segments = self._read_table(span)[0]
+            for shard in np.flatnonzero(segments[:, 1]).tolist():
+                self._read_segment(span, segments[shard], self._rows(segments[shard : shard + 1]), np.zeros(3, "i8"))
+        except (DamagedSpanError, OSError):
+            return False
+        return True
+
+    def remove(self, span: int) -> None:
+        """Remove a span, so that it is encoded again."""
+        self._table(span).unlink(missing_ok=True)
+        self._data(span).unlink(missing_ok=True)
 
     def collect_segments(self, num_spans: int) -> Path:
-        """Merge the spans' tables into one file sorted by shard, in which `read` finds a shard's segments together."""
+        """Merge the spans' tables into one file sorted by shard, in which `read` finds a shard's segments together.
+
+        Raises:
+            DamagedSpanError: a span's table is damaged.
+        """
         path = self.folder / "segments.npy"
-        segments = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint64, shape=(self.num_shards, num_spans, 4))
+        shape = (self.num_shards, num_spans, 5)
+        with replacing(path) as file:
+            segments = np.lib.format.open_memmap(name_of(file), mode="w+", dtype=np.uint64, shape=shape)
         for span in range(num_spans):
-            with np.load(self._table(span), allow_pickle=False) as content:
-                table = content["table"].astype(np.uint64)
-            bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
-            sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
-            segments[:, span, 0] = np.cumsum(sizes) - sizes
-            segments[:, span, 1:] = table
+            segments[:, span] = self._read_table(span)[0]
         segments.flush()
         return path
 
@@ -133,11 +160,31 @@ class SpillFolder:
         """All pairs of a shard, in corpus order. `collect_segments` must have been called before.
 
         Raises:
-            RuntimeError: a file has been truncated.
+            DamagedSpanError: a span's file is not as it was written.
         """
-        segments = np.load(self.folder / "segments.npy", mmap_mode="r", allow_pickle=False)[shard].astype(np.int64)
-        pairs, source_tokens, target_tokens = segments[:, 1:].sum(axis=0).tolist()
-        rows = PairRows(
+        segments = map_table(self.folder / "segments.npy")[shard]
+        rows, done = self._rows(segments), np.zeros(3, dtype=np.int64)
+        for span in np.flatnonzero(segments[:, 1]).tolist():
+            self._read_segment(span, segments[span], rows, done)
+            done += segments[span, 1:4].astype(np.int64)
+        return rows
+
+    def _read_table(self, span: int) -> tuple[NDArray[np.uint64], Report]:
+        """(shards, 5): offset of a span's segments, their pairs, source and target pieces, and hash; and the report."""
+        try:
+            with reading(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
+                table, digests = content["table"].astype(np.uint64), content["digests"]
+                report = Report.from_json(content["report"].tobytes())
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile, UserError) as error:
+            raise DamagedSpanError(f"{self._table(span)}: is damaged") from error
+        bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
+        sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
+        return np.column_stack([np.cumsum(sizes) - sizes, table, digests]), report
+
+    def _rows(self, segments: NDArray[np.uint64]) -> PairRows:
+        """Room for the pairs of some segments."""
+        pairs, source_tokens, target_tokens = segments[:, 1:4].astype(np.int64).sum(axis=0).tolist()
+        return PairRows(
             keys=np.empty(pairs, dtype=np.uint32),
             hashes=np.empty((pairs, self._hash_bytes), dtype=np.uint8),
             lengths=np.empty((pairs, 2), dtype=np.uint16),
@@ -145,17 +192,29 @@ class SpillFolder:
             target=np.empty(target_tokens, dtype=self._dtype),
             places=np.empty(pairs, dtype=np.uint64) if self._has_places else None,
         )
-        done = np.zeros(3, dtype=np.int64)
-        for span in np.flatnonzero(segments[:, 1]).tolist():
-            after = done + segments[span, 1:]
-            with self._data(span).open("rb", buffering=0) as file:
-                file.seek(segments[span, 0])
-                for array, column in self._columns(rows):
-                    wanted = array[done[column] : after[column]]
-                    if wanted.size and file.readinto(wanted.reshape(-1).view(np.uint8).data) != wanted.nbytes:
-                        raise RuntimeError(f"{self._data(span)}: is cut short; remove its folder and prepare again")
-            done = after
-        return rows
+
+    def _read_segment(self, span: int, segment: NDArray[np.uint64], rows: PairRows, done: NDArray[np.int64]) -> None:
+        """Read a segment into `rows`, behind the pairs and pieces that are done.
+
+        Raises:
+            DamagedSpanError: it is not as it was written.
+        """
+        after = done + segment[1:4].astype(np.int64)
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        try:
+            file = os.fdopen(opened(self._data(span)), "rb", buffering=0)
+        except FileNotFoundError as error:
+            raise DamagedSpanError(f"{self._data(span)}: is missing") from error
+        with file:
+            file.seek(int(segment[0]))
+            for array, column in self._columns(rows):
+                wanted = array[done[column] : after[column]]
+                content = wanted.reshape(-1).view(np.uint8).data
+                if wanted.size and file.readinto(content) != wanted.nbytes:
+                    raise DamagedSpanError(f"{self._data(span)}: is cut short")
+                digest.update(content)
+        if int.from_bytes(digest.digest(), "little") != int(segment[4]):
+            raise DamagedSpanError(f"{self._data(span)}: is not as it was written")
 
     def _columns(self, rows: PairRows) -> Iterator[tuple[NDArray[np.generic], int]]:
         yield rows.keys, 0

@@ -5,10 +5,12 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from data_pipeline.stream.modifiers.code import MARKUP
+
 Span = tuple[int, int]
 """Where something begins in a text, and where it ends."""
 
-_TOKEN = re.compile(r"<[^<>\s]*>|[^\s<>]+")
+_TOKEN = re.compile(r"[^\s<>]+")
 _NUMBER = re.compile(r"\d+(?:[^\w\s]\d+)*")
 
 
@@ -31,10 +33,10 @@ class _Word(NamedTuple):
 def anchors(source: str, target: str) -> list[Anchor]:
     """Numbers, and words with a capital or a digit, that both sides have once each, in the order of the source.
 
-    Punctuation around a word is not part of it, and tags are no words. Digits and letters in capitals next to a script
-    without capitals, as in Chinese, are words of their own. What may be the same by chance is left out: letters that
-    stand alone, words that begin a sentence on both sides (English and French `On`), and all but numbers and codes
-    where neither side has a word in lower case, as in headings.
+    Punctuation around a word is not part of it, and markup and placeholders are no words. Digits and letters in
+    capitals next to a script without capitals, as in Chinese, are words of their own. What may be the same by chance is
+    left out: letters that stand alone, words that begin a sentence on both sides (English and French `On`), and all but
+    numbers and codes where neither side has a word in lower case, as in headings.
     """
     ours, theirs = _words(source), _words(target)
     once, other = _once(ours), _once(theirs)
@@ -76,9 +78,7 @@ def _once(words: list[_Word]) -> dict[str, _Word]:
 
 def _words(text: str) -> list[_Word]:
     found, last = [], ""
-    for token in _TOKEN.finditer(text):
-        if token[0].startswith("<"):
-            continue
+    for token in _TOKEN.finditer(MARKUP.sub(lambda found: "<" * len(found[0]), text)):  # of the same length
         for begin, stop in _parts(text, *token.span()):
             start, end = begin, stop
             while start < end and _is_mark(text[start]):

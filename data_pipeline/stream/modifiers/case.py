@@ -3,6 +3,7 @@
 from typing import Literal
 
 from configs.components import Draws, TextModifier, component
+from data_pipeline.stream.modifiers.code import around_code, words
 
 Sides = Literal["none", "source", "target", "both"]
 
@@ -11,21 +12,26 @@ _OPENING = "\"'([“”„«»‘’‚‹›¿¡"
 
 @component("modifier", "upper_case")
 class UpperCase(TextModifier):
-    """Both sides in capitals."""
+    """Both sides in capitals, but for markup, placeholders and addresses."""
 
+    changes_letters = True
     dotted_i: Sides = "none"
     """Sides in Turkish or Azerbaijani: the capital of i is İ there."""
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
         ours, theirs = _are_dotted(self.dotted_i)
-        return _capitals(source, ours), _capitals(target, theirs)
+        return (
+            around_code(source, lambda text: _capitals(text, ours)),
+            around_code(target, lambda text: _capitals(text, theirs)),
+        )
 
 
 @component("modifier", "title_case")
 class TitleCase(TextModifier):
-    """Each word of both sides with a capital first."""
+    """Each word of both sides with a capital first, but for markup, placeholders and addresses."""
 
+    changes_letters = True
     dotted_i: Sides = "none"
     """As for upper_case."""
 
@@ -45,9 +51,10 @@ def _capitals(text: str, is_dotted: bool) -> str:
 
 def _titled(text: str, is_dotted: bool) -> str:
     """`str.title` would make `Don'T` of `don't`."""
-    words = []
-    for word in text.split(" "):
-        bare = word.lstrip(_OPENING)
-        first = "İ" if is_dotted and bare[:1] == "i" else bare[:1].title()
-        words.append(word[: len(word) - len(bare)] + first + bare[1:])
-    return " ".join(words)
+    return " ".join(word if is_code else _capital(word, is_dotted) for word, is_code in words(text))
+
+
+def _capital(word: str, is_dotted: bool) -> str:
+    bare = word.lstrip(_OPENING)
+    first = "İ" if is_dotted and bare[:1] == "i" else bare[:1].title()
+    return word[: len(word) - len(bare)] + first + bare[1:]

@@ -21,6 +21,7 @@ class InlineTags(TextModifier):
     `>` already, stay.
     """
 
+    needs_letters = True
     tags: list[str] = dataclasses.field(default_factory=lambda: ["b", "i", "u", "em", "strong", "span", "a", "g"])
     """Names, without brackets."""
     max_tags: Positive = 3

@@ -3,6 +3,7 @@
 import unicodedata
 
 from configs.components import Draws, MergingModifier, TextModifier, component
+from data_pipeline.stream.modifiers.code import code_spans
 
 
 @component("modifier", "end_punctuation")
@@ -27,13 +28,31 @@ class Merge(MergingModifier):
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
 
 
-_NOT_FINAL = "\"'%‰‱٪#&*/@\\§¶†‡′″‴׳״"
-"""What Unicode calls punctuation too: marks that have a partner, or belong to the word or the number before them."""
+_NOT_FINAL = frozenset("\"'%‰‱٪؉؊#&*/@\\§¶†‡′″‴׳״")
+"""What Unicode calls punctuation too: marks that have a partner, or belong to the word or the number before them; also
+in full width."""
 
 
 def _bare(text: str) -> str:
-    """Without sentence-final punctuation; brackets and quotation marks, which have a partner, stay."""
+    """Without sentence-final punctuation, and without the inverted mark that was its partner; brackets, quotation marks
+    and code stay."""
+    least = max((end for _, end in code_spans(text)), default=0)
     end = len(text)
-    while end and unicodedata.category(text[end - 1]) == "Po" and text[end - 1] not in _NOT_FINAL:
+    while end > least and _is_final(text[end - 1]):
         end -= 1
-    return text[:end].rstrip()
+    bare = text[:end].rstrip()
+    if not _closes(text[end:]):
+        return bare
+    for opening in "¿¡":
+        while (place := bare.rfind(opening)) >= 0 and not _closes(bare[place:]):
+            bare = bare[:place] + bare[place + 1 :]
+    return bare.lstrip()
+
+
+def _is_final(character: str) -> bool:
+    is_other = {character, unicodedata.normalize("NFKC", character)} & _NOT_FINAL
+    return not is_other and unicodedata.category(character) == "Po"
+
+
+def _closes(text: str) -> bool:
+    return any(mark in text for mark in "?!")

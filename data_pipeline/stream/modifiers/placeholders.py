@@ -21,6 +21,7 @@ class Placeholders(TextModifier):
     Pairs without any, and those that have placeholders already, stay.
     """
 
+    needs_letters = True
     of: Literal["numbers", "names", "both"] = "both"
     """What they are put in for."""
     number: Form = "<num{}>"

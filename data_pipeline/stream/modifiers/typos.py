@@ -2,6 +2,7 @@
 
 from configs.components import Draws, TextModifier, component
 from configs.components.modifier import Chance
+from data_pipeline.stream.modifiers.code import looks_odd, words
 
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
@@ -24,18 +25,26 @@ NEIGHBOURS = _neighbours()
 @component("modifier", "typos")
 class Typos(TextModifier):
     """Typing errors in some of the source's words: a letter swapped with the next one, doubled, dropped, or replaced by
-    its neighbour on a keyboard. The target stays. At least one word is hit."""
+    its neighbour on a keyboard. The target stays, and so does what the source shares with it: markup, placeholders,
+    addresses and codes. Of the other words at least one is hit."""
 
+    changes_letters = True
     words: Chance = 0.1
     """Of a changed pair's words, how many have an error."""
 
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """See TextModifier."""
-        words = source.split(" ")
-        hit = [number for number in range(len(words)) if draws.chance(self.words)] or [draws.below(len(words))]
-        for number in hit:
-            words[number] = mistyped(words[number], draws)
-        return " ".join(words), target
+        found = words(source)
+        free = [number for number, (word, is_code) in enumerate(found) if not is_code and not _is_odd(word)]
+        if not free:
+            return source, target
+        hit = {number for number in free if draws.chance(self.words)} or {draws.choice(free)}
+        return " ".join(mistyped(word, draws) if n in hit else word for n, (word, _) in enumerate(found)), target
+
+
+def _is_odd(word: str) -> bool:
+    """Whether a word must stay. One that has no error for want of letters counts among the others."""
+    return sum(map(str.isalpha, word)) > 1 and looks_odd(word)
 
 
 def mistyped(word: str, draws: Draws) -> str:

@@ -1,36 +1,43 @@
 """Calls kubectl, and reads a job's state from its answers."""
 
+import dataclasses
+import functools
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from launcher.clusters.kubernetes.manifest import JOB_LABEL, JOB_NAME
+from configs.process.streams import note
+from launcher.clusters.kubernetes.jobset import FAILED_BY_RULE, JOBSET_LABEL
+from launcher.clusters.kubernetes.manifest import JOB_NAME, LOGS_ANNOTATION
+from launcher.clusters.kubernetes.podspec import JOB_LABEL
+from launcher.clusters.kubernetes.section import KubernetesSection
 from launcher.jobs import End, JobState
 from launcher.jobs.job import GONE, UNKNOWN
 
-SUBMIT_SECONDS, ASK_SECONDS = 120, 5
+SUBMIT_SECONDS, ASK_SECONDS, EVENTS_SECONDS = 120, 3, 2
 
 
-def command(context: str | None, namespace: str | None, *words: str) -> list[str]:
-    """kubectl with its arguments.
-
-    Args:
-        context: of its configuration; None: the current one.
-        namespace: None: the context's.
-        words: its command.
-    """
-    return ["kubectl", *where_options(context, namespace), *words]
+def command(site: KubernetesSection, *words: str) -> list[str]:
+    """kubectl with its arguments."""
+    return ["kubectl", *where_options(site), *words]
 
 
-def where_options(context: str | None, namespace: str | None) -> list[str]:
+def label_of(site: KubernetesSection) -> str:
+    """The label of pods that holds the name of their Job or JobSet."""
+    return JOB_LABEL if site.workload == "job" else JOBSET_LABEL
+
+
+def where_options(site: KubernetesSection) -> list[str]:
     """Options for cluster and namespace; empty for the current ones."""
-    return [f"--{name}={value}" for name, value in (("context", context), ("namespace", namespace)) if value]
+    given = (("context", site.context), ("namespace", site.namespace))
+    return [f"--{name}={value}" for name, value in given if value]
 
 
 def run(words: Sequence[str], *, text: str | None = None, seconds: int = SUBMIT_SECONDS) -> str:
-    """Run kubectl; returns its stdout.
+    """Run kubectl; returns its stdout, and says what the cluster warns of, such as pods that it will not admit.
 
     Args:
         words: of `command`.
@@ -49,44 +56,85 @@ def run(words: Sequence[str], *, text: str | None = None, seconds: int = SUBMIT_
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise UserError(f"kubectl: {said}; ask for what this cluster takes, see --site, --set and --dry-run")
+    for line in done.stderr.splitlines():
+        if line.startswith("Warning:"):
+            _say_once(line)
     return done.stdout
 
 
-def find_job(job: str, context: str | None, namespace: str | None) -> JobState:
+@functools.cache
+def _say_once(line: str) -> None:
+    note(f"kubectl: {' '.join(line.split())}")
+
+
+def find_job(job: str, site: KubernetesSection) -> JobState:
     """Ask for a job, for ten seconds at most."""
     if not JOB_NAME.fullmatch(job):
         return JobState(id=job, state=UNKNOWN)
     try:
-        words = command(context, namespace, "get", "job", job, "--output=json")
-        found = json.loads(run(words, seconds=ASK_SECONDS))
-        return state_of(job, found, find_pods(job, context, namespace))
+        found = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
+        pods = find_pods(job, site)
+        state = state_of(job, found, pods)
+        if state.is_waiting and state.reason is None:
+            names = [pod["metadata"]["name"] for pod in pods if _phase(pod) == "Pending"][:1] or [job]
+            if names == [job] and site.workload == "jobset":
+                names = [f"{job}-{found['spec']['replicatedJobs'][0]['name']}-0", job]
+            said = (_last_warning(name, site) for name in names)
+            state = dataclasses.replace(state, reason=next(filter(None, said), None))
+        return state
     except UserError as error:
         return JobState(id=job, state=GONE if "(NotFound)" in str(error) else UNKNOWN)
     except (ValueError, KeyError, TypeError, AttributeError):
         return JobState(id=job, state=UNKNOWN)
 
 
-def find_pods(job: str, context: str | None, namespace: str | None) -> list[dict[str, Any]]:
+def _last_warning(name: str, site: KubernetesSection) -> str | None:
+    """What the cluster last warned of about a Job or a pod: a quota or a service account that lets it have no pods."""
+    words = command(site, "get", "events", f"--field-selector=involvedObject.name={name},type=Warning", "--output=json")
+    try:
+        events = json.loads(run(words, seconds=EVENTS_SECONDS))["items"]
+        last = max(events, key=lambda one: str(one.get("lastTimestamp") or one.get("eventTime") or ""), default=None)
+        return last and " ".join(f"{last['reason']}: {last['message']}".split())
+    except (
+        UserError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):  # who may not read events can still ask for jobs
+        return None
+
+
+def logs_of(job: str, site: KubernetesSection) -> Path | None:
+    """The folder of logs of the run that a Job was made for; None if Kubernetes does not say so."""
+    try:
+        found = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
+        return Path(found["metadata"]["annotations"][LOGS_ANNOTATION]).resolve()
+    except (UserError, ValueError, KeyError, TypeError):
+        return None
+
+
+def find_pods(job: str, site: KubernetesSection) -> list[dict[str, Any]]:
     """The pods of a job that the cluster still knows.
 
     Raises:
         UserError: it cannot be asked.
         ValueError: its answer is invalid.
     """
-    words = command(context, namespace, "get", "pods", f"--selector={JOB_LABEL}={job}", "--output=json")
+    words = command(site, "get", "pods", f"--selector={label_of(site)}={job}", "--output=json")
     return list(json.loads(run(words, seconds=ASK_SECONDS))["items"])
 
 
 def state_of(name: str, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobState:
-    """The state of a Job and its pods, as `JobState`."""
+    """The state of a Job or JobSet and its pods, as `JobState`."""
     status = job.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or [] if c.get("status") == "True"}
-    if "Complete" in conditions:
+    if conditions.keys() & {"Complete", "Completed"}:
         messages = map(_message, pods)
         was_stopped = any(message.startswith(End.STOPPED.value) for message in messages)
         return JobState(id=name, state="COMPLETED", end=End.STOPPED if was_stopped else End.FINISHED)
     if "Failed" in conditions:
-        is_refused = conditions["Failed"].get("reason") == "PodFailurePolicy"
+        is_refused = conditions["Failed"].get("reason") in ("PodFailurePolicy", FAILED_BY_RULE)
         return JobState(id=name, state="FAILED", end=End.REFUSED if is_refused else End.FAILED)
     are_left = [pod for pod in pods if _phase(pod) in ("Pending", "Running")]
     if "Suspended" in conditions or (job.get("spec") or {}).get("suspend"):
@@ -126,7 +174,7 @@ def _why_it_waits(pod: Mapping[str, Any]) -> str | None:
         state = container.get("state") or {}
         if "running" in state:
             return "waits for the job before it"
-        reason = (state.get("waiting") or {}).get("reason")
-        if reason not in (None, "PodInitializing", "ContainerCreating"):
-            return str(reason)
+        waiting = state.get("waiting") or {}
+        if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
+            return " ".join(": ".join(map(str, filter(None, (waiting["reason"], waiting.get("message"))))).split())
     return None

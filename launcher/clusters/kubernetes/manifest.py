@@ -1,38 +1,38 @@
 """Renders the manifest of a job from a site's profile: pure functions.
 
-A value gets into the pods' command and environment verbatim or is refused: every string is in double quotes, so that
-YAML cannot interpret it, and `$` is doubled, since the kubelet expands `$(NAME)`. Values that Kubernetes reads itself
-must match a pattern (`section`).
+A value gets into the manifest verbatim or is refused: every string is in double quotes, so that YAML cannot interpret
+it. Values that Kubernetes reads itself must match a pattern (`section`).
 """
 
+import dataclasses
 import math
 import re
-from pathlib import PurePosixPath
 from typing import Any
 
 import yaml
 
 from configs import UserError
 from launcher.agents.root_cause import REFUSED, STOPPED
-from launcher.clusters.kubernetes.section import KubernetesSection, Toleration, Volume
-from launcher.jobs import Job, Preparation, Training
+from launcher.clusters.kubernetes.jobset import ended_by_each, first_pod, jobset_of
+from launcher.clusters.kubernetes.podspec import MESSAGE, plain, pod_of, words_of
+from launcher.clusters.kubernetes.section import KubernetesSection
+from launcher.jobs import Array, Job, Training
 
-JOB_LABEL = "batch.kubernetes.io/job-name"
-"""The label with which Kubernetes marks the pods of a Job."""
 JOB_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SHORTEST_GRACE, _SAVES_IN_THE_GRACE = 300, 3
-_MESSAGE = "/dev/termination-log"
 _ENTRY = "launcher.clusters.kubernetes"
 _ID = "$(ZEROMT_JOB_ID)"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,38}[A-Za-z0-9])?")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _NO_WORDS = ("y", "yes", "n", "no", "on", "off", "true", "false", "null")
+LOGS_ANNOTATION = "zeromt/logs"
+"""Of a Job: the folder of logs of its run, where it was submitted. Only a Job that has it is stopped or reached."""
 _APPLICATION, _RUN = "app.kubernetes.io/name", "zeromt/name"
 
 
 def render_training(site: KubernetesSection, job: Training) -> str:
-    """The manifest of a training: a headless Service, through which pods find each other, and an Indexed Job.
+    """The manifest of a training: a headless Service, through which pods find each other, and an Indexed Job; or a
+    JobSet, which brings its own Service.
 
     Args:
         site: the cluster.
@@ -44,27 +44,33 @@ def render_training(site: KubernetesSection, job: Training) -> str:
     if not re.fullmatch(r"[1-9][0-9]{0,4}", job.nodes):
         raise UserError(f"--nodes: {job.nodes!r}; allowed is a number from 1 to 99999 on Kubernetes")
     grace = choose_grace(site, job.slowest_save)
-    service = f"zeromt-{_object_name(job)}"
+    is_set, service = site.workload == "jobset", f"zeromt-{_object_name(site, job)}"
     arguments = job.node_arguments(
         nnodes=job.nodes,
-        join_timeout=site.start_timeout,
+        join_timeout=site.join_timeout if is_set else site.start_timeout,
         node_timeout=site.node_timeout,
         interface=site.interface,
     )
     command = [
-        *_words("python", [site.python]),
-        *("-P", "-m", f"{_ENTRY}.pod", "node", "--message", _MESSAGE),
+        *words_of("python", [site.python]),
+        *("-P", "-m", f"{_ENTRY}.pod", "node", "--message", MESSAGE),
         *("--max-requeues", str(site.max_requeues), "--join-timeout", str(site.join_timeout), "--grace", str(grace)),
-        *("--", "--rendezvous", f"{_ID}-0.{service}:{site.port}", "--job-id", _ID),
-        *_words("command", arguments),
+        *("--", "--rendezvous", f"{first_pod(_ID, 'node') if is_set else f'{_ID}-0.{service}'}:{site.port}"),
+        *("--job-id", _ID),
+        *words_of("command", arguments),
     ]
-    pod = _pod(site, job, command, gpus=site.gpus_per_node, grace=grace)
+    pod = pod_of(site, job, command, gpus=site.gpus_per_node, grace=grace)
+    if is_set:
+        member = ended_by_each(_job(site, job, pod, int(job.nodes)))
+        return _dump(jobset_of({"node": member}, max_restarts=site.max_failures))
     pod["subdomain"] = service
     return _dump(_service(site, service, _labels(site, job)), _job(site, job, pod, int(job.nodes)))
 
 
-def render_preparation(site: KubernetesSection, job: Preparation) -> str:
-    """The manifest of a preparation: an Indexed Job with a pod for each part of the corpus, or their merge.
+def render_array(site: KubernetesSection, job: Array) -> str:
+    """The manifest of an array: an Indexed Job with a pod for each part of the command, or their merge.
+
+    A JobSet of the parts has the merge too, for which nothing is left.
 
     Args:
         site: the cluster.
@@ -73,18 +79,23 @@ def render_preparation(site: KubernetesSection, job: Preparation) -> str:
     Raises:
         UserError: as of `render_training`.
     """
+    if site.workload == "jobset":
+        merge = dataclasses.replace(job, is_merge=True)
+        members = {"part": _array(site, job), "merge": _array(site, merge)}
+        return "" if job.is_merge else _dump(jobset_of(members, max_restarts=0))
     if site.service_account is None:
         raise UserError(
-            "service_account: none with --prepare, whose merge follows the parts; allowed is one that may read Jobs"
+            "service_account: none with --array, whose merge follows the parts; allowed is one that may read Jobs"
         )
-    python = _words("python", [site.python])
-    if job.is_merge:
-        command = [*python, *_words("command", job.command("", python=site.python)[1:])]
-    else:
-        part = ["part", "--parts", str(job.parts), "--", job.config, *job.overrides]
-        command = [*python, "-P", "-m", f"{_ENTRY}.pod", *_words("command", part)]
-    pod = _pod(site, job, command, gpus=0, grace=_SHORTEST_GRACE)
-    return _dump(_job(site, job, pod, 1 if job.is_merge else job.parts))
+    return _dump(_array(site, job))
+
+
+def _array(site: KubernetesSection, job: Array) -> dict[str, Any]:
+    part = ["-P", "-m", f"{_ENTRY}.pod", "part", "--parts", str(job.parts), "--", *job.words]
+    words = job.command("", python=site.python)[1:] if job.is_merge else part
+    command = [*words_of("python", [site.python]), *words_of("command", words)]
+    pod = pod_of(site, job, command, gpus=0, grace=_SHORTEST_GRACE)
+    return _job(site, job, pod, 1 if job.is_merge else job.parts)
 
 
 def choose_grace(site: KubernetesSection, save_seconds: float) -> int:
@@ -107,7 +118,7 @@ def following(manifest: str, after: str) -> str:
     """A manifest whose pods wait until another Job has succeeded, and fail the Job if it has not.
 
     Args:
-        manifest: of `render_training` or `render_preparation`.
+        manifest: of `render_training` or `render_array`.
         after: name of that other Job, in the same namespace.
     """
     documents = list(yaml.safe_load_all(manifest))
@@ -146,10 +157,15 @@ def _job(site: KubernetesSection, job: Job, pod: dict[str, Any], number: int) ->
         "ttlSecondsAfterFinished": site.keep_seconds,
         "template": {"metadata": _metadata(site, labels), "spec": pod},
     }
-    metadata = {"generateName": f"{_object_name(job)}-", **_namespace(site), "labels": labels}
+    name = {"generateName": f"{_object_name(site, job)}-", **_namespace(site)}
+    metadata = {**name, "labels": labels, "annotations": {LOGS_ANNOTATION: plain("logs", job.logs)}}
     document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     if job.after is None:
         return document
+    if site.workload == "jobset":
+        raise UserError(
+            f"--after: {job.after!r} with workload=jobset, which waits for none; launch when that has ended"
+        )
     if site.service_account is None:
         raise UserError("service_account: none with --after; allowed is one that may read Jobs")
     if not JOB_NAME.fullmatch(job.after):
@@ -162,127 +178,7 @@ def _metadata(site: KubernetesSection, labels: dict[str, str]) -> dict[str, Any]
     """Of the pods."""
     if not site.annotations:
         return {"labels": labels}
-    return {"labels": labels, "annotations": {key: _plain("annotations", v) for key, v in site.annotations.items()}}
-
-
-def _pod(site: KubernetesSection, job: Job, command: list[str], *, gpus: int, grace: int) -> dict[str, Any]:
-    """The pods' specification, for one container."""
-    if site.image is None:
-        raise UserError("image: none given; allowed is a container image that has zeromt")
-    directory = site.directory or job.folder
-    _check_place(site, directory, job.run)
-    container: dict[str, Any] = {"name": "zeromt", "image": site.image}
-    if site.image_pull_policy is not None:
-        container["imagePullPolicy"] = site.image_pull_policy
-    shared = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": site.shared_memory}}
-    container |= {
-        "command": command,
-        "workingDir": _plain("directory", directory),
-        "env": _environment(site, job),
-        "resources": _resources(site, gpus),
-        "terminationMessagePath": _MESSAGE,
-        "volumeMounts": [
-            {"name": "shm", "mountPath": "/dev/shm"},
-            *(_mount(number, volume) for number, volume in enumerate(site.volumes)),
-        ],
-    }
-    pod: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": grace,
-        "shareProcessNamespace": True,  # otherwise zeromt would be process 1, which must reap all orphans
-        "enableServiceLinks": False,
-        "automountServiceAccountToken": False,
-        "containers": [container],
-        "volumes": [shared, *(_volume(number, volume) for number, volume in enumerate(site.volumes))],
-        "tolerations": _tolerations(site),
-    }
-    identity = {"runAsUser": site.user, "runAsGroup": site.group, "fsGroup": site.group}
-    optional = {
-        "imagePullSecrets": [{"name": name} for name in site.pull_secrets],
-        "nodeSelector": site.node_selector,
-        "priorityClassName": site.priority_class,
-        "runtimeClassName": site.runtime_class,
-        "serviceAccountName": site.service_account,
-        "securityContext": {name: number for name, number in identity.items() if number is not None},
-    }
-    return pod | {name: value for name, value in optional.items() if value}
-
-
-def _environment(site: KubernetesSection, job: Job) -> list[dict[str, Any]]:
-    label = {"fieldRef": {"fieldPath": f"metadata.labels['{JOB_LABEL}']"}}
-    given = {**site.environment, **job.variables}
-    given.pop("ZEROMT_JOB_ID", None)
-    words = _words("environment", list(given.values()))
-    return [
-        {"name": "ZEROMT_JOB_ID", "valueFrom": label},
-        *({"name": name, "value": word} for name, word in zip(given, words, strict=True)),
-    ]
-
-
-def _resources(site: KubernetesSection, gpus: int) -> dict[str, Any]:
-    """A pod's resource requests and limits."""
-    limits = dict(site.resources)
-    if gpus:
-        limits[site.gpu_resource] = str(gpus)
-    if site.memory is not None:
-        limits["memory"] = site.memory
-    requests = limits | ({"cpu": site.cpus_per_node} if site.cpus_per_node is not None else {})
-    return {name: amounts for name, amounts in (("requests", requests), ("limits", limits)) if amounts}
-
-
-def _tolerations(site: KubernetesSection) -> list[dict[str, Any]]:
-    """The profile's tolerations, and for an unresponsive node one that lasts as long as other pods wait for it."""
-    lost = [
-        {
-            "key": f"node.kubernetes.io/{state}",
-            "operator": "Exists",
-            "effect": "NoExecute",
-            "tolerationSeconds": site.node_timeout,
-        }
-        for state in ("not-ready", "unreachable")
-    ]
-    return [*map(_toleration, site.tolerations), *lost]
-
-
-def _toleration(given: Toleration) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": given.key}
-    found |= {"operator": "Exists"} if given.value is None else {"operator": "Equal", "value": given.value}
-    return found if given.effect is None else found | {"effect": given.effect}
-
-
-def _volume(number: int, volume: Volume) -> dict[str, Any]:
-    source: dict[str, Any]
-    if volume.claim is not None:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim}}
-    elif volume.host_path is not None:
-        source = {"hostPath": {"path": _plain("host_path", volume.host_path), "type": "Directory"}}
-    else:
-        server, _, path = (volume.nfs or "").partition(":")
-        source = {"nfs": {"server": server, "path": _plain("nfs", path)}}
-    return {"name": f"volume-{number}", **source}
-
-
-def _mount(number: int, volume: Volume) -> dict[str, Any]:
-    mount: dict[str, Any] = {"name": f"volume-{number}", "mountPath": _plain("mount", volume.mount)}
-    if volume.sub_path is not None:
-        mount["subPath"] = _plain("sub_path", volume.sub_path)
-    return mount | ({"readOnly": True} if volume.read_only else {})
-
-
-def _check_place(site: KubernetesSection, directory: str, run: str) -> None:
-    """Refuse a run whose folder would disappear with its pods.
-
-    Raises:
-        UserError: no writable volume contains it.
-    """
-    place = PurePosixPath(directory) / run
-    mounts = sorted(site.volumes, key=lambda volume: len(PurePosixPath(volume.mount).parts))
-    holding = [volume for volume in mounts if place.is_relative_to(volume.mount)]
-    if not holding or holding[-1].read_only or ".." in place.parts:
-        raise UserError(
-            f"volumes: none that can be written holds the run's folder {str(place)!r}; "
-            "allowed is one mounted there or above, see `volumes` and `directory` of the profile"
-        )
+    return {"labels": labels, "annotations": {key: plain("annotations", v) for key, v in site.annotations.items()}}
 
 
 def _namespace(site: KubernetesSection) -> dict[str, str]:
@@ -290,25 +186,16 @@ def _namespace(site: KubernetesSection) -> dict[str, str]:
 
 
 def _labels(site: KubernetesSection, job: Job) -> dict[str, str]:
-    return {**site.labels, _APPLICATION: "zeromt", _RUN: _object_name(job)}
+    return {**site.labels, _APPLICATION: "zeromt", _RUN: _object_name(site, job)}
 
 
-def _object_name(job: Job) -> str:
+def _object_name(site: KubernetesSection, job: Job) -> str:
     """The job's name as a Kubernetes name: lower-case letters and dashes."""
     if not _NAME.fullmatch(job.name):
         raise UserError(f"--job-name: {job.name!r}; allowed are letters, digits, '.', '_' and '-', at most 40")
+    if site.workload == "jobset" and job.name[0].isdigit():
+        raise UserError(f"--job-name: {job.name!r}; allowed is one that begins with a letter, with workload=jobset")
     return re.sub(r"[._]", "-", job.name.lower())
-
-
-def _words(field: str, values: list[str]) -> list[str]:
-    """Values escaped so that the kubelet does not change them."""
-    return [_plain(field, value).replace("$", "$$") for value in values]
-
-
-def _plain(field: str, value: str) -> str:
-    if _CONTROL.search(value):
-        raise UserError(f"{field}: {value!r}; allowed is text without line breaks and control characters")
-    return value
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,8 +1,8 @@
 """`zeromt launch kubernetes` on the command line."""
 
-from launcher.options import Parser
 from launcher.options.batch import GPUS_PER_NODE, INTERFACE, ProfileOption, add_launch_batch
 from launcher.options.command import Command
+from launcher.options.parser import Parser
 
 _OPTIONS = (
     GPUS_PER_NODE,
@@ -20,7 +20,8 @@ def add_launch_kubernetes(parser: Parser) -> None:
 
 COMMAND = Command(
     summary="train on Kubernetes: submit an Indexed Job by kubectl, or print its manifest",
-    usage="CONFIG --site NAME [--nodes N] [--gpus-per-node G] [--image IMAGE] [--dry-run] [...]",
+    usage="CONFIG --site NAME [--nodes N] [--gpus-per-node G] [--image IMAGE] [--dry-run] [...] "
+    "| [...] --array N -- COMMAND ...",
     add_arguments=add_launch_kubernetes,
     target="launcher.jobs.command:launch",
 )

@@ -3,33 +3,38 @@
 `node` runs `zeromt launch node` between two decisions. Before: whether there is anything left to do, and with which
 pods. After: what happens to the Job, expressed by the pod's exit code, which `podFailurePolicy` reads: 0 done (the run
 is finished, or a user has stopped it), 2 refused (the Job fails), 75 to be started again (a preemption, a node that is
-lost), 1 failed. `part` turns the pod's number into a part of the corpus.
+lost), 1 failed. `part` turns the pod's number into the part of a command.
 """
 
 import argparse
 import contextlib
 import os
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, UserError, load_run
+from configs.process.files.inside import read_text
+from configs.process.signals import STOPPED_BY_FILE
+from configs.process.streams import note, tell
 from launcher.agents.node import launch_node
-from launcher.agents.peers import LOST_NODE
+from launcher.agents.peers import LOST_NODE, NOT_HERE
 from launcher.agents.root_cause import REFUSED, STOPPED
+from launcher.agents.secret import SECRET, secret_file, shared_secret
 from launcher.clusters.kubernetes import meeting
+from launcher.clusters.kubernetes.jobset import ATTEMPT
 from launcher.jobs import End, Ending, ending_of
 from launcher.jobs.batch import slowest_save
-from launcher.jobs.requeues import read_requeues, write_requeues
+from launcher.jobs.job import share_of
+from launcher.jobs.requeues import Requeues, read_requeues, write_requeues
 from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
 from trainer.runs.layout import LAUNCH_LOCK, METRICS_FILE, STATUS_FILE, STUCK_FILE
-from trainer.runs.process.streams import note, tell
 from trainer.runs.run_lock import RunLock, RunLockedError
-from trainer.runs.signals import STOPPED_BY_FILE
 from trainer.runs.status import Status, read_status
 
 FAILED = 1
@@ -57,9 +62,8 @@ def main(argv: Sequence[str]) -> int:
     given, rest = parser.parse_args(argv[:where]), argv[where + 1 :]
     index = int(os.environ["JOB_COMPLETION_INDEX"])
     if given.what == "part":
-        config, overrides = rest[0], rest[1:]
-        command = ["prepare", config, "--part", f"{index + 1}/{given.parts}", "--", *overrides]
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "launcher", *command])
+        share = share_of(rest, f"{index + 1}/{given.parts}")
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "zeromt", *share])
     with Supervisor() as supervisor:
         ending = _node(supervisor, given, rest, index)
         supervisor.settle()
@@ -128,12 +132,16 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         status = read_status(folder / STATUS_FILE)
         if (ending := decide_begin(status, job)) is not None:
             return ending
+        requeues = read_requeues(folder, job)
+        if index == 0 and requeues.number > given.max_requeues + 1:
+            # It had been given up when another pod, which cannot know that, was the first to end.
+            return Ending(end=End.FAILED, why=_given_up(requeues, given.max_requeues))
         if status is not None and status.job_id == job:
             arguments["fresh"] = False  # this Job has begun the run
             if index == 0:
                 _wait_for_lock(supervisor, folder)
         _warn_of_grace(run, given.grace)
-        start = _meet(supervisor, given, arguments, job, index)
+        start = _meet(supervisor, given, arguments, job, index, folder)
         arguments |= {"node_rank": index, "job_id": start}
         code = launch_node(supervisor, **arguments)
     except meeting.StoppedError:
@@ -151,22 +159,57 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         return Ending(end=End.FAILED, why=f"{type(error).__name__}: {error}")
     several = start if arguments["nnodes"] > 1 else None
     ending = decide_end(folder, code, several, was_stopped=supervisor.was_stopped)
-    return _capped(folder, job, given.max_requeues, ending, index)
+    if ATTEMPT not in os.environ or NOT_HERE not in ending.why:  # for want of machines, as above
+        ending = _capped(folder, job, given.max_requeues, ending, index)
+    if index == 0 and not ending.end.goes_on:
+        secret_file(folder.parent, job).unlink(missing_ok=True)
+    return ending
 
 
-def _meet(supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str, Any], job: str, index: int) -> str:
-    """Wait for all pods; returns the name of this start."""
+def _meet(
+    supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str, Any], job: str, index: int, folder: Path
+) -> str:
+    """Wait for all pods, unless a JobSet has started them together; returns the name of this start."""
+    host, port = arguments["rendezvous"]
+    deadline = time.monotonic() + given.join_timeout
 
     def is_stopped() -> bool:
         return supervisor.was_stopped
 
-    host, port = arguments["rendezvous"]
+    attempt = os.environ.get(ATTEMPT)
+    limits: dict[str, Any] = {"seconds": given.join_timeout, "is_stopped": is_stopped}
+    if arguments["nnodes"] == 1:
+        return meeting.host(job, "", num_pods=1, port=port + 1, **limits)
+    os.environ[SECRET] = _secret(folder, job, index, lambda: supervisor.was_stopped or time.monotonic() >= deadline)
+    if attempt is not None:
+        if index:
+            _wait_for_name(host, is_stopped, deadline)
+        return f"{job}-{attempt}"
     if index == 0:
-        return meeting.host(
-            job, num_pods=arguments["nnodes"], port=port + 1, seconds=given.join_timeout, is_stopped=is_stopped
-        )
-    address = (host, port + 1)
-    return meeting.ask(job, index=index, address=address, seconds=given.join_timeout, is_stopped=is_stopped)
+        return meeting.host(job, os.environ[SECRET], num_pods=arguments["nnodes"], port=port + 1, **limits)
+    return meeting.ask(job, os.environ[SECRET], index=index, address=(host, port + 1), **limits)
+
+
+def _wait_for_name(host: str, is_stopped: Callable[[], bool], deadline: float) -> None:
+    """Wait until the cluster knows the first pod's name, which may not be there yet."""
+    while not is_stopped():
+        with contextlib.suppress(OSError):
+            socket.getaddrinfo(host, None)
+            return
+        if time.monotonic() >= deadline:
+            raise meeting.MissingError(f"pod 0 has no address, {host} is not known")
+        time.sleep(1.0)
+    raise meeting.StoppedError
+
+
+def _secret(folder: Path, job: str, index: int, has_ended: Callable[[], bool]) -> str:
+    """The Job's secret, from a file beside the run's folder that the first pod makes, and its later starts find."""
+    if index == 0:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    found = shared_secret(folder.parent, job, is_first=index == 0, has_ended=has_ended)
+    if found is None:
+        raise meeting.MissingError(f"pod 0 left no secret in {folder.parent}")
+    return found
 
 
 def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> Ending:
@@ -174,11 +217,14 @@ def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> E
     if not ending.end.goes_on or index != 0:
         return ending
     requeues = read_requeues(folder, job)
-    if requeues.number > limit:
-        why = f"{ending.why}; not started again: no new checkpoint since step {requeues.step}, {limit} times"
-        return Ending(end=End.FAILED, why=why)
     write_requeues(folder, requeues)
+    if requeues.number > limit:
+        return Ending(end=End.FAILED, why=f"{ending.why}; {_given_up(requeues, limit)}")
     return Ending(end=ending.end, why=f"{ending.why}; to be started again")
+
+
+def _given_up(requeues: Requeues, limit: int) -> str:
+    return f"not started again: no new checkpoint since step {requeues.step}, {limit} times"
 
 
 def _wait_for_lock(supervisor: Supervisor, folder: Path) -> None:
@@ -205,7 +251,7 @@ def _warn_of_grace(run: RunConfig, grace: float) -> None:
 def _lost_node(run: Path) -> str | None:
     """The note about a lost node; the first pod removes older notes."""
     try:
-        lines = (run / STUCK_FILE).read_text(errors="replace").splitlines()
+        lines = read_text(run / STUCK_FILE, errors="replace").splitlines()
     except OSError:
         return None
     return next((line[line.index(LOST_NODE) :] for line in reversed(lines) if LOST_NODE in line), None)

@@ -83,6 +83,8 @@ class KubernetesSection(BatchCluster):
     """Context of kubectl's configuration; None: the current one."""
     namespace: Name | None = None
     """None: the context's."""
+    workload: Literal["job", "jobset"] = "job"
+    """What the pods belong to: Jobs, or a JobSet where the cluster has its controller."""
     image: Image | None = None
     """That has zeromt."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
@@ -118,6 +120,8 @@ class KubernetesSection(BatchCluster):
     """User id of the pods; None: the image's."""
     group: User | None = None
     """Group id of the pods and of new files in the volumes."""
+    restricted: bool = False
+    """Whether the pods meet the Pod Security Standard `restricted`, which a namespace may ask for."""
     labels: dict[str, LabelValue] = dataclasses.field(default_factory=dict)
     """Labels of the Job and its pods, such as kueue.x-k8s.io/queue-name."""
     annotations: dict[str, Text] = dataclasses.field(default_factory=dict)
@@ -146,6 +150,11 @@ class KubernetesSection(BatchCluster):
         mounts = [str(PurePosixPath(volume.mount)) for volume in self.volumes]
         for mount in sorted({mount for mount in mounts if mounts.count(mount) > 1 or mount == "/dev/shm"}):
             yield f"volumes: {mount!r} is a mount already; allowed is one volume for each"
+        others = [volume.mount for volume in self.volumes if volume.claim is None]
+        if self.restricted and others:
+            yield f"volumes: {others[0]!r} is no claim, with restricted=true; allowed is a claim for each"
+        if self.restricted and self.user == 0:
+            yield "user: 0 is root, with restricted=true; allowed is a number from 1"
         yield from variable_problems("environment", self.environment)
         for name in ("resources", "node_selector", "labels", "annotations"):
             yield from _key_problems(name, getattr(self, name))

@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 
 from configs import UserError
+from configs.process.streams import tell
 from launcher.clusters.kubernetes.cluster import suspend
 from launcher.clusters.kubernetes.kubectl import find_job
-from trainer.runs.process.streams import tell
+from launcher.clusters.kubernetes.section import KubernetesSection
 
 _LOOK_SECONDS = 1.0
 _LINE_SECONDS = 10.0
@@ -27,10 +28,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("job")
     parser.add_argument("--context")
     parser.add_argument("--namespace")
+    parser.add_argument("--workload", choices=("job", "jobset"), default="job")
     parser.add_argument("--no-wait", dest="wait", action="store_false")
     given = parser.parse_args(argv)
+    site = KubernetesSection(context=given.context, namespace=given.namespace, workload=given.workload)
     try:
-        suspend(given.job, given.context, given.namespace)
+        suspend(given.job, site)
     except UserError as error:
         tell(f"zeromt: error: {error}")
         return 2
@@ -38,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         tell(f"zeromt: job {given.job}: asked to save and stop")
         return 0
     begin = said = time.monotonic()
-    while (found := find_job(given.job, given.context, given.namespace)).end is None and found.state != "GONE":
+    while (found := find_job(given.job, site)).end is None and found.state != "GONE":
         now = time.monotonic()
         if now - said >= _LINE_SECONDS:
             tell(f"zeromt: waiting for job {given.job} to save and stop, {now - begin:.0f} s")

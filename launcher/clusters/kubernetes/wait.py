@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from configs.process.streams import note
 from launcher.agents.root_cause import REFUSED, STOPPED
-from trainer.runs.process.streams import note
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LOOK_SECONDS = 5.0

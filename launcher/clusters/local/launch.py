@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import load_run
+from configs.process.environment import check_machine
+from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
+from launcher.clusters.local.array import run_array
 from launcher.machine.hardware import num_cores
 from launcher.machine.numa import choose_binding
 from launcher.machine.supervise import Supervisor
-from trainer.runs.process.environment import check_machine
-from trainer.runs.process.gpus import gpus_to_use
-from trainer.runs.process.streams import note
 
 
 def launch(
@@ -28,8 +28,10 @@ def launch(
     reset: str | None = None,
     parent: str | None = None,
     plugins: Sequence[str] = (),
+    array: int | None = None,
+    words: Sequence[str] = (),
 ) -> int:
-    """Train on this machine.
+    """Train on this machine, or run the parts of an array and their merge.
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
@@ -41,15 +43,20 @@ def launch(
         reset: data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint.
         parent: RUN[@step] with the initial weights of a run without a checkpoint.
         plugins: files with components, in addition to those that the configuration names.
+        array: number of parts of a command, `nproc` or one at a time; None for training.
+        words: that command: its name, then its arguments.
 
     Returns:
-        0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
+        0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Of an array:
+        see `run_array`.
 
     Raises:
         UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
             writes the run.
     """
-    run = load_run(config, overrides, plugins=plugins, say=note)
+    if array is not None:
+        return run_array(supervisor, words, array, at_a_time=nproc or 1)
+    run = load_run(config, overrides, plugins=plugins)
     check_machine(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)

@@ -2,15 +2,18 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from configs import UserError
 from configs.components import component
-from launcher.clusters.slurm.queue import JOB_ID, find_job
-from launcher.clusters.slurm.script import render_preparation, render_training
+from configs.process.streams import note
+from launcher.clusters.slurm.queue import JOB_ID, find_job, writes_into
+from launcher.clusters.slurm.script import render_array, render_training
 from launcher.clusters.slurm.section import SlurmSection
 from launcher.clusters.slurm.submit import choose_lead, sbatch
-from launcher.jobs import Job, JobState, Preparation, Training
+from launcher.jobs import Array, Job, JobState, Training
 from launcher.jobs.cluster import show_files
+from launcher.machine.supervise import Supervisor
 
 _PATIENCE_SECONDS = 60
 
@@ -23,14 +26,23 @@ class SlurmCluster(SlurmSection):
         """One for each GPU."""
         return self.gpus_per_node
 
+    def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
+        """As every cluster with a queue; warns of a job that would get too few cores for its GPUs."""
+        if not (arguments["array"] or self.cpus_per_node or self.exclusive) and self.gpus_per_node:
+            note(
+                f"warning: cpus_per_node: none with {self.gpus_per_node} GPUs on each node, and SLURM then gives one "
+                f"core unless the site says otherwise; give it, such as --set cpus_per_node={8 * self.gpus_per_node}"
+            )
+        return super().launch(supervisor, **arguments)
+
     def render(self, job: Job) -> str:
         """The batch script of a job."""
         if isinstance(job, Training):
             lead = choose_lead(self, job.slowest_save)
             return render_training(self, job, output=f"{job.logs}/slurm-%j.out", lead=lead)
-        assert isinstance(job, Preparation)
+        assert isinstance(job, Array)
         pattern = "%j" if job.is_merge else "%A_%a"
-        return render_preparation(self, job, output=f"{job.logs}/prepare-{pattern}.out")
+        return render_array(self, job, output=f"{job.logs}/{job.words[0]}-{pattern}.out")
 
     def check(self, text: str) -> None:
         """Ask SLURM whether it would accept a script."""
@@ -44,14 +56,14 @@ class SlurmCluster(SlurmSection):
         never = ["--kill-on-invalid-dep=yes"] if needs_success else []
         return sbatch(text, "--parsable", f"--dependency={kind}:{after}", *never)
 
-    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, is_preparation: bool) -> list[str]:
+    def how_to_follow(self, jobs: list[str], run: str, logs: Path, *, array: str | None) -> list[str]:
         """By SLURM's own commands and zeromt's."""
         queue = f"squeue -j {','.join(jobs)}"
-        if is_preparation:
+        if array is not None:
             return [
                 f"submitted job {jobs[0]} (the parts) and {jobs[1]} (their merge)",
-                f"follow them:  {queue};  tail -F {logs}/prepare-*.out",
-                f"train after them:  zeromt launch slurm ... --after {jobs[1]}",
+                f"follow them:  {queue};  tail -F {logs}/{array}-*.out",
+                f"launch after them:  zeromt launch slurm ... --after {jobs[1]}",
             ]
         return [
             f"submitted job {', '.join(jobs)}",
@@ -62,6 +74,10 @@ class SlurmCluster(SlurmSection):
     def query(self, job: str) -> JobState | None:
         """A job's state from squeue."""
         return find_job(job)
+
+    def owns(self, job: str, logs: Path) -> bool:
+        """Whether the job is this user's and writes its output into these logs, by what scontrol says."""
+        return writes_into(job, logs)
 
     def stop(self, job: str) -> None:
         """Cancel a job."""
@@ -75,8 +91,7 @@ class SlurmCluster(SlurmSection):
             raise UserError(f"scancel: {' '.join(done.stderr.split())}; only your own jobs can be stopped")
 
     def log(self, job: str, logs: Path, *, follow: bool) -> list[str]:
-        """The command that shows the output of a job, or of the tasks of a preparation's array."""
+        """The command that shows the output of a job, or of the tasks of an array."""
         if not JOB_ID.fullmatch(job):
             return super().log(job, logs, follow=follow)
-        files = [*logs.glob(f"slurm-{job}.out"), *sorted(logs.glob(f"prepare-{job}*.out"))]
-        return show_files(files, follow=follow)
+        return show_files(sorted([*logs.glob(f"*-{job}.out"), *logs.glob(f"*-{job}_*.out")]), follow=follow)

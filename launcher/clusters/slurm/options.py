@@ -1,8 +1,8 @@
 """`zeromt launch slurm` on the command line."""
 
-from launcher.options import Parser
 from launcher.options.batch import GPUS_PER_NODE, INTERFACE, ProfileOption, add_launch_batch
 from launcher.options.command import Command
+from launcher.options.parser import Parser
 from launcher.options.values import whole
 
 _OPTIONS = (
@@ -23,7 +23,8 @@ def add_launch_slurm(parser: Parser) -> None:
 
 COMMAND = Command(
     summary="train on a SLURM cluster: submit a batch job, or print its script",
-    usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...]",
+    usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...] "
+    "| [...] --array N -- COMMAND ...",
     add_arguments=add_launch_slurm,
     target="launcher.jobs.command:launch",
 )

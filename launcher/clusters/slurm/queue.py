@@ -1,7 +1,9 @@
 """Asks SLURM for the state of a job."""
 
+import os
 import re
 import subprocess
+from pathlib import Path
 
 from launcher.jobs.job import GONE, UNKNOWN, JobState
 
@@ -40,3 +42,29 @@ def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
     # For a job that has left the queue, squeue first lists nothing and after some minutes reports an invalid id.
     is_gone = asked.returncode == 0 or "Invalid job id" in asked.stderr
     return JobState(id=job_id, state=GONE if is_gone else UNKNOWN)
+
+
+def writes_into(job_id: str, logs: Path) -> bool:
+    """Ask SLURM whether a job is this user's and has its output in a folder; False if SLURM does not say so.
+
+    Args:
+        job_id: its number.
+        logs: the folder.
+    """
+    if not JOB_ID.fullmatch(job_id):
+        return False
+    try:
+        asked = subprocess.run(
+            ["scontrol", "show", "job", job_id],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    lines = [line.strip() for line in asked.stdout.partition("\n\n")[0].splitlines()]  # of an array, the first task
+    is_mine = any(re.match(rf"UserId=[^ ]*\({os.getuid()}\) ", line) for line in lines)
+    outputs = [Path(line.removeprefix("StdOut=")) for line in lines if line.startswith("StdOut=/")]
+    return is_mine and any(output.parent.resolve() == logs.resolve() for output in outputs)

@@ -15,7 +15,7 @@ from importlib import resources
 from configs import UserError
 from launcher.clusters.slurm.section import SlurmSection
 from launcher.clusters.slurm.times import format_time, parse_time
-from launcher.jobs import Job, Preparation, Training
+from launcher.jobs import Array, Job, Training
 from launcher.jobs.job import check_nodes
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -53,10 +53,11 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
     """
     lines = _common_directives(site, job, output)
     lines.add("nodes", check_nodes(job.nodes))
+    lines.add("nodelist", site.nodelist and f"'{site.nodelist}'")
     lines.add("ntasks-per-node", 1)
     if site.gpus_per_node:
-        request = f"gpu:{site.gpus_per_node}" if site.gpu_request == "gres" else site.gpus_per_node
-        lines.add(site.gpu_request, request)
+        parts = ("gpu" if site.gpu_request == "gres" else None, site.gpu_type, str(site.gpus_per_node))
+        lines.add(site.gpu_request, ":".join(filter(None, parts)))
     lines.add("signal", f"B:USR1@{lead}")
     lines.add("requeue" if site.requeue and job.num_links == 1 else "no-requeue")
     nproc = [] if job.nproc is None else ["--nproc", str(job.nproc)]
@@ -72,6 +73,8 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
         "train.sh",
         _common_values(site, job, lines)
         | {
+            "CONFIG": _word("CONFIG", job.config),
+            "OVERRIDES": _words("override", job.overrides),
             "RUN": _word("run", job.run),
             "NODE_OPTIONS": _words("node", node_options),
             "LINK": str(job.link),
@@ -81,8 +84,8 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
     )
 
 
-def render_preparation(site: SlurmSection, job: Preparation, *, output: str) -> str:
-    """The batch script of a preparation's array, or of its merge.
+def render_array(site: SlurmSection, job: Array, *, output: str) -> str:
+    """The batch script of an array's tasks, or of their merge.
 
     Args:
         site: the cluster.
@@ -97,7 +100,8 @@ def render_preparation(site: SlurmSection, job: Preparation, *, output: str) -> 
     lines.add("ntasks", 1)
     lines.add("array", None if job.is_merge else f"1-{job.parts}")
     lines.add("requeue" if site.requeue else "no-requeue")
-    return _fill("prepare.sh", _common_values(site, job, lines) | {"PARTS": str(job.parts)})
+    own = {"WORDS": _words("command", job.words), "PARTS": str(job.parts)}
+    return _fill("array.sh", _common_values(site, job, lines) | own)
 
 
 def _common_directives(site: SlurmSection, job: Job, output: str) -> _Directives:
@@ -114,6 +118,10 @@ def _common_directives(site: SlurmSection, job: Job, output: str) -> _Directives
     lines.add("qos", site.qos)
     lines.add("constraint", None if site.constraint is None else f"'{site.constraint}'")
     lines.add("reservation", site.reservation)
+    lines.add("exclude", site.exclude and f"'{site.exclude}'")
+    lines.add("licenses", site.licenses)
+    lines.add("mail-user", site.mail_user)
+    lines.add("mail-type", ",".join(site.mail_type) or None)
     lines.add("cpus-per-task", site.cpus_per_node)
     lines.add("mem", site.memory)
     lines.add("exclusive", site.exclusive)
@@ -129,8 +137,6 @@ def _common_values(site: SlurmSection, job: Job, directives: _Directives) -> dic
     python = site.python or ("python3" if site.container != "none" else sys.executable)
     return {
         "DIRECTIVES": "\n".join(directives.lines),
-        "CONFIG": _word("CONFIG", job.config),
-        "OVERRIDES": _words("override", job.overrides),
         "PYTHON": _word("python", python),
         "MODULES": _words("modules", site.modules),
         "SOURCES": _words("source", site.source),

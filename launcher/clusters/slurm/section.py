@@ -14,7 +14,16 @@ from launcher.jobs.fields import Interface, LossSeconds, Place, Port, Text, vari
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+=/-]{0,127}$")]
 """A name in SLURM, of a partition, an account and so on. The scheduler reads it itself: no quotes or blanks."""
 Feature = Annotated[str, Field(pattern=r"^[A-Za-z0-9_\[(][A-Za-z0-9_.,:@+=*|&()\[\]-]{0,127}$")]
+Hosts = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.,\[\]_-]{0,1023}$")]
+"""Names of nodes as SLURM writes them, such as gpu[01-04,07]."""
+Model = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+@-]{0,253}$")]
 Memory = Annotated[str, Field(pattern=r"^[0-9]+[KMGT]?$")]
+
+Mail = Literal[
+    "ALL", "BEGIN", "END", "FAIL", "REQUEUE", "INVALID_DEPEND", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80",
+    "TIME_LIMIT_50", "ARRAY_TASKS"
+]  # fmt: skip
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -26,12 +35,24 @@ class SlurmSection(BatchCluster):
     qos: Word | None = None
     constraint: Feature | None = None
     reservation: Word | None = None
+    nodelist: Hosts | None = None
+    """Nodes that every training must get; the tasks of an array run anywhere."""
+    exclude: Hosts | None = None
+    """Nodes that no job may get."""
+    licenses: Word | None = None
+    """Licences that a job holds, such as scratch:2."""
+    mail_user: Address | None = None
+    """To whom SLURM writes; None: whoever submits."""
+    mail_type: list[Mail] = dataclasses.field(default_factory=list)
+    """When it writes; an empty list: never."""
     time: Annotated[str, Field(max_length=32)] = "1-00:00:00"
     """Time limit of a job: D-HH:MM:SS, HH:MM:SS, MM:SS or minutes, as in SLURM."""
     gpus_per_node: Count = 8
     """0 for a cluster without GPUs."""
     gpu_request: Literal["gpus-per-node", "gres"] = "gpus-per-node"
     """The option that requests GPUs; older sites only have --gres."""
+    gpu_type: Model | None = None
+    """Which GPUs, such as h100, where the cluster has several; None: any."""
     cpus_per_node: Positive | None = None
     """Cores requested on every node."""
     memory: Memory | None = None
@@ -77,6 +98,8 @@ class SlurmSection(BatchCluster):
                 f"container_image: {self.container_image!r} with container={self.container}; "
                 "allowed is an image with apptainer or pyxis, and none with none"
             )
+        if self.mail_user is not None and not self.mail_type:
+            yield f"mail_user: {self.mail_user!r} without mail_type, and SLURM would never write; give one, as [FAIL]"
         yield from variable_problems("environment", self.environment)
         for mount in self.container_mounts:
             if "," in mount:

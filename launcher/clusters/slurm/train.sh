@@ -21,10 +21,10 @@ say() {
     printf 'zeromt: job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2
 }
 
-# one COMMAND...: run zeromt's COMMAND once, on this node.
+# one COMMAND...: run zeromt's COMMAND once, on this node. The last line is its own, after a banner of the container's.
 one() {
     if ((${#srun_options[@]})); then
-        srun --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${srun_options[@]}" "$python" -P -m "$@"
+        srun --export=ALL --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${srun_options[@]}" "$python" -P -m "$@"
     else
         "${container[@]}" "$python" -P -m "$@"
     fi
@@ -59,15 +59,18 @@ done
 if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
 
 # Asked before srun: it would end with the largest code of its tasks, and 2 is less than that of those that it kills.
-case $(one launcher.clusters.slurm.decide begin "$run" --link "$link") in
+case $(one launcher.clusters.slurm.decide begin "$run" --link "$link" | tail -n 1) in
 refuse) exit 2 ;;
 end) exit 0 ;;
 esac
 
+# By it the nodes know one another. srun hands it over in the tasks' environment, which no other user can read.
+ZEROMT_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n') && export ZEROMT_SECRET
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST") || exit 1
-srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=1 \
-    "${srun_step[@]}" "${srun_options[@]}" \
-    "${container[@]}" "$python" -P -m launcher launch node "$config" \
+# ALL, because with SBATCH_EXPORT=NONE srun would drop what was set above.
+srun --export=ALL --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+    --kill-on-bad-exit=1 "${srun_step[@]}" "${srun_options[@]}" \
+    "${container[@]}" "$python" -P -m zeromt launch node "$config" \
     --nnodes "$SLURM_JOB_NUM_NODES" --rendezvous "${hosts%%$'\n'*}:$((@PORT_BASE@ + SLURM_JOB_ID % 20000))" \
     --job-id "$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}" "${node_options[@]}" -- "${overrides[@]}" &
 step=$!
@@ -84,7 +87,8 @@ if ((last != 127)); then code=$last; fi
 step=
 
 # What is there says what follows: finished, stopped by a user, to be put back in the queue.
-decision=$(one launcher.clusters.slurm.decide end "$run" --code "$code" --signal "${asked:-none}" --max-requeues "$max_requeues")
+decision=$(one launcher.clusters.slurm.decide end "$run" --code "$code" --signal "${asked:-none}" \
+    --max-requeues "$max_requeues" | tail -n 1)
 if [[ $decision == requeue ]]; then
     scontrol requeue "$SLURM_JOB_ID" || say "cannot be put back in the queue; submit it again"
 fi

@@ -6,12 +6,13 @@ import json
 import os
 import queue
 import re
+import secrets
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 from configs import UserError
@@ -35,6 +36,8 @@ class SshSettings:
     """Seconds of silence after which a host is lost."""
     config: str | None = None
     identity: str | None = None
+    word: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Of this launch: a host repeats it when it is ready, and what its shell prints before is nothing to us."""
 
 
 def ssh_command(host: Host, settings: SshSettings) -> list[str]:
@@ -63,14 +66,14 @@ def ssh_command(host: Host, settings: SshSettings) -> list[str]:
         *(["-l", host.user] if host.user else []),
         "--",
         host.name,
-        f"exec {settings.python} -P -u -m launcher.clusters.ssh.remote",
+        f"exec {settings.python} -P -u -m launcher.clusters.ssh.remote {settings.word}",
     ]
 
 
 class Connection:
     """The ssh process of a host, and its output. This object is put into `events` whenever something changes."""
 
-    def __init__(self, host: Host, command: Sequence[str], events: "queue.Queue[Connection]") -> None:
+    def __init__(self, host: Host, settings: SshSettings, events: "queue.Queue[Connection]") -> None:
         """Connect; `is_ready` and `code` show the result.
 
         Raises:
@@ -85,6 +88,8 @@ class Connection:
         """Exit code of the host's launch; None while it is running."""
         self._last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._events = events
+        self._ready = f"{READY}{settings.word}\n".encode()
+        command = ssh_command(host, settings)
         # In its own session, so that Ctrl-C does not end the connection before the ranks have saved.
         try:
             self._ssh = subprocess.Popen(
@@ -131,7 +136,7 @@ class Connection:
         words.start()
         for line in self._ssh.stdout:
             mark, text = chr(line[0]), line[1:]
-            if mark == READY:
+            if line == self._ready:
                 self.is_ready = True
                 self._events.put(self)
             elif mark in (OUT, ERR) and self.is_ready:

@@ -18,14 +18,15 @@ from typing import Any
 
 from configs import UserError, load_run
 from configs.plugins import pins_of, variables
+from configs.process.streams import note
 from launcher.agents.job import shutdown_seconds
 from launcher.agents.root_cause import REFUSED, STOPPED
-from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are, ssh_command
+from launcher.agents.secret import SECRET, new_secret
+from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are
 from launcher.clusters.ssh.hosts import Host, read_hosts
 from launcher.clusters.ssh.section import SshSection
 from launcher.jobs.job import node_arguments
 from launcher.machine.supervise import Supervisor
-from trainer.runs.process.streams import note
 
 PORTS = range(20_000, 30_000)
 """Ports below those that the kernel assigns by itself (from 32768 on Linux)."""
@@ -79,7 +80,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     Raises:
         UserError: the configuration or the file of hosts is wrong.
     """
-    run = load_run(order.config, order.overrides, plugins=order.plugins, say=note)
+    run = load_run(order.config, order.overrides, plugins=order.plugins)
     if cluster.hosts is None:
         raise UserError("--hosts: none given; give a file of hosts, here or as `hosts` in the profile's section ssh")
     hosts = read_hosts(Path(cluster.hosts))
@@ -92,7 +93,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
         identity=cluster.identity,
     )
     events: queue.Queue[Connection] = queue.Queue()
-    connections = [Connection(host, ssh_command(host, settings), events) for host in hosts]
+    connections = [Connection(host, settings, events) for host in hosts]
     grace = shutdown_seconds(run)
     environment = variables(order.config, pins_of(run.plugins, Path(run.folder))) | cluster.environment
     try:
@@ -117,7 +118,7 @@ def _begin(
     host, port = order.rendezvous or (connections[0].host.name, random.choice(PORTS))
     options: dict[str, object] = {
         "nnodes": len(connections),
-        "rendezvous": f"{host}:{port}",
+        "rendezvous": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         "job_id": f"ssh-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
         "max_restarts": order.max_restarts,
         "join_timeout": cluster.join_timeout,
@@ -127,12 +128,13 @@ def _begin(
         "reset": order.reset,
         "from": order.parent,
     }
+    secret = new_secret()
     for rank, connection in enumerate(connections):
         own = {"node_rank": rank, "nproc": connection.host.slots or order.nproc}
         connection.begin(
             node_arguments(order.config, order.overrides, {**options, **own}),
             cluster.directory or str(Path.cwd()),
-            {"NO_COLOR": "1", **environment},
+            {"NO_COLOR": "1", SECRET: secret, **environment},
             silence_seconds=max(_SILENCE_SECONDS, cluster.node_timeout),
             grace_seconds=grace,
         )

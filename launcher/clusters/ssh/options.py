@@ -4,10 +4,11 @@ import argparse
 import re
 from typing import Any
 
-from launcher.options import Parser, add_launch_local
 from launcher.options.batch import add_site
 from launcher.options.command import Command
 from launcher.options.node import add_network, rendezvous
+from launcher.options.parser import Parser
+from launcher.options.running import add_launch_local
 from launcher.options.values import existing_file, path, whole
 
 CONNECT_SECONDS = 30

@@ -5,15 +5,15 @@ connection: first the job as a line of JSON, so that no part of it reaches a she
 save and stop; `KILL`, to kill; empty lines as heartbeats. When the connection ends or is silent for too long, the
 launcher is gone or may be, and the ranks save and stop.
 
-On stdout it writes one line `R`, "ready", then the job's output line by line, prefixed with `O` (its stdout) or `E`
-(its stderr). A blocked connection must not stop the ranks: what cannot be written is dropped.
+On stdout it writes one line `R` with the word of its command line, "ready", then the job's output line by line,
+prefixed with `O` (its stdout) or `E` (its stderr). The word is the launch's own, so that nothing that a shell's startup
+files print is taken for it. A blocked connection must not stop the ranks: what cannot be written is dropped.
 """
 
 import json
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -21,11 +21,11 @@ import traceback
 from typing import IO
 
 from configs import UserError
+from configs.process.streams import tell
 from launcher.agents.node import launch_node
 from launcher.machine.processes import adopt_orphans, kill_descendants
 from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
-from trainer.runs.process.streams import tell
 
 READY, OUT, ERR = "R", "O", "E"
 _REQUESTS = {"TERM": signal.SIGTERM, "USR1": signal.SIGUSR1}
@@ -40,7 +40,7 @@ def main() -> int:
     with Supervisor() as supervisor:
         output = _Output()
         connection = _Connection()
-        output.write(READY, socket.gethostname().encode() + b"\n")
+        output.write(READY, sys.argv[1].encode() + b"\n")
         line = connection.line(None)
         code = 1
         if line is not None:

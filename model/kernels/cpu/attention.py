@@ -17,6 +17,8 @@ class CpuAttention(MultiHeadAttention):
         """See MultiHeadAttention."""
         if queries_BLD is memory_BSD:
             return joined_linear(memory_BSD, [self.query, self.key, self.value])
+        if not memory_BSD.shape[1]:
+            return super().project(queries_BLD, memory_BSD)
         return self.query(queries_BLD), *joined_linear(memory_BSD, [self.key, self.value])
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:

@@ -72,6 +72,8 @@ def _projection(attention: MultiHeadAttention) -> Callable[[Tensor, Tensor], tup
     def project(queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         if queries_BLD is memory_BSD:
             return torch.split(all_three(memory_BSD), widths, -1)
+        if not memory_BSD.shape[1]:
+            return type(attention).project(attention, queries_BLD, memory_BSD)
         return query(queries_BLD), *torch.split(of_memory(memory_BSD), widths[1:], -1)
 
     return project

@@ -58,5 +58,7 @@ class CudaAttention(MultiHeadAttention):
         joined = self.current.projections.get(self.name)
         if queries_BLD is memory_BSD:
             return joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.query, self.key, self.value])
+        if not memory_BSD.shape[1]:
+            return super().project(queries_BLD, memory_BSD)
         both = joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.key, self.value])
         return self.query(queries_BLD), *both

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.components.loss import CHUNK_BYTES, padded_vocabulary
+from model.components.loss import CHUNK_BYTES, ROW_MULTIPLE, most_rows, padded_vocabulary
 from model.kernels.cuda.operators import Operator, define
 from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer
 
@@ -84,8 +84,8 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
 
 def chunk_rows(num_rows: int, num_columns: int, element: int) -> int:
     """Rows of a chunk, so that all chunks have about the same size."""
-    num_chunks = max(1, -(-num_rows * num_columns * element // CHUNK_BYTES))
-    return max(1, -(-num_rows // num_chunks))
+    num_chunks = max(1, -(-num_rows // most_rows(num_columns, element, CHUNK_BYTES)))
+    return max(1, -(-num_rows // (num_chunks * ROW_MULTIPLE))) * ROW_MULTIPLE
 
 
 def padded(x: Tensor) -> Tensor:
@@ -105,7 +105,8 @@ def _plain_likelihoods(
     log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
     nll_R, mean_R = -log_p_RV.gather(1, targets_R[:, None])[:, 0], -log_p_RV.mean(1)
     is_padding_R = targets_R == padding_id
-    found_2R[0] = ((1 - smoothing) * nll_R + smoothing * mean_R).masked_fill_(is_padding_R, 0.0)
+    loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R  # not 0 times infinity
+    found_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
     found_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
 
 

@@ -22,6 +22,11 @@ from model.transformer import DecoderLayer, DecoderState, EncoderLayer, Stack, T
 _MEMORY = "memory"
 
 
+def _packs_rows(part: object) -> bool:
+    """As its class says of itself; one derived from it may mix rows."""
+    return bool(vars(type(part)).get("packs_rows", False))
+
+
 class CudaObjective(Objective):
     """Objective whose dropout follows the layout, if there is one."""
 
@@ -29,13 +34,20 @@ class CudaObjective(Objective):
 
     def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
         """See Objective. On a CPU (in tests) rows are packed in every precision, with plain attention."""
-        for part in self.modules():
-            if not type(part).__module__.startswith(("model.", "torch.nn.")):
-                return "padded", f"{type(part).__name__} may mix rows"
-            if isinstance(part, MultiHeadAttention):
-                if part.dropout.p:
+        section = self.model.section
+        for part in (section.attention, section.feed_forward, section.positions, section.norm, section.residual):
+            if not _packs_rows(part):
+                return "padded", f"model.{part.family}.kind: {part.kind} may mix rows"
+        for module in self.modules():
+            is_ours = type(module).__module__.startswith(("model.", "torch.nn."))
+            if not (is_ours or _packs_rows(module)):
+                return "padded", f"{type(module).__name__} may mix rows"
+            if isinstance(module, MultiHeadAttention) and not isinstance(module, CudaAttention):
+                return "padded", f"{type(module).__name__} has no kernel for packed rows"
+            if isinstance(module, CudaAttention):
+                if module.dropout.p:
                     return "padded", "attention without padding needs model.attention.dropout: 0"
-                if device.type == "cuda" and (why := why_not_varlen(device, dtype, part.head_width)) is not None:
+                if device.type == "cuda" and (why := why_not_varlen(device, dtype, module.head_width)) is not None:
                     return "padded", why
         return "packed", ""
 

@@ -22,6 +22,7 @@ from configs.components.registry import FAMILIES
 from data_pipeline.tokenizer import Tokenizer
 from tests.configs.plugins.cases import CASES
 from tests.conftest import BUNDLED, REPO, ask_python, environment, install_plugins, read_metrics
+from tests.waiting import PATIENCE
 
 CONFIG = f"""
 name: run
@@ -48,7 +49,7 @@ answer = {
     "parameters": {name: parameter.flatten().tolist() for name, parameter in model.named_parameters()},
 }
 """
-PLANNED = "import sys; sys.modules['torch'] = None; from launcher.cli import main; sys.exit(main(sys.argv[1:]))"
+PLANNED = "import sys; sys.modules['torch'] = None; from zeromt.cli.main import main; sys.exit(main(sys.argv[1:]))"
 REFUSED = """
 import json, sys
 from configs import ConfigError, load_run
@@ -103,9 +104,9 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     (folder / "my.yaml").write_text(yaml.safe_dump(tree))
 
     def run(*words: str, code: str | None = None, expected: int = 0) -> str:
-        command = [sys.executable, *(["-m", "launcher"] if code is None else ["-c", code]), *words]
+        command = [sys.executable, *(["-m", "zeromt"] if code is None else ["-c", code]), *words]
         done = subprocess.run(
-            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=200, check=False
+            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         assert done.returncode == expected, done.stderr
         return done.stdout if expected == 0 else done.stderr

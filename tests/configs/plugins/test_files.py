@@ -93,16 +93,16 @@ def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path)
     assert line.startswith(f"plugin '{folder}/halves.py': ")
     assert re.search(expected, line)
     (folder / "halves.py").write_text(HALVES)
-    assert load_run(str(folder / "my.yaml")).schedule.kind == "halves", "mended, in the same process"
+    assert load_run(str(folder / "my.yaml")).schedule.kind == "halves", "corrected, in the same process"
 
 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
         ("[gone.py]", r"plugins.0: '/.*gone.py': no such file; give a Python file"),
-        ("[.]", r"plugins.0: '/.*user' is a folder; give a Python file"),
-        ("[/dev/zero]", r"plugins.0: '/dev/zero' is not a file; give a Python file"),
-        ("[pipe]", r"plugins.0: '/.*pipe' is not a file; give a Python file"),
+        ("[.]", r"plugins.0: '.': Is a directory; it is a folder; give a file"),
+        ("[/dev/zero]", r"plugins.0: '/dev/zero': is a device; allowed is a plain file"),
+        ("[pipe]", r"plugins.0: '/.*pipe': is a FIFO; allowed is a plain file"),
         ("[loop]", r"plugins.0: 'loop': .*symbolic links"),
         ("['~nobody-here/x.py']", r"plugins.0: '~nobody-here/x.py': no such home folder"),
         ("['a\0b']", r"CONFIG: .*cannot be read"),

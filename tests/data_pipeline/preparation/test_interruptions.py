@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from data_pipeline.preparation import prepare, staging, survey
 from data_pipeline.preparation.writing.spill import SpillFolder
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,16 +73,14 @@ def test_killed_ten_times_the_bytes_are_the_same(in_spans: PrepareSection, tmp_p
             command, cwd=tmp_path, env=environment, start_new_session=True, stdout=log, stderr=log
         )
         try:
-            process.wait(timeout=float(random.uniform(0.3, 2.0)) if num_kills < 10 else 120)
+            process.wait(timeout=float(random.uniform(0.3, 2.0)) if num_kills < 10 else PATIENCE)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             num_kills += 1
         process.wait()
         log.close()
-        deadline = time.monotonic() + 30
-        while _session_members(process.pid):  # its encoding processes end by themselves
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        # Its encoding processes end by themselves.
+        wait_until(lambda: not _session_members(process.pid), "their end")  # noqa: B023
         if (tmp_path / "out").exists():  # a kill may come after the last rename
             assert contents(tmp_path / "out") == wanted
             if num_kills >= 10:

@@ -46,7 +46,7 @@ def section(tmp_path: Path) -> StreamSection:
     return StreamSection(
         cache=str(tmp_path / "cache"),
         retries=12,
-        timeout_seconds=0.5,
+        timeout_seconds=60,
         micro_batches=3,
         source_tokens=400,
         target_tokens=400,

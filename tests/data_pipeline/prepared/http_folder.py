@@ -11,9 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 
+from tests.waiting import PATIENCE
+
 Fault = str
 FAULTS: tuple[Fault, ...] = ("drop", "reset", "cut", "short", "flip", "500", "503", "delay")
-DELAY_SECONDS = 20.0
 
 
 class HttpFolder:
@@ -86,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in ("500", "503", "403"):
             return self._send(int(fault), b"no")
         if fault == "delay":
-            self.served.stopped.wait(DELAY_SECONDS)
+            self.served.stopped.wait(PATIENCE)
         if fault in ("drop", "delay"):
             return self._hang_up()
         status, headers = 200, {}

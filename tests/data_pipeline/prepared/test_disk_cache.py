@@ -18,6 +18,7 @@ from data_pipeline.prepared.disk_cache import DiskCache
 from tests.conftest import environment
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content
 from tests.data_pipeline.prepared.http_folder import Fault, faults_at_random
+from tests.waiting import PATIENCE
 
 
 def _size(folder: Path) -> int:
@@ -76,6 +77,7 @@ def test_the_bound_holds(small: Dataset, section: StreamSection, serve: Serve, r
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path, 100)
+    assert cache.find("0" * 64, 1) is None
     contents = [bytes([65 + n]) * 20 for n in range(6)]
     keys = [hashlib.sha256(c).hexdigest() for c in contents]
     for number in range(5):
@@ -92,6 +94,44 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert cache.find(keys[3], 20) is not None
     assert cache.find(keys[3], 21, hashed=False) is None
     assert cache.find(keys[3], 20) is None  # a wrong size is a broken file
+
+
+@pytest.mark.parametrize("kind", ["git", "the same names", "empty", "older", "marked"])
+def test_only_a_caches_own_files_are_deleted(
+    kind: str, small: Dataset, section: StreamSection, serve: Serve, tmp_path: Path
+) -> None:
+    """A folder that a cache has not made is refused, and in its own it deletes what it could have made."""
+    folder = tmp_path / "folder"
+    (folder / "ab").mkdir(parents=True)
+    key = hashlib.sha256(b"?").hexdigest()
+    names = {
+        "git": ["ab/" + "0" * 38, "pack"],
+        "the same names": [f"ab/{key}", "mine"],
+        "empty": [],
+        "older": [f"ab/{key}", "locks/total"],
+        "marked": ["ab/notes.txt", f"ab/{'1' * 64}", "CACHEDIR.TAG"],
+    }[kind]
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"mine")
+        os.utime(folder / name, (1, 1))
+    if kind == "empty":
+        (folder / "ab").rmdir()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    section = changed(section, cache=str(folder), cache_gigabytes=0.0004)
+    dataset = None
+    if kind in ("git", "the same names"):
+        with pytest.raises(UserError, match=r"stream.cache: .*/folder: holds files that no cache of zeromt's has made"):
+            Dataset.load(serve(small.folder).url, section)
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+        return
+    dataset = Dataset.load(serve(small.folder).url, section)
+    assert content(dataset) == content(small)
+    assert (folder / "CACHEDIR.TAG").is_file()
+    assert not (folder / "ab" / key).exists()  # the oldest, evicted
+    assert not (folder / "ab" / ("1" * 64)).exists()
+    if kind == "marked":
+        assert (folder / "ab" / "notes.txt").read_bytes() == b"mine"
 
 
 def test_a_cache_that_cannot_be_written(small: Dataset, section: StreamSection, serve: Serve, tmp_path: Path) -> None:
@@ -147,7 +187,7 @@ def test_who_dies_with_a_lock_blocks_nobody(small: Dataset, section: StreamSecti
     server = serve(small.folder, fault=fault)
     arguments = [sys.executable, "-c", READ, server.url, section.cache, "1"]
     reader = subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment())
-    assert waiting.wait(30)
+    assert waiting.wait(PATIENCE)
     reader.kill()
     reader.communicate()
     assert content(Dataset.load(server.url, section)) == content(small)

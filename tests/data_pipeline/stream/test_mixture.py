@@ -318,21 +318,3 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
     assert share > 1
     assert num_begun == [1] * share + [2] * (len(num_begun) - share)
     background.close()
-
-
-def test_a_mixture_of_an_earlier_version(two: list[Dataset], caplog: pytest.LogCaptureFixture) -> None:
-    """Refused in the middle of an epoch; where one has ended, new passes begin."""
-    between, within = states(two)
-    assert (between.version, open_readers(two[:1], TWO)[0].state().version) == (5, 4), (
-        "what there was before is as it was"
-    )
-    with pytest.raises(UserError, match=r"saved after update 1 of epoch 1 by an earlier version .*use --reset data"):
-        open_readers(two, TWO, 1, dataclasses.replace(within, version=4))
-    with caplog.at_level(logging.WARNING):
-        again = open_readers(two, TWO, 1, dataclasses.replace(between, version=4))
-    assert "the state is an earlier version's: each dataset of the mixture begins a new pass" in caplog.text
-    assert {i for m in read_epoch(again) for i in m.pair_ids.tolist()} >= set(range(30))
-    close(again)
-    caplog.clear()
-    close(open_readers(two, TWO, 1, between))
-    assert not caplog.text

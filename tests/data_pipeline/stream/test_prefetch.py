@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from data_pipeline.stream.prefetch import Background, Prefetch
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_reading_ahead_is_bounded_and_ends() -> None:
@@ -19,10 +20,7 @@ def test_reading_ahead_is_bounded_and_ends() -> None:
         raise ValueError("broken")
 
     ahead = Prefetch(count(), 3)
-    deadline = time.monotonic() + 10
-    while len(made) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: len(made) >= 3, "the items ahead")
     time.sleep(0.02)
     assert len(made) == 3
     assert [ahead.next() for _ in range(100)] == list(range(100))
@@ -52,17 +50,16 @@ def test_background_jobs() -> None:
 
     def job() -> int:
         started.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         return 42
 
     running, waiting = background.begin(job), background.begin(partial(done.append, 5))
-    started.wait(10)
+    assert started.wait(PATIENCE)
     closing = threading.Thread(target=background.close)
     closing.start()
-    while not background._is_closed:
-        time.sleep(0.001)
+    wait_until(lambda: background._is_closed, "the end")
     go_on.set()
-    closing.join(10)
+    closing.join(PATIENCE)
     assert running() == 42
     for wait in (waiting, background.begin(partial(done.append, 6))):
         with pytest.raises(CancelledError):

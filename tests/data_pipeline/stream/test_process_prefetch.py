@@ -19,8 +19,9 @@ from configs import UserError
 from data_pipeline.errors import DataError
 from data_pipeline.stream import process_prefetch
 from data_pipeline.stream.process_prefetch import ProcessPrefetch
-from tests.conftest import Start, descendants, is_running, wait_until
+from tests.conftest import Start, descendants, is_running
 from tests.data_pipeline.stream import loader_items
+from tests.waiting import PATIENCE, wait_until
 
 Open = Callable[..., ProcessPrefetch[Any]]
 
@@ -42,13 +43,11 @@ def open_stream() -> Iterator[Open]:
     gc.collect()  # streams that other tests dropped
     before, threads = left(), threading.active_count()
     yield begin
-    began = time.monotonic()
     for stream in opened:
         stream.close()
         stream.close()
         with pytest.raises(BaseException):  # noqa: B017 (the error it had, or that it was closed)
             stream.next()
-    assert time.monotonic() - began < 5
     assert left() == before
     assert threading.active_count() == threads
 
@@ -141,7 +140,7 @@ def test_a_process_that_failed_ends_whatever_threads_it_has(open_stream: Open) -
     assert stream.next() == 0
     with pytest.raises(DataError):
         stream.next()
-    wait_until(lambda: not is_running(stream.pid), seconds=10)
+    wait_until(lambda: not is_running(stream.pid))
 
 
 def test_what_cannot_be_sent_is_an_error(open_stream: Open) -> None:
@@ -203,9 +202,7 @@ def test_a_killed_process_is_an_error_while_a_fork_holds_its_pipe(
 def test_close_does_not_wait(open_stream: Open, make: Callable[[], Iterator[Any]], delay: float) -> None:
     stream = open_stream(make, 2, slot_bytes=1 << 20)  # the last one is blocked in the pipe
     time.sleep(delay)
-    began = time.monotonic()
-    stream.close()
-    assert time.monotonic() - began < 2
+    stream.close()  # whoever waited for the next item would wait for ever
     with pytest.raises(RuntimeError, match="the stream was closed"):
         stream.next()
 
@@ -240,7 +237,7 @@ def test_close_ends_a_next_in_another_thread(open_stream: Open) -> None:
     thread.start()
     time.sleep(0.4)
     stream.close()
-    thread.join(5)
+    thread.join(PATIENCE)
     assert [str(error) for error in caught] == ["the stream was closed"]
 
 
@@ -279,16 +276,18 @@ print(stream.pid, flush=True)
 def test_the_process_ends_when_its_parent_is_killed(start: Start, tmp_path: Path, make: str, fork: bool) -> None:
     """Also where a fork of the parent lives on, with all that was open."""
     script = tmp_path / "parent.py"
-    fork_code = "child = os.fork()\nif child == 0: time.sleep(60)\nprint(child)" if fork else ""
-    script.write_text(PARENT.format(make=make, then=fork_code) + "time.sleep(60)\n", encoding="utf-8")
+    fork_code = "child = os.fork()\nif child == 0: time.sleep(1000)\nprint(child)" if fork else ""
+    script.write_text(PARENT.format(make=make, then=fork_code) + "time.sleep(1000)\n", encoding="utf-8")
     command = start(sys.executable, str(script))
     assert command.process.stdout is not None
     lines = [command.process.stdout.readline() for _ in range(2 + fork)]
     assert lines[0] == "main module\n"
     command.process.kill()
-    wait_until(lambda: not is_running(int(lines[-1])), seconds=5)
-    if fork:
-        os.kill(int(lines[1]), signal.SIGKILL)
+    try:
+        wait_until(lambda: not is_running(int(lines[-1])), "the end of the loader")
+    finally:
+        if fork:
+            os.kill(int(lines[1]), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1), ("os._exit(4)", 4)])
@@ -298,12 +297,12 @@ def test_the_process_ends_when_its_parent_exits_without_close(
     """Quietly; and an unguarded main module was run once, by the parent."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT.format(make="busy", then="") + end + "\n", encoding="utf-8")
-    finished = start(sys.executable, "-X", "dev", str(script)).finish(30)
+    finished = start(sys.executable, "-X", "dev", str(script)).finish()
     assert finished.code == code
     assert finished.out.splitlines()[:-1] == ["main module"]
     assert not is_running(int(finished.out.splitlines()[-1])) or code == 4
     assert "ZeroDivisionError" in finished.err if code == 1 else finished.err == ""
-    wait_until(lambda: not is_running(int(finished.out.splitlines()[-1])), seconds=5)
+    wait_until(lambda: not is_running(int(finished.out.splitlines()[-1])))
 
 
 def test_a_loader_imports_no_torch(open_stream: Open) -> None:

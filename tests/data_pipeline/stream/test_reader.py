@@ -197,12 +197,12 @@ def test_broken_states_are_refused(open_ranks: Start) -> None:
         with pytest.raises(UserError, match="stream state: "):
             StreamState.from_json({**tree, **change})
     for version in (1, 3, None):
-        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 4"):
+        with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 5"):
             StreamState.from_json({**tree, "version": version})
-    with pytest.raises(UserError, match="stream state: version 1; allowed is 4"):
+    with pytest.raises(UserError, match="stream state: version 1; allowed is 5"):
         StreamState.from_json({name: value for name, value in tree.items() if name != "version"})
     with pytest.raises(UserError, match="stream state: "):
-        StreamState.from_json({"version": 4})
+        StreamState.from_json({"version": 5})
 
 
 def test_merging_needs_every_lane_once(open_ranks: Start) -> None:

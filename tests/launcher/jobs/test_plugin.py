@@ -49,6 +49,9 @@ class Paper(BatchCluster):
             return JobState(id=job, state="PENDING", reason="asleep")
         return JobState(id=job, state="GONE", end=End.LOST_NODE)
 
+    def owns(self, job, logs):
+        return self.carrier != "stranger"
+
     def stop(self, job):
         print(f"{job} is thrown away")
 
@@ -84,7 +87,7 @@ def test_its_command_is_rendered_and_submitted(zeromt: Zeromt, paper: dict[str, 
     assert carrier == "Ann"
     words = shlex.split(command)
     assert words[1:] == [
-        *("-P", "-m", "launcher", "launch", "node", "debug", "--nproc", "1", "--max-restarts", "3"),
+        *("-P", "-m", "zeromt", "launch", "node", "debug", "--nproc", "1", "--max-restarts", "3"),
         *(
             "--nnodes",
             "2",
@@ -139,11 +142,11 @@ def test_it_is_asked_for_its_jobs(zeromt: Zeromt, paper: dict[str, str], workpla
     assert gone["job"] == {"id": "page-1", "state": "UNKNOWN", "reason": None, "time_left": None}
 
 
-def test_a_preparation_is_parts_and_their_merge(zeromt: Zeromt, paper: dict[str, str]) -> None:
-    done = zeromt("launch", "paper", "debug", "--prepare", "4", **paper)
+def test_an_array_is_parts_and_their_merge(zeromt: Zeromt, paper: dict[str, str]) -> None:
+    done = zeromt("launch", "paper", "--array", "4", "--", "prepare", "debug", "--", "seed=2", **paper)
     assert [line.partition(" -P ")[2] for line in done.stdout.splitlines() if " " in line] == [
-        "-m launcher prepare debug --part PART/4 --",
-        "-m launcher prepare debug --merge --",
+        "-m zeromt prepare --part PART/4 debug -- seed=2",
+        "-m zeromt prepare --merge debug -- seed=2",
     ]
     assert done.stdout.split("\n")[1::2] == ["page-1", "page-2"]
 
@@ -159,13 +162,20 @@ def test_a_cluster_with_files_of_its_own(zeromt: Zeromt, paper: dict[str, str], 
     for words in (["status", "runs/debug", "--json"], ["stop", "runs/debug", "--no-wait"]):
         asked = zeromt(*words, **paper)
         assert (asked.returncode, asked.stdout) == (75, f"at the desk of page-1: {' '.join(words)}\n")
+    record = workplace / "runs" / "debug" / "logs" / "jobs.json"
+    record.write_text(record.read_text().replace('"you"', '"stranger"'))
+    for words in (["status", "runs/debug"], ["stop", "runs/debug"]):
+        asked = zeromt(*words, **paper)
+        assert (asked.returncode, asked.stdout) == (2, "")
+        assert asked.stderr.startswith("zeromt: error: RUN: runs/debug names job page-1, and post has no job of yours")
 
 
 def test_its_help_and_names_that_are_none(zeromt: Zeromt, paper: dict[str, str]) -> None:
     shown = zeromt("launch", "paper", "--help", **paper)
     assert (shown.returncode, shown.stdout.partition("\n")[0]) == (
         0,
-        "usage: zeromt launch paper CONFIG [--site NAME] [--nodes N] [--nproc N] [--prepare N] [--dry-run] [...]",
+        "usage: zeromt launch paper CONFIG [--site NAME] [--nodes N] [--nproc N] [--dry-run] [...] "
+        "| [...] --array N -- COMMAND ...",
     )
     assert "Prints the command, for somebody who carries it." in shown.stdout
     assert "  zeromt launch paper CONFIG" in zeromt("launch", "--help", **paper).stdout

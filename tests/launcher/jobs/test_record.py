@@ -47,7 +47,7 @@ def test_the_cluster_comes_back_with_its_section(tmp_path: Path) -> None:
     submitted(tmp_path, "8")
     found = job_of_run(tmp_path, None)
     assert found is not None
-    assert found.cluster == load_site("slurm", None, ["partition=gpu", "environment={A: b}"])
+    assert found.cluster == load_site("slurm", None, ["partition=gpu", "environment={A: '***'}"])
 
 
 def test_a_copy_of_a_run_has_no_jobs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.conftest import environment
+from tests.waiting import PATIENCE
 
 SUPERVISE = """if True:
     import os, signal, sys, time
@@ -26,8 +27,8 @@ SUPERVISE = """if True:
 @pytest.mark.parametrize("code", [0, 75])
 def test_signal_behind_the_end_does_not_change_the_exit_code(code: int) -> None:
     entry = [sys.executable, "-c", SUPERVISE, f"raise SystemExit({code})"]
-    assert subprocess.run(entry, env=environment(), timeout=60).returncode == code
-    assert subprocess.run([*entry, "unsettled"], env=environment(), timeout=60).returncode == -signal.SIGTERM
+    assert subprocess.run(entry, env=environment(), timeout=PATIENCE).returncode == code
+    assert subprocess.run([*entry, "unsettled"], env=environment(), timeout=PATIENCE).returncode == -signal.SIGTERM
 
 
 def test_request_reaches_the_child_once() -> None:
@@ -35,7 +36,7 @@ def test_request_reaches_the_child_once() -> None:
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
         print("up", flush=True)
-        time.sleep(60)
+        time.sleep(1000)
     """
     with subprocess.Popen(
         [sys.executable, "-c", SUPERVISE, child],
@@ -47,6 +48,6 @@ def test_request_reaches_the_child_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75
     assert said.count("asking the ranks to save and stop") == 1

@@ -16,6 +16,7 @@ import pytest
 from launcher.monitoring.run_status import read_run
 from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import Zeromt, command_line, environment
+from tests.waiting import PATIENCE, wait_until
 from trainer.runs.layout import checkpoint_folder
 from trainer.runs.ledger import Ledger
 
@@ -51,7 +52,7 @@ def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, zeromt: Zer
     done = zeromt("stop", str(folder))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[-1] == f"zeromt: {folder}: stopped at step 7"
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 75, err
     assert f"{Path('runs/debug/STOP')}, from before this start, is removed" in err
     assert look(zeromt, folder)["state"] == "stopped"
@@ -66,7 +67,7 @@ def test_stop_that_does_not_wait(launch: Launch, workplace: Path, zeromt: Zeromt
     child = launch("file", "--nproc", "1")
     wait_for(folder / "status.json")
     assert zeromt("stop", str(folder), "--no-wait").returncode == 0
-    assert child.wait(timeout=240) == 75
+    assert child.wait(timeout=PATIENCE) == 75
 
 
 def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
@@ -76,7 +77,7 @@ def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, zeromt: Zero
     wait_for(folder / "pid-0")
     assert zeromt("stop", str(folder), "--no-wait").returncode == 0
     os.kill(int((folder / "pid-0").read_text()), signal.SIGKILL)
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
     assert "asks to stop: they are not started again" in err
     assert look(zeromt, folder)["state"] == "failed"
@@ -140,11 +141,11 @@ def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str]) -> 
 def test_fresh_renames_and_deletes_nothing(launch: Launch, workplace: Path) -> None:
     folder = run_folder(workplace)
     child = launch("finish", "--nproc", "1", "--fresh")  # nothing is there
-    assert child.wait(timeout=240) == 0
+    assert child.wait(timeout=PATIENCE) == 0
     (folder / "checkpoints").mkdir()
     (folder / "checkpoints" / "precious").write_text("weights")
     child = launch("finish", "--nproc", "1", "--fresh")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     (replaced,) = folder.parent.glob("debug.replaced-*")
     assert re.fullmatch(r"debug\.replaced-\d{8}-\d{6}", replaced.name)
@@ -172,7 +173,7 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
             env=environment(PYTHONPATH=paths),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=PATIENCE,
         )
         assert done.returncode == 75, done.stderr
         outs.append(done.stdout)
@@ -185,15 +186,12 @@ def test_ctrl_c_of_a_waiting_stop(launch: Launch, workplace: Path) -> None:
     child = launch("wait", "--nproc", "1", "--max-restarts", "0")  # it minds signals only
     wait_for(folder / "pid-0")
     waits = subprocess.Popen(
-        [sys.executable, "-m", "launcher", "stop", str(folder)], env=environment(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "zeromt", "stop", str(folder)], env=environment(), stderr=subprocess.PIPE, text=True
     )
-    deadline = time.monotonic() + 30
-    while not (folder / "STOP").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: (folder / "STOP").exists(), "the request to stop")
     waits.send_signal(signal.SIGINT)
-    _, err = waits.communicate(timeout=30)
+    _, err = waits.communicate(timeout=PATIENCE)
     assert waits.returncode == 130
     assert "Traceback" not in err
     child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=240)
+    child.communicate(timeout=PATIENCE)

@@ -1,5 +1,6 @@
 """How far, how fast and how good a run is, from files that a job is writing or that are broken."""
 
+import dataclasses
 import json
 import os
 import time
@@ -74,7 +75,7 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
 
 
 def test_scores_of_the_current_series_alone(tmp_path: Path) -> None:
-    """Of a run from before there were series, fine-tuned with another validation set."""
+    """Of a run whose lines name none at first, fine-tuned with another validation set."""
     lines = [evaluation(step, bleu) for step, bleu in ((100, 100.0), (200, 99.0))]
     write(tmp_path / "metrics.jsonl", lines)
     assert scores_of(tmp_path, []) == (200, 99.0, 100, 100.0)
@@ -90,6 +91,17 @@ def test_scores_of_the_current_series_alone(tmp_path: Path) -> None:
     assert scores_of(tmp_path, [200, 400]) == (400, 5.0, 250, 8.0)
     (tmp_path / "metrics.jsonl").unlink()
     assert scores_of(tmp_path, [200, 400]) == (400, 5.0, 250, 8.0)
+
+
+def test_a_mean_says_what_it_is_over(tmp_path: Path) -> None:
+    line = {**evaluation(500, 20.0), "mean_over": ["news", "talks"], "series": "a"}
+    write(tmp_path / "metrics.jsonl", [line, train(510, seconds=1)])
+    checkpoint(tmp_path, 500, {500: 20.0}, series="a")
+    found = read_progress(tmp_path, [500])
+    assert found.last_score is not None
+    assert found.last_score.mean_over == ("news", "talks")
+    shown = to_lines(dataclasses.replace(running(), progress=found))
+    assert "score        BLEU 20.00, chrF 40.00 at step 500 (means over news, talks), the best so far" in shown
 
 
 def scores_of(folder: Path, steps: list[int]) -> tuple[int, float, int, float] | None:

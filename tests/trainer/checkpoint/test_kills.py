@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.process import files
 from tests.forking import KILLED, exit_codes, fork_ranks
 from tests.trainer.checkpoint.operations import Operations
 from tests.trainer.checkpoint.small_engine import SmallEngine, engine, leftovers, manager
@@ -163,9 +164,9 @@ def test_every_file_is_on_the_disk_before_what_depends_on_it(template: Path, tmp
         if not name.startswith("manifest"):
             assert synced < done.index("open tmp-step-00000040/manifest.json"), name
     assert done[rename - 2 : rename] == ["fsync tmp-step-00000040", "os.rename step-00000040"]
-    point = done.index("os.rename tmp-latest")
+    point = next(n for n, what in enumerate(done) if what.startswith(f"os.rename {files.TEMPORARY}"))
     assert "fsync ." in done[rename:point]
-    assert done.index("fsync tmp-latest") < point
+    assert done.index(done[point].replace("os.rename", "fsync")) < point
     for step in (10, 15, 20):
         aside = done.index(f"os.rename step-{step:08d}")
         first_removal = next(

@@ -22,8 +22,9 @@ from tests.conftest import Start, zeromt
 from tests.forked import Forked
 from tests.forking import fork
 from tests.trainer.conftest import TrainedRun
-from trainer.inference import inspect, loading
+from trainer.inference import loading
 from trainer.main import main
+from zeromt.inspecting import describe as inspect
 
 
 class Canary:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Corpus, Start, read_metrics, read_pairs, wait_until, zeromt
+from tests.conftest import Corpus, Start, read_metrics, read_pairs, zeromt
 from tests.forked import Forked
+from tests.waiting import wait_until
 from trainer.runs.layout import checkpoint_folder
 
 pytestmark = pytest.mark.slow

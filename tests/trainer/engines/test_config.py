@@ -5,9 +5,9 @@ from typing import Literal
 import pytest
 
 from configs import EngineSection, UserError
+from configs.process.environment import read_environment
 from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.ranks.precision import Precision
-from trainer.runs.process.environment import read_environment
 
 
 def test_golden_zero_2_in_bf16() -> None:

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from configs import load_run
 from data_pipeline.prepared.dataset import Dataset
-from launcher.cli import main
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
@@ -19,6 +18,7 @@ from tests.trainer.oracle import PlainRun, plain_run
 from trainer.checkpoint.format import read_checkpoint
 from trainer.inference.loading import load_trained
 from trainer.runs.layout import checkpoint_folder
+from zeromt.cli.main import main
 
 # AdamW with a large eps: with a small one, gradients that are zero but for rounding move weights by whole steps.
 SETTINGS = (

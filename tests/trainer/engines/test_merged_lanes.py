@@ -30,10 +30,10 @@ SETTINGS = (
     "engine.kernels=cuda",
     "model.dropout=0",
 )
-DROPOUT = ("model.dropout=0.2", "model.activation_dropout=0.1")
+DROPOUT = ("model.dropout=0.2", "model.feed_forward.dropout=0.1")
 ALONE, MERGED = ("engine.merge_lanes=1",), ("engine.merge_lanes=3", "training.memory_probe=true")
 RUNS = {
-    "padded": (*DROPOUT, *ALONE, "model.attention_dropout=1e-9"),
+    "padded": (*DROPOUT, *ALONE, "model.attention.dropout=1e-9"),
     "packed": (*DROPOUT, *ALONE),
     "merged": (*DROPOUT, *MERGED),
     "sharded": (*DROPOUT, "engine.merge_lanes=2", "engine.zero_stage=3"),

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from configs import EngineSection, ModelSection, model_section, preset_model
+from configs import EngineSection, ModelSection, preset_model
 from configs.components import make
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
 from tests.forked import Forked
+from tests.model.flat import section_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.device import seed
@@ -49,7 +50,7 @@ class Size:
 
 SIZES = {
     "cpu": Size(
-        model=model_section(d_model=32, num_heads=2, d_ff=64, encoder_layers=1, decoder_layers=1, max_positions=64),
+        model=section_of(d_model=32, num_heads=2, d_ff=64, encoder_layers=1, decoder_layers=1, max_positions=64),
         vocab=100,
         rows=8,
         length=12,

@@ -37,7 +37,7 @@ def thai(tmp_path: Path) -> RunConfig:
 def world_of(rank: int) -> Any:
     """A rank of as many as there are, each of which reads for itself."""
     return SimpleNamespace(
-        rank=rank, size=1, is_main=rank == 0, device=torch.device("cpu"), on_main=lambda look: look()
+        rank=rank, size=1, is_main=rank == 0, device=torch.device("cpu"), on_main=lambda look, *_: look()
     )
 
 
@@ -51,6 +51,20 @@ def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.Lo
     assert message.startswith("evaluation.tokenizer: data: BLEU's tokenizer 13a takes what stands between spaces")
     assert held_out.languages == ("en", "tha")
     assert "tok:13a" in held_out.scorer.signatures["bleu"]
+
+
+def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
+    short = dataclasses.replace(thai, model=dataclasses.replace(thai.model, max_positions=4))
+    short = dataclasses.replace(short, evaluation=dataclasses.replace(short.evaluation, tokenizer="char", max_pairs=7))
+    dataset = Dataset.load(thai.datasets[0].path)
+    with caplog.at_level(logging.WARNING):
+        [held_out] = held_out_sets(short, [dataset], world_of(0))
+    assert all(len(row) > 3 for row in dataset.tokenizer.encode_source(held_out.sources))
+    [message] = caplog.messages
+    assert message == (
+        "evaluation.sets: data: 7 lines were longer than model.max_positions=4 pieces and lost their end; the first is "
+        "line 1"
+    )
 
 
 def test_modified_copies_that_the_tokenizer_cannot_spell_are_warned_of(

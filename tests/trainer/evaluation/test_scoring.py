@@ -7,10 +7,10 @@ from sacrebleu import utils
 
 from configs import UserError
 from configs.components import ScoredText, make
-from launcher.cli import main
-from tests.trainer.inference.export.made import ENGLISH, make_run, make_tokenizer
+from tests.zeromt.exporting.made import ENGLISH, make_run, make_tokenizer
 from trainer.metrics.scoring import Scorer
 from trainer.metrics.tokenizers import choose, spacing_problem
+from zeromt.cli.main import main
 
 CHINESE = [
     "zh",
@@ -119,7 +119,7 @@ def test_evaluate_refuses_before_it_reads_the_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    monkeypatch.setattr("trainer.evaluation.command.with_checkpoints", lambda *_: pytest.fail("it reads the run"))
+    monkeypatch.setattr("zeromt.evaluating.command.with_checkpoints", lambda *_: pytest.fail("it reads the run"))
     (tmp_path / "text").write_text("a\n")
     files = ["--source", str(tmp_path / "text"), "--reference", str(tmp_path / "text")]
     assert main(["evaluate", str(tmp_path), *files, "--tokenizer", tokenizer]) == 2

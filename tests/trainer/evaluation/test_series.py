@@ -15,14 +15,14 @@ from configs import RunConfig, load_run
 from configs.components import ScoredText, make
 from launcher.monitoring.progress import read_progress
 from tests.forked import Forked
-from tests.kept import BBB3253
+from tests.small import small_runs
 from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.series import current_series, enter
 from trainer.evaluation.sets import HeldOutSet
-from trainer.inference.averaging import choose
 from trainer.metrics.scoring import Scorer
-from trainer.runs.layout import MANIFEST
+from trainer.runs.layout import MANIFEST, MANIFEST_HASH
+from zeromt.averaging.average import choose
 
 
 def scorer(tokenizer: str = "13a", metrics: Sequence[str] = ("bleu", "chrf", "ter")) -> Scorer:
@@ -72,7 +72,7 @@ def test_what_changes_no_score(sets: list[HeldOutSet], overrides: list[str]) -> 
         ([held_out(scorer=scorer("char"))], []),
         ([held_out()], ["evaluation.search.beam=2"]),
         ([held_out()], ["evaluation.search.max_length_ratio=1.0"]),
-        ([held_out()], ["evaluation.search.sample=true"]),
+        ([held_out()], ["evaluation.search.sampler=truncated"]),
         ([held_out()], ["evaluation.max_pairs=1"]),
         ([held_out()], ["evaluation.metrics=[chrf, bleu]"]),
         ([held_out()], ["evaluation.metrics=[ter]"]),
@@ -111,13 +111,13 @@ def test_another_metric_is_named_with_its_direction() -> None:
     assert said is not None
     assert "better: higher -> lower; metric: bleu -> ter; signature: nrefs:1|" in said
     state.scores |= {9: 70.0, 12: 60.0, 15: math.nan}
-    assert state.merits() == {9: -70.0, 12: -60.0}
+    assert state.signed_scores() == {9: -70.0, 12: -60.0}
     assert enter(state, series("evaluation.metrics=[bleu]")) is not None
-    assert state.merits() == {5: 1.0}
+    assert state.signed_scores() == {5: 1.0}
 
 
 def with_scores(folder: Path, scores: dict[int, float]) -> None:
-    """Give the newest checkpoint of a kept run, from before there were series, other scores."""
+    """Give the newest checkpoint of the small run other scores."""
     checkpoint = folder / "checkpoints" / "step-00000010"
     state = json.loads((checkpoint / "state.json").read_text())
     state["trainer"]["scores"] = scores
@@ -125,6 +125,8 @@ def with_scores(folder: Path, scores: dict[int, float]) -> None:
     (checkpoint / "state.json").write_bytes(content)
     manifest = json.loads((checkpoint / MANIFEST).read_text())
     manifest["files"]["state.json"] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    for name in (MANIFEST, MANIFEST_HASH):  # a checkpoint's files are written once
+        (checkpoint / name).unlink()
     write_manifest(checkpoint, manifest)
 
 
@@ -133,11 +135,11 @@ def with_scores(folder: Path, scores: dict[int, float]) -> None:
     [(1, "evaluation.search.beam=2", True), (2, "evaluation.search.batch_tokens=512", False)],
     ids=["another-beam", "nothing-of-it-on-two-ranks"],
 )
-def test_what_is_best_of_a_run_from_before_series(
+def test_what_is_best_of_a_run_that_is_resumed(
     forked: Forked, tmp_path: Path, num_ranks: int, change: str, is_new: bool
 ) -> None:
     """Its scores are the current series' if nothing has changed, and else nobody's; so is what is kept as the best."""
-    kept = Path(shutil.copytree(BBB3253, tmp_path / "kept"))
+    kept = Path(shutil.copytree(small_runs(), tmp_path / "kept"))
     run = kept / "runs" / "small"
     with_scores(run, {5: 90.0, 10: 80.0})
     settings = [change, "training.max_updates=20", "checkpoint.keep_last=2", "evaluation.every_updates=5"]

@@ -302,7 +302,7 @@ class TestInARun:
         [
             ([], "--source: missing, and the run has no evaluation.sets; give files, or --set"),
             (["--source", "{source}"], "--reference: missing; give both, or --set"),
-            (["--set", "x"], "--set: there is no set of the run 'x'; known are "),
+            (["--set", "x"], "--set: there is no set of the run 'x'; none is known"),
             (["--set", "{{name: x}}"], "--sets.0.name: x has no text; give one of "),
             (["--set", "x", "--source", "{source}"], "--set: given with --source or --reference; give one or"),
             (

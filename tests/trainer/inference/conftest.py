@@ -3,7 +3,7 @@
 import pytest
 
 from data_pipeline.tokenizer import Tokenizer
-from tests.trainer.inference.export.made import make_tokenizer
+from tests.zeromt.exporting.made import make_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,17 @@ from configs import SearchSection, load_run
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import JOINT_FILE
-from launcher.cli import main
 from tests.conftest import read_metrics
 from tests.forked import Forked
-from tests.trainer.inference.export.made import ENGLISH, FRENCH, make_tokenizer
-from tests.trainer.inference.export.test_snippets import ctranslate2_snippet
-from tests.trainer.inference.test_importing import SIZES, shaken
-from trainer.inference.export import as_ctranslate2
-from trainer.inference.export.exact import load_exact
+from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_tokenizer
+from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
+from tests.zeromt.importing.test_importing import SIZES, shaken
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator
+from zeromt.cli.main import main
+from zeromt.exporting import as_ctranslate2
+from zeromt.exporting.exact import load_exact
 
 LENGTH = 12
 """Pieces written, the language's tag among them."""

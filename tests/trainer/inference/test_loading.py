@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import main
 from tests.trainer.conftest import TrainedRun
 from trainer.checkpoint import format as format_
-from trainer.checkpoint.format import Checkpoint, read_whole
-from trainer.inference import inspect
-from trainer.inference.loading import find_checkpoint, with_checkpoints
+from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
+from trainer.inference.loading import find_checkpoint, load_checkpoint, with_checkpoints
+from zeromt.cli.main import main
+from zeromt.inspecting import describe as inspect
 
 
 @pytest.fixture
@@ -53,6 +53,22 @@ class TestWhichCheckpoint:
         assert with_checkpoints([str(run)], load)
         assert seen == ["step-00000300", "step-00000150"]
 
+    @pytest.mark.parametrize("by_rename", [True, False])
+    def test_one_that_is_replaced_before_it_is_loaded(self, run: Path, by_rename: bool) -> None:
+        """By another that is whole: its weights are not taken for those that were verified."""
+        last, other = (run / "checkpoints" / f"step-00000{step}" for step in (300, 150))
+        found = find_checkpoint(run)
+        assert found.folder == last
+        if by_rename:
+            shutil.rmtree(last)
+            shutil.copytree(other, last)
+        else:
+            for path in other.iterdir():
+                (last / path.name).write_bytes(path.read_bytes())
+        with pytest.raises(CheckpointError, match=r"step-00000300/.*: was replaced while it was read; run the command"):
+            load_checkpoint(found, raw=False, precision=None)
+        assert load_checkpoint(find_checkpoint(run), raw=False, precision=None)
+
     def test_errors_of_any_kind(self, run: Path) -> None:
         """Of a process of the pool, or of a library that finds no file."""
 
@@ -75,7 +91,7 @@ class TestWhichCheckpoint:
                 shutil.copytree(run / "checkpoints" / "step-00000150", run / "checkpoints" / "step-00000200")
             return whole(folder)
 
-        monkeypatch.setattr("trainer.inference.averaging.read_whole", replaced_meanwhile)
+        monkeypatch.setattr("zeromt.averaging.average.read_whole", replaced_meanwhile)
         assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
         assert capsys.readouterr().err == ""
 

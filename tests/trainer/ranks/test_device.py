@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from configs import UserError
+from configs.process.environment import read_environment
 from tests.forked import Forked
 from trainer.ranks import device, distributed
-from trainer.ranks.device import Found, check_card, describe_uneven, difference, has_code_for
-from trainer.runs.process.environment import read_environment
+from trainer.ranks.device import Found, check_card, describe_uneven, difference, has_code_for, settle_device
 
 REPO = Path(__file__).parents[3]
 MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
@@ -56,14 +56,14 @@ def test_no_other_place_asks_what_a_device_is() -> None:
 )
 def test_ranks_that_cannot_work_together(which: str, told: str, forked: Forked, tmp_path: Path) -> None:
     """One node has lost its GPUs: without a word the others would wait for it in the first collective."""
-    for refusal, _ in forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path, seconds=60):
+    for refusal, _ in forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path):
         assert refusal is not None
         assert refusal.startswith(told)
 
 
 @pytest.mark.parametrize("which", ["card", "same"])
 def test_ranks_that_can(which: str, forked: Forked, tmp_path: Path) -> None:
-    (refusal, logged), (other, _) = forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path, seconds=60)
+    (refusal, logged), (other, _) = forked.ranks(2, meet_on, which, meet=False, cwd=tmp_path)
     assert refusal is other is None
     told = "different cards, and the slowest sets the pace: A100 with 80 GiB on host1; H100"
     assert (told in logged) == (which == "card")
@@ -128,6 +128,20 @@ def test_which_cards_a_torch_has_code_for(
     assert has_code_for(capability, architectures) == runs
 
 
+@pytest.mark.parametrize(("given", "has_gpu"), [("cuda", False), ("cpu", True)])
+def test_deepspeed_that_is_told_to_use_another_device(
+    given: str, has_gpu: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
+    monkeypatch.setenv("DS_ACCELERATOR", given)
+    with pytest.raises(
+        UserError, match=f"^DS_ACCELERATOR: '{given}' with engine.device=auto, which is c.* here; leave"
+    ):
+        settle_device("auto")
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda" if has_gpu else "cpu")
+    settle_device("auto")
+
+
 def test_a_card_that_torch_has_no_code_for(monkeypatch: pytest.MonkeyPatch) -> None:
     check_card(torch.device("cpu"))
     monkeypatch.setattr(torch.version, "cuda", "13.0")
@@ -138,6 +152,6 @@ def test_a_card_that_torch_has_no_code_for(monkeypatch: pytest.MonkeyPatch) -> N
         check_card(torch.device("cuda", 0))
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))
     with pytest.raises(
-        UserError, match=r"^engine\.device: Tesla V100-SXM2-32GB has compute capability 7\.0, and torch"
+        UserError, match=r"^engine\.device: Tesla V100-SXM2-32GB has compute capability 7\.0, and torch .*CUDA=12"
     ):
         check_card(torch.device("cuda", 0))

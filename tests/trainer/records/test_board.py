@@ -1,19 +1,29 @@
 """TensorBoard's file of a run: texts letter by letter, and each step once, whatever the clock says."""
 
+import re
 import warnings
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator as PluginEvents
+from tensorboard.plugins.hparams.api_pb2 import Status
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.plugins.text.text_plugin import text_array_to_html
 
-from configs.components import make
+from configs import EvaluationSection
+from configs.components import ScoredText, make
+from configs.reading.interpolations import saved_fields
+from trainer.evaluation.outcome import Evaluation
+from trainer.metrics.scoring import Scorer
 from trainer.records.board import Board, table
 from trainer.records.metrics import RunMetrics
+from trainer.records.names import by_tag
 from trainer.runs.layout import BOARD
+from trainer.trackers import dashboard
 
 TEXTS = (
     "<img src=x onerror=alert(1)>", "a | b", "**bold** _and_ `code`", "[link](http://x)", "# head", "1. one",
@@ -76,7 +86,7 @@ def _write(folder: Path, steps: range, *, resume_step: int, now: float, sign: fl
         if step % 5 == 0:
             board.table(step, "valid/translations", ("source",), [(f"{sign:g}",)])
             board.image(step, "valid/attention_1", np.zeros((4, 4), np.uint8))
-    end()
+    end("finished")
     board.close()
 
 
@@ -149,14 +159,6 @@ def test_files_of_earlier_versions_and_of_killed_runs(tmp_path: Path) -> None:
         assert [e.step for e in board.Scalars(tag)] == list(range(1, 18))
 
 
-def test_a_folder_of_earlier_versions_is_cut_back_and_left(tmp_path: Path) -> None:
-    """Their files lay in tensorboard/, by which TensorBoard called the run."""
-    _write(tmp_path / "tensorboard", range(1, 21), resume_step=0, now=1000.0)
-    _write(tmp_path, range(11, 16), resume_step=10, now=1500.0, sign=-1.0)
-    assert not (tmp_path / "tensorboard").exists()
-    _check(tmp_path, 15, dict.fromkeys(range(11, 16), -1.0))
-
-
 def test_marks_are_bold_and_texts_are_texts() -> None:
     row = [[("<b> & ", False), ("*x*", True), ("\n", False)]]
     page = text_array_to_html(np.array(table(("a",), [row])), True)
@@ -164,10 +166,54 @@ def test_marks_are_bold_and_texts_are_texts() -> None:
 
 
 def test_training_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "board.tmp").mkdir()
+    (tmp_path / f"{BOARD}1").mkdir()
     metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
     metrics.train(1, {"loss": 1.0})
     metrics.close()
     assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
         "TensorBoard cannot be opened and is dropped"
     ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [("finished", "SUCCESS"), ("stopped", "UNKNOWN"), ("failed", "FAILURE"), ("refused", "FAILURE")],
+)
+def test_hparams_say_how_the_run_ended(outcome: str, status: str, tmp_path: Path) -> None:
+    metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
+    metrics.close(outcome, "a reason")
+    board = EventAccumulator(str(tmp_path))
+    board.Reload()
+    content = board.SummaryMetadata("_hparams_/session_end_info").plugin_data.content
+    assert Status.Name(HParamsPluginData.FromString(content).session_end_info.status) == f"STATUS_{status}"
+    assert "events/end/text_summary" in board.Tags()["tensors"]
+
+
+def test_each_metric_has_a_chart_with_a_curve() -> None:
+    """Charts, columns and second axes are named by the figures that evaluations have, as `chrfpp` of chrF++."""
+    metrics = [
+        make("metric", "bleu"), make("metric", "chrf"), make("metric", "chrf", word_order=2),
+        make("metric", "ter", name="edits"), make("metric", "length_ratio"),
+    ]  # fmt: skip
+    lines = ["Il pleut.", "Il neige ce soir."]
+    scores = Scorer(metrics, ScoredText(target_language="fr")).score(lines, lines, [lines])
+    found = Evaluation(loss=1, nll=1, scores=scores, sources=lines, references=lines, hypotheses=lines, seconds=1)
+    tags = by_tag("valid", found.figures())
+    config = {"evaluation": saved_fields(EvaluationSection(metrics=metrics))}
+    names = dashboard.metric_names(config)
+    assert names == ["bleu", "chrf", "chrfpp", "edits", "length_ratio"]
+    assert all(f"valid/{name}" in tags for name in names)
+    charts = dashboard.layout(config)["2 quality"]
+    for name in names:
+        assert any(re.match(pattern, tag) for pattern in charts[name] for tag in tags), name
+
+
+def test_the_table_of_hyperparameters_names_the_sets_that_scores_are_of() -> None:
+    one: dict[str, Any] = {"prepare": {"output": "data/en-fr"}, "optimizer": {"lr": 0.1}}
+    two = {**one, "stream": {"datasets": [{"path": "data/en-fr"}, {"path": "data/fr-en"}]}}
+    sets = [{"name": "news", "role": "validation"}, {"name": "final", "role": "test"}]
+    named = {**two, "evaluation": {"sets": sets}}
+    found = [dashboard.hyperparameters(config) for config in (one, two, named)]
+    [column] = {name for values in found for name in values if name.endswith("validation sets")}
+    assert [values[column] for values in found] == ["en-fr", "en-fr, fr-en", "news"]
+    assert max(found[0]) == column, "it is the last"

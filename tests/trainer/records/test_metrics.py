@@ -1,7 +1,9 @@
 """metrics.jsonl and TensorBoard hold the same figures, by step."""
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from trainer.inference.loading import load_trained
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.translator import Translator
 from trainer.records.metrics import RunMetrics
-from trainer.runs.metrics_file import cut_back
+from trainer.runs.metrics_file import LineFile, cut_back
 
 TAGS = {
     "train/loss": "loss",
@@ -102,3 +104,32 @@ def test_non_finite_figures_stay_json(tmp_path: Path) -> None:
     metrics.close()
     line = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(line, parse_constant=lambda c: (_ for _ in ()).throw(ValueError(c)))["lr"] == 0.5
+
+
+def test_lines_wait_for_room_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None is torn, and nothing is left for Python to write, and to fail at, when the process ends."""
+    path, room, write = tmp_path / "lines.jsonl", [3], os.write
+
+    def write_some(file: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        num = write(file, data[: room[0]])
+        room[0] -= num
+        return num
+
+    monkeypatch.setattr(os, "write", write_some)
+    lines = LineFile(path)
+    lines.write("first")
+    assert path.read_text() == "fir"
+    room[0] = 20
+    lines.write("second")
+    assert path.read_text() == "first\nsecond\n"
+    room[0] = 0
+    lines.write("third")
+    lines.close()
+    full = f"{path}: No space left on device; free some space, or give another place; "
+    later = "it is written once that is possible; training goes on"
+    said = [f"{full}{later}", f"{full}{later}", f"{full}its last lines are lost"]
+    assert [record.getMessage() for record in caplog.records] == said

@@ -17,13 +17,13 @@ import pytest
 
 from configs.components import make
 from tests.conftest import Command, environment, read_metrics, zeromt
-from tests.kept import BBB3253
+from tests.small import small_runs
 from trainer.records import metrics
 from trainer.records.background import join_all
 from trainer.records.metrics import RunMetrics
 from trainer.records.names import by_tag, event_by_tag
+from trainer.trackers.mlflow import _Writer as mlflow_writer
 
-KEPT = BBB3253 / "runs" / "small"
 SAMPLES = [("<b> & |", "x", "y"), ("\n", "", "\u2028")]
 
 Points = dict[tuple[str, int], float]
@@ -32,7 +32,7 @@ Points = dict[tuple[str, int], float]
 
 def written(folder: Path, tracker: Any) -> Points:
     """Have a tracker write what a real run has written, as two starts; what metrics.jsonl then holds of the second."""
-    lines = [json.loads(line) for line in (KEPT / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (small_runs() / "runs" / "small" / "metrics.jsonl").read_text().splitlines()]
     folder.mkdir(parents=True, exist_ok=True)
     config = {"name": "small", "optimizer": {"kind": "adamw", "lr": 1e-3}, "trackers": [], "long": "x" * 2000}
     for resume_step, half in ((0, lines), (5, lines)):
@@ -46,7 +46,7 @@ def written(folder: Path, tracker: Any) -> Points:
                 run.evaluation(step, figures, SAMPLES, [])
             else:
                 getattr(run, kind)(step, figures)
-        run.close()
+        run.close("finished" if resume_step else "stopped")
     return {
         (tag, line["step"]): value
         for line in (json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines())
@@ -103,6 +103,7 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     expected = written(tmp_path / "run", make("tracker", "wandb", mode="offline"))
     starts = list((tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"))
     found: dict[str, Points] = {}
+    codes = {}
     for path in starts:
         name = ""
         points: Points = {}
@@ -110,6 +111,8 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             name = record.run.display_name or name
+            if record.HasField("exit"):
+                codes[name] = record.exit.exit_code
             row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             points |= {
                 (k, row["update"]): v
@@ -118,6 +121,7 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             }
         found[name] = points
     assert found.keys() == {"run", "run from 5"}, "points cannot be taken back: a start is a run of its own"
+    assert codes == {"run": 75, "run from 5": 0}
     check(found["run from 5"], expected)
     pages = [path.read_text() for path in (tmp_path / "run" / "wandb").rglob("translations_*.html")]
     assert pages
@@ -139,31 +143,26 @@ def test_mlflow_in_its_local_store(tmp_path: Path) -> None:
     assert by_name.keys() == {"run", "run from 5"}
     assert list((tmp_path / "run" / "mlflow").rglob("step-*.json")), "files lie in the run's folder too"
     run = by_name["run from 5"]
-    assert run.info.status == "FINISHED"
+    assert {name: run.info.status for name, run in by_name.items()} == {"run": "KILLED", "run from 5": "FINISHED"}
     assert run.data.params["optimizer.lr"] == "0.001"
     histories = {tag: client.get_metric_history(run.info.run_id, tag) for tag in run.data.metrics}
     check({(tag, m.step): m.value for tag, history in histories.items() for m in history}, expected)
 
 
-@pytest.mark.usefixtures("patient")
-def test_trackio_in_its_local_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not in the extra `dev`: 0.43 wants a pillow below 13."""
-    pytest.importorskip("trackio")
-    import trackio.utils
-    from trackio.sqlite_storage import SQLiteStorage
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [("finished", "FINISHED"), ("stopped", "KILLED"), ("failed", "FAILED"), ("refused", "FAILED")],
+)
+def test_mlflow_is_told_how_the_run_ended(outcome: str, status: str) -> None:
+    class Client:
+        def set_terminated(self, run: str, *, status: str) -> None:
+            told.append((run, status))
 
-    monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", tmp_path / "store")
-    for module in ("trackio.sqlite_storage", "trackio.run", "trackio"):
-        monkeypatch.setattr(f"{module}.TRACKIO_DIR", tmp_path / "store", raising=False)
-    expected = written(tmp_path / "run", make("tracker", "trackio", project="test"))
-    rows = SQLiteStorage.get_logs("test", "run from 5")
-    found = {
-        (key, row["step"]): value
-        for row in rows
-        for key, value in row.items()
-        if "/" in key and isinstance(value, int | float)
-    }
-    check(found, expected)
+    told: list[tuple[str, str]] = []
+    writer = mlflow_writer(Client(), "a")
+    writer.event(3, {"event": "end", "outcome": outcome, "exit_code": 0, "reason": None})
+    writer.close()
+    assert told == [("a", status)]
 
 
 def test_prometheus(tmp_path: Path) -> None:
@@ -183,7 +182,7 @@ def test_prometheus(tmp_path: Path) -> None:
         group, key, *part = tag.split("/", 2)
         assert math.isclose(found[f"zeromt_{group}_{key}", part[0] if part else None], value, rel_tol=1e-12)
     assert {name for name, _ in found} - {f"zeromt_{'_'.join(t.split('/', 2)[:2])}" for t in newest} == {
-        "zeromt_train_step", "zeromt_valid_step",
+        "zeromt_train_step", "zeromt_valid_step", "zeromt_events_exit_code",
     }  # fmt: skip
 
 
@@ -197,18 +196,16 @@ def test_prometheus_replaces_regular_files_alone(tmp_path: Path) -> None:
 FAILING = [
     "{kind: wandb, mode: online}",
     "{kind: mlflow, uri: 'http://127.0.0.1:9'}",
-    "{kind: trackio}",
     "{kind: prometheus, file: /sys/kernel/no/metrics.prom}",
 ]
-"""No key and no network; nobody listens; not installed, or a store that cannot be written; an unwritable folder."""
+"""No key and no network; nobody listens; an unwritable folder."""
 
 
 FULL = {
     "wandb": (24, "runs/small/wandb", "{kind: wandb, mode: offline}", "WeightsAndBiases failed and is dropped"),
     "mlflow": (320, "mlflow", "{kind: mlflow, uri: 'sqlite:///mlflow/m.db'}", "MLflow cannot be opened and is dropped"),
-    "trackio": (100, "trackio", "{kind: trackio}", None),
 }
-"""By package: KiB of a file system of its own, where that is, the tracker, and what is said (Trackio only logs it)."""
+"""By package: KiB of a file system of its own, where that is, the tracker, and what is said."""
 SETTINGS = ["evaluation.every_updates=2", "training.memory_probe=false", "training.log_every=1"]
 
 
@@ -224,23 +221,23 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
         "WANDB_API_KEY": "",
         "WANDB_BASE_URL": "http://127.0.0.1:9",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+        "HOME": str(tmp_path),
+        "NETRC": str(tmp_path / "none"),
     }
-    variables |= {"TRACKIO_DIR": "/sys/kernel/trackio", "HOME": str(tmp_path), "NETRC": str(tmp_path / "none")}
-    (tmp_path / "full.prom.tmp").symlink_to("/dev/full")
-    failing = [*FAILING, f"{{kind: prometheus, file: '{tmp_path}/full.prom'}}"]
+    failing = [*FAILING, "{kind: prometheus, file: /sys/kernel/zeromt.prom}"]
     settings = ["training.max_updates=14", "training.tensorboard=false", *SETTINGS]
     runs = []
     for number, trackers in enumerate(("[]", f"[{', '.join(failing)}]")):
-        place = Path(shutil.copytree(BBB3253, tmp_path / str(number)))
+        place = Path(shutil.copytree(small_runs(), tmp_path / str(number)))
         done = Command(
             zeromt("train", "small.yaml", f"trackers={trackers}", *settings), cwd=place, variables=variables
         ).finish()
         assert done.code == 0, done.err
         runs.append((place / "runs" / "small", done.out))
     (alone, _), (with_failing, out) = runs
-    for name in ("WeightsAndBiases", "MLflow", "Trackio", "Prometheus"):
+    for name in ("WeightsAndBiases", "MLflow", "Prometheus"):
         assert f"{name} cannot be opened and is dropped; training goes on" in out, out
-    assert "Prometheus 4 failed and is dropped; training goes on: [Errno 28] No space left on device" in out, out
+    assert "Prometheus 3 failed and is dropped; training goes on: [Errno " in out, out
     assert_same_updates(alone, with_failing)
 
 
@@ -252,16 +249,15 @@ def test_full_disks_change_no_update(tmp_path: Path) -> None:
     full = [FULL[name] for name in FULL if importlib.util.find_spec(name) is not None]
     runs = []
     for number, disks in enumerate(([], full)):
-        place = Path(shutil.copytree(BBB3253, tmp_path / str(number)))
+        place = Path(shutil.copytree(small_runs(), tmp_path / str(number)))
         trackers = f"trackers=[{', '.join(tracker for _, _, tracker, _ in disks)}]"
         lines = [f"mkdir -p {where}; mount -t tmpfs -o size={size}k tmpfs {where}" for size, where, _, _ in disks]
         lines.append(shlex.join(zeromt("train", "small.yaml", "training.max_updates=40", trackers, *SETTINGS)))
         script = "set -e\n" + "\n".join(lines)
-        variables = {**environment(), "TRACKIO_DIR": str(place / "trackio")}
-        done = Command(["unshare", "-rm", "sh", "-c", script], cwd=place, variables=variables).finish()
+        done = Command(["unshare", "-rm", "sh", "-c", script], cwd=place).finish()
         assert done.code == 0, done.err
         runs.append((place / "runs" / "small", done.out))
     (alone, _), (on_full, out) = runs
     for *_, said in full:
-        assert said is None or f"{said}; training goes on" in out, out
+        assert f"{said}; training goes on" in out, out
     assert_same_updates(alone, on_full)

@@ -36,7 +36,7 @@ def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
 
 
 def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
-    """That `executed_flops` is what torch counts, `tests/launcher/planning/test_counts.py` holds."""
+    """That `executed_flops` is what torch counts, `tests/zeromt/planning/test_counts.py` holds."""
     shapes = [BatchShape(rows=2, source=4, target=21), BatchShape(rows=1, source=10, target=2)]  # with EOS
     for tied in ("none", "three-way"):
         settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
@@ -71,13 +71,16 @@ def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) ->
         ("NVIDIA L40S", "l40s"),
         ("NVIDIA L4", "l4"),
         ("Tesla V100-SXM2-16GB", "v100"),
-        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA H100 PCIe MIG 1g.10gb", None),
         ("NVIDIA H100 NVL", None),
         ("Tesla V100-PCIE-16GB", None),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
-        ("NVIDIA GH200 480GB", None),
         ("NVIDIA L40", None),
-        ("NVIDIA GeForce RTX 4090", None),
         ("CPU", None),
         ("", None),
     ],

@@ -1,14 +1,12 @@
-"""Names in a run's folder: other programs, and runs of earlier versions, know them too."""
+"""Names in a run's folder: other programs, and runs that were made before, have them too."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.kept import BBB3253
+from tests.small import small_runs
 from trainer.runs import layout
 from trainer.runs.layout import checkpoint_folder, complete_steps, hypotheses_file, list_steps, newest_step, step_of
-
-KEPT = BBB3253 / "runs" / "small"
 
 
 def test_names_stay() -> None:
@@ -22,6 +20,7 @@ def test_names_stay() -> None:
         "LEDGER_FILE": "ledger.json",
         "RUN_LOCK": "run.lock",
         "LAUNCH_LOCK": "launch.lock",
+        "LIFE": ".life",
         "STOP_FILE": "STOP",
         "STUCK_FILE": "stuck.log",
         "REQUEUES_FILE": "requeues.json",
@@ -30,7 +29,6 @@ def test_names_stay() -> None:
         "EVALUATIONS": "eval",
         "PAIRS": "pairs",
         "BOARD": "events.out.tfevents.",
-        "EARLIER_BOARD": "tensorboard",
         "LOGS": "logs",
         "PLUGINS": "plugins",
         "CHECKPOINTS": "checkpoints",
@@ -46,15 +44,16 @@ def test_names_stay() -> None:
     assert hypotheses_file(123_456_789, "news") == "step-123456789.news.hyp"
 
 
-def test_a_run_of_an_earlier_version_is_laid_out_so() -> None:
-    steps = complete_steps(KEPT)
+def test_a_run_is_laid_out_so() -> None:
+    run = small_runs() / "runs" / "small"
+    steps = complete_steps(run)
     assert steps
-    assert newest_step(KEPT) == steps[-1]
-    assert (KEPT / layout.CHECKPOINTS / layout.LATEST).read_text().strip() == layout.step_folder(steps[-1])
+    assert newest_step(run) == steps[-1]
+    assert (run / layout.CHECKPOINTS / layout.LATEST).read_text().strip() == layout.step_folder(steps[-1])
     for name in (layout.CONFIG, layout.METRICS_FILE, layout.STATUS_FILE, layout.LEDGER_FILE):
-        assert (KEPT / name).is_file(), name
+        assert (run / name).is_file(), name
     for name in (layout.CONFIG, layout.STATE, layout.MANIFEST, layout.MANIFEST_HASH):
-        assert (checkpoint_folder(KEPT, steps[-1]) / name).is_file(), name
+        assert (checkpoint_folder(run, steps[-1]) / name).is_file(), name
 
 
 @pytest.mark.parametrize(

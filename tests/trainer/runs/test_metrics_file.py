@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +69,15 @@ def test_end_is_read_as_the_whole_would_be(
 
 
 def test_huge_file_is_not_read(tmp_path: Path) -> None:
+    """A line before the last 4 MiB is not found."""
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
+        file.write(json.dumps(train(6)).encode() + b"\n")
         file.truncate(1 << 34)  # 16 GiB of nothing
         file.seek(0, 2)
         file.write(b"\n" + json.dumps(train(7)).encode() + b"\n")
-    begin = time.monotonic()
     found, *_ = read_end(path)
     assert [line["step"] for line in found] == [7]
-    assert time.monotonic() - begin < 1
 
 
 @pytest.mark.parametrize("junk", JUNK)
@@ -142,6 +141,6 @@ def test_saves_that_say_little(tmp_path: Path) -> None:
 def test_scores_of_a_state() -> None:
     state = {"trainer": {"scores": {"10": 1.5, "20": math.nan}, "series": {"id": "abc", "scores": {}}}}
     assert saved_scores(state) == ("abc", {10: 1.5})
-    assert saved_scores({"trainer": {"scores": {}}}) == (None, {})  # saved before there were series
+    assert saved_scores({"trainer": {"scores": {}}}) == (None, {})  # nothing was scored
     with pytest.raises(KeyError):
         saved_scores({})

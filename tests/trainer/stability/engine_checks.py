@@ -7,10 +7,11 @@ from unittest.mock import patch
 
 import torch
 
-from configs import EngineSection, RunConfig, StreamSection, UserError, model_section
+from configs import EngineSection, RunConfig, StreamSection, UserError
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
 from model.loss import CrossEntropy
+from tests.model.flat import section_of
 from trainer.engines import replicas, trial
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
@@ -27,9 +28,7 @@ EMA_DECAY = 0.5
 
 def small_model() -> Transformer:
     return build_transformer(
-        model_section(
-            d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0
-        ),
+        section_of(d_model=16, num_heads=2, d_ff=32, encoder_layers=1, decoder_layers=1, max_positions=64, dropout=0),
         source_vocab_size=VOCABULARY,
         target_vocab_size=VOCABULARY,
         special=SpecialIds(pad=0, bos=1, eos=2),
@@ -37,9 +36,15 @@ def small_model() -> Transformer:
     )
 
 
-def make_engine(stage: int, precision: Precision, world: World, *, offload: bool = False) -> DeepSpeedEngine:
+def make_engine(
+    stage: int, precision: Precision, world: World, *, offload: bool = False, times: float = 1.0
+) -> DeepSpeedEngine:
+    """An engine, whose parameters are `times` as large as at other times."""
+    model = small_model()
+    for parameter in model.parameters():
+        parameter.data.mul_(times)
     return DeepSpeedEngine(
-        Objective(small_model(), CrossEntropy(0.1)).train(),
+        Objective(model, CrossEntropy(0.1)).train(),
         section=EngineSection(zero_stage=stage, offload_optimizer=offload),  # type: ignore[arg-type]
         optimizer=make("optimizer", "adamw", weight_decay=0.1),
         precision=precision,

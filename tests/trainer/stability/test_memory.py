@@ -154,7 +154,7 @@ def fits_into(num_bytes: int) -> tuple[bool, bool]:
     """As a rank: whether the hungry model fits beside the margin, and whether what it takes would without one."""
     vars(trial)["available"] = lambda: num_bytes
     plan, cpu = trial.blueprint(Hungry(), torch.float32), torch.device("cpu")
-    fits = trial.fits(plan, [(1, 1, 1)], cpu, token=3)
+    fits = trial.fits(plan, [(1, 1, 1)], cpu, token=3, kind="none")
     with trial.bounded_memory(cpu):
         return fits, torch.empty(Hungry.num_bytes, dtype=torch.uint8).numel() == Hungry.num_bytes
 

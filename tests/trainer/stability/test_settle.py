@@ -26,4 +26,4 @@ def settled(world: World) -> tuple[str, str, int]:
 
 def test_ranks_on_cards_of_two_generations_agree_on_the_layout(tmp_path: Path, forked: Forked) -> None:
     """Else one would try packed lanes as one, by updates of the engine, while the other is past that already."""
-    assert forked.ranks(2, settled, cwd=tmp_path, seconds=60) == [("padded", WHY, 1)] * 2
+    assert forked.ranks(2, settled, cwd=tmp_path) == [("padded", WHY, 1)] * 2

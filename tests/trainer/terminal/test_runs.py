@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import parse
 from tests.conftest import Corpus
 from tests.forked import Forked
 from tests.trainer.terminal.on_a_terminal import CODES, bars, seen, train_on_a_terminal
+from zeromt.cli.main import parse
 
 TRAINING = (
     "training.max_updates=30",
@@ -17,6 +17,7 @@ TRAINING = (
     "evaluation.max_pairs=4",
     "evaluation.every_updates=15",
     "checkpoint.every_updates=0",
+    "checkpoint.keep_best=0",
 )
 STEPS = r"step (\d+)  epoch \d+  loss [\d.]+  nll .*  padding [\d.]+%  ([\d.]+)% done  \d\d:\d\d left"
 ROWS = [
@@ -136,3 +137,12 @@ def test_refusal_is_red(forked: Forked, corpus_en_fr: Corpus, tmp_path: Path) ->
     [line, end] = seen(text)
     assert "training.max_updates" in line
     assert end == ""
+
+
+def test_an_order_of_modifiers_that_undoes_one_of_them_is_said(
+    forked: Forked, corpus_en_fr: Corpus, tmp_path: Path
+) -> None:
+    augment = "stream.augment=[{kind: placeholders, of: numbers, number: 'N{}N', most: 6}, typos]"
+    done = forked.trainer(1, *arguments(corpus_en_fr, Path("runs"), "training.max_updates=1", augment), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.out.count("stream.augment.0: placeholders stands before typos, which then changes words") == 1

@@ -108,7 +108,7 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
 def test_refused_before_anything_is_made(place: Path, train: Train, arguments: list[str], said: str) -> None:
     done = train(*arguments)
     assert (done.code, said in done.err) == (2, True), done.err
-    assert [line for line in done.err.splitlines() if "is now model." not in line] == [done.err.splitlines()[-1]]
+    assert len(done.err.splitlines()) == 1
     assert not (place / "runs" / "tuned").exists()
 
 
@@ -224,8 +224,8 @@ def test_what_another_rank_finds_deleted_is_refused_by_all(place: Path) -> None:
         rank=0,
         size=1,
         gather=lambda mine: [mine, "gone"] if mine is None else [mine],  # this rank has opened it
-        from_main=lambda item: item,
-        on_main=lambda action: action(),
+        from_main=lambda item, *_: item,
+        on_main=lambda action, *_: action(),
     )
     with pytest.raises(UserError, match="has no whole checkpoint: gone"):
         find_whole(Named.parse(str(place / PARENT)), cast("World", world))

@@ -8,19 +8,22 @@ from typing import Any
 import pytest
 import torch
 
-from configs import PrepareSection, RunConfig, model_section
+from configs import PrepareSection, RunConfig
 from data_pipeline.tokenizer import EOS_ID, Tokenizer
 from data_pipeline.vocabularies import match
 from tests.conftest import bundled, read_metrics
 from tests.forked import Forked
+from tests.model.flat import section_of
 from tests.trainer.conftest import TrainedRun
-from tests.trainer.inference.export.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
+from tests.zeromt.exporting.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.transfer.ancestry import ancestry_of
 
-ALONE: Any = SimpleNamespace(rank=0, size=1, is_main=True, on_main=lambda look: look(), gather=lambda found: [found])
+ALONE: Any = SimpleNamespace(
+    rank=0, size=1, is_main=True, on_main=lambda look, *_: look(), gather=lambda found, *_: [found]
+)
 """A rank that is alone, and meets nobody."""
 TYING = [("three-way", True, True), ("decoder", True, False), ("decoder", False, True), ("none", False, False)]
 """How matrices are tied, and whether the parent's vocabulary and the new one are joint."""
@@ -51,7 +54,7 @@ def parent_run(folder: Path, tokenizer: Tokenizer, model: Any) -> RunConfig:
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint: bool, bias: bool) -> None:
     old, new = make_tokenizer(joint=was_joint), make_tagged("unigram", is_joint, [">>deu<<", ">>fr<<"])
-    section = model_section(**SMALL, tied_embeddings=tied, output_bias=bias)
+    section = section_of(**SMALL, tied_embeddings=tied, output_bias=bias)
     parent = make_model(section, old)
     config = parent_run(tmp_path, old, parent)
     ancestry = ancestry_of(config, f"{tmp_path}/parent", None, ALONE)

@@ -83,7 +83,7 @@ class Launch:
         variables["TORCHINDUCTOR_CACHE_DIR"] = str(log.parent / "inductor")  # torch makes one in TMPDIR, for good
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "launcher", *arguments],
+                [sys.executable, "-m", "zeromt", *arguments],
                 cwd=log.parent,
                 env=variables,
                 stdin=subprocess.DEVNULL,
@@ -180,7 +180,7 @@ def prepare(work: Path) -> Job:
             (work / f"train.{language}").write_bytes(b"".join(next(file) for _ in range(NUM_PAIRS)))
     config = work / "chaos.yaml"
     config.write_text(CONFIG.format(work=work, bundled=BUNDLED, every=EVERY_UPDATES))
-    command = [sys.executable, "-m", "launcher", "prepare", str(config)]
+    command = [sys.executable, "-m", "zeromt", "prepare", str(config)]
     done = subprocess.run(command, cwd=work, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"zeromt prepare: exit code {done.returncode}\n{done.stderr[-2000:]}")
@@ -217,7 +217,7 @@ def _read(folder: Path, wanted: bytes) -> tuple[int, str, int | None] | None:
     except OSError:  # it ended, or is another user's
         return None
     rank = next((int(v[5:]) for v in variables if v.startswith(b"RANK=")), None)
-    for word, role in ((b"launcher.agents.agent", "agent"), (b"trainer", "rank"), (b"launcher", "launcher")):
+    for word, role in ((b"launcher.agents.agent", "agent"), (b"trainer", "rank"), (b"zeromt", "launcher")):
         if word in words:
             return parent, role, rank
     return parent, "helper", rank

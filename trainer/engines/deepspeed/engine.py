@@ -3,14 +3,14 @@
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 from deepspeed.comm.torch import TorchBackend
 from deepspeed.runtime import bf16_optimizer
-from deepspeed.runtime.zero.partitioned_param_coordinator import PartitionedParameterCoordinator
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 
@@ -25,16 +25,13 @@ from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.forward_clock import ForwardClock
 from trainer.engines.layouts import full_batch
-from trainer.engines.protocol import DeviceBatch, ParameterState, StepResult
+from trainer.engines.optimizer_states import OptimizerStates
+from trainer.engines.protocol import DeviceBatch, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.engines.shared_memory import SharedMemory
-from trainer.engines.trial import Shape
 from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
-# Leaves out what this project does not use of DeepSpeed's start: about 2.5 s of every rank.
-patches.KEEP_OUT_MUON.apply()
-patches.SHOW_TO_COMPILER.apply(PartitionedParameterCoordinator)
 patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
 patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
 
@@ -75,20 +72,22 @@ class DeepSpeedEngine:
             objective.model.compile_layers()
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
-        stepper = optimizer.build(decay_groups(objective, optimizer.weight_decay))
+        of_parameters = section.zero_stage == 0 and precision == "fp32"
+        groups = decay_groups(objective, optimizer.weight_decay)
+        self._states = OptimizerStates(optimizer, groups, of_parameters=of_parameters)
         self.moments = optimizer.states
-        self._average = WeightAverage(stepper, ema_decay)
+        self._average = WeightAverage(self._states.optimizer, ema_decay)
         self._stage.prepare(objective)
         patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
-        with self._stage.initializing():
+        with patches.WITHOUT_COMPILER.apply():
             self._engine, *_ = deepspeed.initialize(
-                model=objective, optimizer=stepper, config=config, dist_init_required=False
+                model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
             )
         if device.type == "cpu" and world_size > 1:
             _make_collectives_fast()
         self._stage.adapt(self._engine, world_size)
-        self._set_step_count(0)
+        self._states.set_steps(0)
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """See Engine."""
@@ -98,9 +97,7 @@ class DeepSpeedEngine:
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         gradient_scale = factor * self.loss_scale if self.precision == "fp16" and factor else 1.0
         with self._forward_clock:
-            ids = batch.source, batch.target_input, batch.target_output
-            layout = () if batch.layout is None else (batch.layout,)  # which the plain objective does not know
-            loss_sum, nll_sum = self._engine(*ids, gradient_scale, *layout)
+            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale))
         factor *= self._stage.scale_left_out
         self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
         self._stage.end_micro_batch()
@@ -108,6 +105,8 @@ class DeepSpeedEngine:
 
     def step(self, lr: float) -> StepResult:
         """See Engine."""
+        if self._is_fresh:
+            self._states.begin()
         self._is_fresh = False
         with self._average.update():
             result = self._step(lr)
@@ -117,7 +116,13 @@ class DeepSpeedEngine:
     def _step(self, lr: float) -> StepResult:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
-        return self._stage.step(self._clip_norm)
+        if self._states.is_checked:
+            return self._stage.step(self._clip_norm)
+        with self._states.first_step():
+            result = self._stage.step(self._clip_norm)
+        if result.applied:
+            self._states.check()
+        return result
 
     def parameter_sizes(self) -> dict[str, int]:
         """See Engine."""
@@ -136,7 +141,7 @@ class DeepSpeedEngine:
 
     def parameter_states(self) -> Iterator[ParameterState]:
         """See Engine."""
-        has_stepped = self._has_stepped()
+        has_stepped = self._states.have_begun
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
             self._stage.link_moments()
@@ -167,8 +172,18 @@ class DeepSpeedEngine:
             values = moments(name) | ({EMA: ema(name)} if self.keeps_ema else {})
             for key, value in values.items():
                 self._stage.set_state(parameter, key, value)
-        self._set_step_count(num_steps)
+        self._states.set_steps(num_steps)
+        if not num_steps:
+            self._states.begin()
         self._average.num_updates = num_steps
+
+    def optimizer_numbers(self) -> dict[str, Any]:
+        """See Engine."""
+        return self._states.numbers()
+
+    def set_optimizer_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """See Engine."""
+        self._states.set_numbers(numbers)
 
     def copy_weights_to(self, model: nn.Module) -> None:
         """See Engine."""
@@ -213,13 +228,15 @@ class DeepSpeedEngine:
         for number, (rows, source, target) in enumerate(shapes):
             batch = full_batch(rows, source, target, self.device, self.layout_kind)
             self.accumulate(batch, scale=0.0, is_last=number == len(shapes) - 1)
-        self._step(0.0)
-        self._set_step_count(0)
+        if not self._step(0.0).applied:
+            raise NotFiniteError("a pass forward and backward is not finite")
+        self._states.set_steps(0)
         self.take_forward_seconds()
 
     def would_fit(self, shapes: Sequence[Shape]) -> bool:
         """See Engine."""
-        return trial.fits(self._blueprint, shapes, self.device, token=self._model.special.eos)
+        token = self._model.special.eos
+        return trial.fits(self._blueprint, shapes, self.device, token=token, kind=self.layout_kind)
 
     def close(self) -> None:
         """See Engine."""
@@ -243,7 +260,7 @@ class DeepSpeedEngine:
 
     def _create_optimizer_state(self) -> None:
         """Make one step at a rate of 0: DeepSpeed can set the moments only once they exist."""
-        if not self._has_stepped():
+        if not self._states.have_begun:
             self.try_shapes([(1, 1, 1)])
 
     @property
@@ -251,16 +268,6 @@ class DeepSpeedEngine:
         """The optimizer inside DeepSpeed's wrappers."""
         base: torch.optim.Optimizer = self._engine.basic_optimizer
         return base
-
-    def _has_stepped(self) -> bool:
-        """Whether moments exist; the same on all ranks."""
-        return any(self.moments[0] in state for state in self._base_optimizer.state.values())
-
-    def _set_step_count(self, num_steps: int) -> None:
-        """Set the optimizer's own counter, which AdamW uses for bias correction."""
-        for state in self._base_optimizer.state.values():
-            if "step" in state:
-                state["step"].fill_(num_steps)
 
 
 class _LocalRank:

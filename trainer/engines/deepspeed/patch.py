@@ -16,5 +16,3 @@ class Patch:
     reason: str
     apply: Callable[..., Any]
     """Applies the patch to its argument; `WITHOUT_COMPILER` only for the duration of a `with` block."""
-    probe: Callable[[], None]
-    """Raises AssertionError, AttributeError or ImportError if what the patch relies on is gone."""

@@ -1,8 +1,6 @@
-"""Monkey patches of DeepSpeed and torch, each an object with its reason and a probe.
+"""Monkey patches of DeepSpeed and torch, each an object with its reason.
 
-A patch relies on private names, which another version may rename. `PATCHES` lists them all, and a test runs every
-probe, which fails if something that the patch relies on is gone. The upper bounds of DeepSpeed and torch in
-pyproject.toml are raised when the probes pass with the next version.
+A patch relies on private names, which another version may rename: tests/private_names.py has a probe for each patch.
 """
 
 import contextlib
@@ -12,9 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch._compile import _disable_dynamo
 
-from trainer.engines.deepspeed import probes, steps
+from trainer.engines.deepspeed import steps
 from trainer.engines.deepspeed.patch import Patch
 from trainer.engines.shared_memory import SharedMemory
 
@@ -24,7 +21,7 @@ SMALL = 1 << 16
 
 @contextlib.contextmanager
 def without_compiler() -> Iterator[None]:
-    """Keep torch's compiler from starting in this block, which would take a second or two; nothing is compiled."""
+    """Keep torch's compiler from starting in this block, which would take two seconds; nothing is compiled."""
     compile_, disable = torch.compile, torch.compiler.disable
     torch.compile = lambda *_, **__: lambda function: function  # type: ignore[assignment]
     torch.compiler.disable = lambda function, *_, **__: function
@@ -32,14 +29,6 @@ def without_compiler() -> Iterator[None]:
         yield
     finally:
         torch.compile, torch.compiler.disable = compile_, disable
-
-
-def show_to_compiler(kind: type) -> None:
-    """Undo the hiding of a class's methods from torch's compiler: the first call of one would start it."""
-    hidden = _disable_dynamo(lambda: None).__code__
-    for name, method in list(vars(kind).items()):
-        if getattr(method, "__code__", None) is hidden:
-            setattr(kind, name, method.__wrapped__)
 
 
 def gather_together(parameters: Sequence[Any]) -> None:
@@ -120,6 +109,7 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
         memory: of all ranks.
     """
     all_reduce_by_gloo, total = type(backend).all_reduce, distributed.ReduceOp.SUM
+    reduce_scatter_by_gloo = backend.reduce_scatter_function
 
     def is_shared(group: Any, *tensors: Tensor) -> bool:
         return distributed.get_world_size(group) == memory.num_ranks and all(t.is_contiguous() for t in tensors)
@@ -136,7 +126,7 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
 
     def reduce_scatter(output: Tensor, tensor: Tensor, op: Any, group: Any = None, async_op: bool = False) -> Any:
         if op != total or not is_shared(group, output, tensor):
-            return distributed.reduce_scatter_single(output, tensor, op, group, async_op)
+            return reduce_scatter_by_gloo(output, tensor, op, group, async_op)
         memory.reduce_scatter(output, tensor)
         return done(async_op)
 
@@ -163,15 +153,6 @@ def keep_out_shared_memory_op(compatible: dict[str, bool]) -> None:
 def hide_memory_reports(module: Any) -> None:
     """Skip BF16_Optimizer's six memory reports at its start, each with a garbage collection."""
     module.see_memory_usage = lambda *_, **__: None
-
-
-def keep_out_muon() -> None:
-    """Keep the import of Muon's kernels from loading TorchInductor.
-
-    DeepSpeed imports them whatever the optimizer is, and they compile themselves when imported.
-    """
-    with without_compiler(), contextlib.suppress(ImportError):
-        import deepspeed.runtime.zero.muon.original_muon  # noqa: F401
 
 
 def ask_torch_for_memory(kind: type) -> None:
@@ -217,89 +198,64 @@ def link_moments(optimizer: Any) -> None:
 WITHOUT_COMPILER = Patch(
     target="torch.compile and torch.compiler.disable",
     versions="deepspeed 0.19, torch 2.13",
-    reason="what DeepSpeed decorates by them as it starts, or is imported, would start the compiler",
+    reason="what DeepSpeed decorates by them as it starts would start the compiler: two seconds of every rank",
     apply=without_compiler,
-    probe=probes.without_compiler,
-)
-SHOW_TO_COMPILER = Patch(
-    target="PartitionedParameterCoordinator",
-    versions="deepspeed 0.19",
-    reason="what it hides from torch's compiler is never compiled, and hiding it starts the compiler",
-    apply=show_to_compiler,
-    probe=probes.compiler,
 )
 GATHER_TOGETHER = Patch(
     target="persistent_parameters[0].all_gather of stage 3",
     versions="deepspeed 0.19",
     reason="after each step it gathers small parameters by a collective for each",
     apply=gather_together,
-    probe=probes.gather_together,
 )
 GATHER_BY_BROADCASTS = Patch(
     target="deepspeed.comm.comm.cdb.all_gather_function",
     versions="deepspeed 0.19, torch 2.13",
     reason="gloo's all-gather copies what it sends and receives",
     apply=lambda backend: setattr(backend, "all_gather_function", gather_by_broadcasts),
-    probe=probes.collectives,
 )
 USE_SHARED_MEMORY = Patch(
     target="deepspeed.comm.comm.cdb",
     versions="deepspeed 0.19, torch 2.13",
     reason="ranks on one machine send through gloo's sockets what they could share",
     apply=use_shared_memory,
-    probe=probes.collectives,
 )
 KEEP_OUT_SHARED_MEMORY_OP = Patch(
     target="deepspeed.ops.__compatible_ops__",
     versions="deepspeed 0.19",
     reason="on CPUs it compiles an op in C++ when it starts",
     apply=keep_out_shared_memory_op,
-    probe=probes.shared_memory_op,
 )
 HIDE_MEMORY_REPORTS = Patch(
     target="deepspeed.runtime.bf16_optimizer.see_memory_usage",
     versions="deepspeed 0.19",
     reason="it collects garbage and prints the machine's memory six times at the start",
     apply=hide_memory_reports,
-    probe=probes.memory_reports,
-)
-KEEP_OUT_MUON = Patch(
-    target="deepspeed.runtime.zero.muon.original_muon",
-    versions="deepspeed 0.19",
-    reason="its kernels compile themselves when they are imported: a second of every rank",
-    apply=keep_out_muon,
-    probe=probes.muon,
 )
 ASK_TORCH_FOR_MEMORY = Patch(
     target="CUDA_Accelerator.available_memory",
     versions="deepspeed 0.19",
     reason="names of GPUs in CUDA_VISIBLE_DEVICES, which it takes for numbers, end the run where it starts",
     apply=ask_torch_for_memory,
-    probe=probes.available_memory,
 )
 TIME_OUT_GROUPS = Patch(
     target="deepspeed.comm.torch.TorchBackend.new_group",
     versions="deepspeed 0.19, torch 2.13",
     reason="its groups have torch's default time-out, whatever the default group was given",
     apply=time_out_groups,
-    probe=probes.groups,
 )
 LINK_MOMENTS = Patch(
     target="DeepSpeedZeroOptimizer._hp_optimizer_states_linked",
     versions="deepspeed 0.19",
     reason="moments of all parameter groups but the first are not found by its getters",
     apply=link_moments,
-    probe=probes.link_moments,
 )
 PATCHES = (
     WITHOUT_COMPILER,
-    SHOW_TO_COMPILER,
     GATHER_TOGETHER,
     GATHER_BY_BROADCASTS,
     USE_SHARED_MEMORY,
     KEEP_OUT_SHARED_MEMORY_OP,
     HIDE_MEMORY_REPORTS,
-    KEEP_OUT_MUON,
     ASK_TORCH_FOR_MEMORY,
     TIME_OUT_GROUPS,
     LINK_MOMENTS,

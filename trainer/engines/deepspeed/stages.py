@@ -1,8 +1,6 @@
 """Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
-import contextlib
 import math
-from contextlib import AbstractContextManager
 from typing import Any, Literal, cast
 
 import deepspeed
@@ -24,7 +22,7 @@ from torch import Tensor, nn
 from model import Objective
 from trainer.engines import replicas
 from trainer.engines.deepspeed.gradients import GradientSum
-from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS, WITHOUT_COMPILER
+from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS
 from trainer.engines.deepspeed.steps import (
     GATHER_WITHOUT_WAITING,
     MEASURE_ONCE,
@@ -56,10 +54,6 @@ class Stage:
 
     def prepare(self, objective: Objective) -> None:
         """Prepare the model before DeepSpeed wraps it."""
-
-    def initializing(self) -> AbstractContextManager[None]:
-        """The context in which DeepSpeed wraps the model."""
-        return contextlib.nullcontext()
 
     def adapt(self, engine: Any, world_size: int) -> None:
         """Patch DeepSpeed's engine as this stage needs."""
@@ -219,11 +213,6 @@ class Sharded(Stage):
         """Gather each layer as a whole, by one hook instead of about 25."""
         for layer in objective.model.layers:
             set_z3_leaf_module(layer, flag=True)
-
-    def initializing(self) -> AbstractContextManager[None]:
-        """See Stage."""
-        started: AbstractContextManager[None] = WITHOUT_COMPILER.apply()
-        return started
 
     def adapt(self, engine: Any, world_size: int) -> None:
         """See Stage."""

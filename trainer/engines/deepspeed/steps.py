@@ -15,7 +15,6 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.zero.utils import get_norm_dtype
 from torch import Tensor
 
-from trainer.engines.deepspeed import step_probes as probes
 from trainer.engines.deepspeed.gradients import GradientSum
 from trainer.engines.deepspeed.patch import Patch
 
@@ -271,35 +270,30 @@ STEP_ON_FULL_GRADIENTS = Patch(
     versions="deepspeed 0.19",
     reason="gradients in fp32 are rounded to half precision and back for their norm",
     apply=step_on_full_gradients,
-    probe=probes.step_on_full_gradients,
 )
 STEP_ON_FLAT_GRADIENTS = Patch(
     target="BF16_Optimizer.update_hp_grads and step",
     versions="deepspeed 0.19",
     reason="it casts, adds and measures each gradient by itself, and copies all of them to average them",
     apply=step_on_flat_gradients,
-    probe=probes.step_on_flat_gradients,
 )
 MEASURE_ONCE = Patch(
     target="DeepSpeedZeroOptimizer.check_overflow, scaled_global_norm and the sums of partitions",
     versions="deepspeed 0.19",
     reason="it looks for infinities in each gradient (15 kernels), and adds and measures each by itself",
     apply=measure_once,
-    probe=probes.measure_once,
 )
 MEASURE_SHARDS_ONCE = Patch(
     target="DeepSpeedZeroOptimizer_Stage3.partition_grads, _get_norm_groups and reduce_and_partition_stream",
     versions="deepspeed 0.19",
     reason="it adds and measures each gradient by itself, and the host waits for every micro-batch",
     apply=measure_shards_once,
-    probe=probes.measure_shards_once,
 )
 GATHER_WITHOUT_WAITING = Patch(
     target="NoGatherHandle.wait and NoGatherCoalescedHandle.wait of stage 3",
     versions="deepspeed 0.19",
     reason="on one rank the host waits for the device wherever parameters are asked for, and nothing is on its way",
     apply=gather_without_waiting,
-    probe=probes.gather_without_waiting,
 )
 PATCHES = (
     STEP_ON_FULL_GRADIENTS,

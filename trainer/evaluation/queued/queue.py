@@ -23,6 +23,8 @@ from typing import Any
 from configs import RunConfig
 from configs.components.metric import SIGNATURE
 from configs.evaluation import EvaluationSection, QueuedMetric
+from configs.process.files import TEMPORARY, inside
+from configs.process.streams import hidden
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.best import beside_best, of_queued
 from trainer.evaluation.outcome import Evaluation
@@ -120,7 +122,7 @@ class ScoreQueue:
             lines = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in self._lines(evaluation))
             for metric in self._metrics_by_name.values():
                 path = self._folder / f"{step_folder(step)}.{metric.name}.{self._place_of(metric.name)}.jsonl"
-                path.write_text(lines, encoding="utf-8")
+                inside.write_text(path, lines)
                 self._waiting.append(Request(step=step, metric=metric, path=path))
                 self._give_up_oldest(metric)
         except OSError as error:
@@ -207,7 +209,7 @@ class ScoreQueue:
 
     def _take_result(self, request: Request, process: subprocess.Popen[bytes]) -> None:
         try:
-            answer = json.loads(request.result.read_text(encoding="utf-8"))
+            answer = inside.read_json(request.result)
         except (OSError, ValueError):
             code = process.returncode
             name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -245,7 +247,12 @@ class ScoreQueue:
 
     def _failed(self, request: Request, problem: str) -> None:
         log.warning("step %d: no %s, training goes on: %s", request.step, request.metric.name, problem)
-        event = {"event": "no_score", "metric": request.metric.name, "of_step": request.step, "problem": problem}
+        event = {
+            "event": "no_score",
+            "metric": request.metric.name,
+            "of_step": request.step,
+            "problem": hidden(problem),
+        }
         self._metrics.event(max(request.step, self._state.step), event)
         self._remove(request)
 
@@ -282,7 +289,7 @@ class ScoreQueue:
                 self._waiting.append(request)
             else:
                 self._failed(request, "sets, search or command have changed since it was asked for")
-        for path in self._folder.glob("*.tmp"):
+        for path in (*self._folder.glob("*.tmp"), *self._folder.glob(f"{TEMPORARY}*")):
             _unlink(path)
 
 

@@ -13,6 +13,7 @@ import ctypes
 import json
 import math
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -41,8 +42,9 @@ def main(request: str, result: str, seconds: str, parent: str, *command: str) ->
         answer: dict[str, Any] = {"scores": read(run(command, path, float(seconds)), path)}
     except RejectedError as error:
         answer = {"problem": str(error)}
-    beside = Path(f"{result}.tmp")
-    beside.write_text(json.dumps(answer), encoding="utf-8")
+    beside = Path(f"{result}.{secrets.token_hex(8)}.tmp")  # a name that nobody can have made a link of
+    with beside.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(answer))
     beside.replace(result)
 
 

@@ -1,1 +1,1 @@
-"""Translates lines of text for `zeromt translate`, in one process or several."""
+"""Lines to lines: search, scores, tags, alignments."""

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from configs import RunConfig
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
+from trainer.checkpoint.format import TARGET_TAGS, Checkpoint
 
 MUCH_UNKNOWN = 0.01
 """Fraction of unknown pieces above which there is a warning; a few rare characters are normal."""
@@ -17,41 +19,87 @@ class SourceCounts:
 
     truncated: int = 0
     """Lines that were longer than the model's positions and were cut."""
+    first_truncated: int = 0
+    """The number of the first of them, from 1; 0 for none."""
+    untagged: int = 0
+    """Lines with text and no tag of the model."""
     pieces: int = 0
     unknown: int = 0
     """Pieces that are `<unk>`."""
     tags: Counter[str] = field(default_factory=Counter)
     """Number of lines by the tag-like text at their beginning that is not a tag of the model."""
 
-    def note(self, tokenizer: Tokenizer, lines: Sequence[str], rows: Sequence[Sequence[int]], longest: int) -> None:
-        """Count lines and their pieces; a row of more than `longest` pieces is cut."""
-        self.truncated += sum(len(row) > longest for row in rows)
+    def note(
+        self,
+        tokenizer: Tokenizer,
+        lines: Sequence[str],
+        rows: Sequence[Sequence[int]],
+        longest: int,
+        *,
+        first: int = 0,
+    ) -> None:
+        """Count lines and their pieces; a row of more than `longest` pieces is cut.
+
+        Args:
+            tokenizer: of the model.
+            lines: of the source.
+            rows: their pieces.
+            longest: pieces that are left of a row.
+            first: number of the first line, from 0.
+        """
+        cut = [number for number, row in enumerate(rows, start=first + 1) if len(row) > longest]
+        self.truncated += len(cut)
+        self.first_truncated = self.first_truncated or next(iter(cut), 0)
+        self.untagged += sum(len(row) > 0 and tokenizer.num_text_pieces(row) == len(row) for row in rows)
         self.pieces += sum(map(len, rows))
         self.unknown += sum(row.count(UNK_ID) for row in rows)
         self.tags.update(tokenizer.tags_that_are_text(lines))
 
     def add(self, more: "SourceCounts") -> None:
         """Add other counts to these."""
+        firsts = [number for number in (self.first_truncated, more.first_truncated) if number]
         for each in dataclasses.fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(more, each.name))
+        self.first_truncated = min(firsts, default=0)
 
-    def warnings(self, tokenizer: Tokenizer, max_positions: int) -> list[str]:
-        """Warnings for the user, one line each."""
+    def warnings(self, tokenizer: Tokenizer, max_positions: int, *, expects_tag: bool = False) -> list[str]:
+        """Warnings for the user, one line each.
+
+        Args:
+            tokenizer: of the model.
+            max_positions: of the model.
+            expects_tag: whether a line without a tag is unlike all that the model was trained on.
+        """
         found = []
+        if expects_tag and (number := self.untagged - self.tags.total()) > 0:  # of those in `tags` another line tells
+            known = _known(tokenizer)
+            found.append(
+                f"{number:,} source lines have no tag, and all that the model was trained on have one ({known})"
+            )
         if self.truncated:
             found.append(
-                f"{self.truncated} lines were longer than model.max_positions={max_positions} pieces and lost their end"
+                f"{self.truncated} lines were longer than model.max_positions={max_positions} pieces and lost their "
+                f"end; the first is line {self.first_truncated}"
             )
         if self.unknown > MUCH_UNKNOWN * self.pieces:
             found.append(
                 f"{self.unknown:,} of {self.pieces:,} source pieces ({self.unknown / self.pieces:.1%}) are unknown to "
                 "the tokenizer (<unk>): the text may be of another language or script than the model's"
             )
-        known = ", ".join(tokenizer.tags[:10]) + ", ..." * (len(tokenizer.tags) > 10)
         for tag, lines in self.tags.most_common(3):
             why = "has white space before it" if tag in tokenizer.tags else "is no tag of the model"
             found.append(
-                f"{lines:,} source lines begin with {tag}, which {why} and was translated as text "
-                f"(the model's tags, at the very start of a line: {known or 'none'})"
+                f"{lines:,} source lines begin with {tag}, which {why} and was translated as text ({_known(tokenizer)})"
             )
         return found
+
+
+def expects_tag(checkpoint: Checkpoint, config: RunConfig) -> bool:
+    """Whether every dataset that a run was trained on has a tag before its source lines."""
+    tags = checkpoint.manifest.get(TARGET_TAGS, [config.prepare.target_tag])
+    return isinstance(tags, list) and bool(tags) and None not in tags
+
+
+def _known(tokenizer: Tokenizer) -> str:
+    known = ", ".join(tokenizer.tags[:10]) + ", ..." * (len(tokenizer.tags) > 10)
+    return f"the model's tags, at the very start of a line: {known or 'none'}"

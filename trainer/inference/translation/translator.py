@@ -13,7 +13,7 @@ from model.search import Ensemble, Hypothesis, score, search
 from model.search.alignment import cross_attention
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.words import Attention
+from trainer.inference.translation.words import Attention, word_numbers
 
 OnLines = Callable[[int], None]
 """Called with the number of lines just finished."""
@@ -87,7 +87,7 @@ class Translator:
             Interrupted: `stop_requested`, which is called before every batch, returned true.
             UserError: a prefix is too long.
         """
-        sources = self._encode(lines)
+        sources = self._encode(lines, first=first)
         results: list[list[Translation] | None] = [None] * len(lines)
         if rank == 0:
             for i, source in enumerate(sources):
@@ -118,13 +118,13 @@ class Translator:
         return results
 
     def score_part(
-        self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int
+        self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int, first: int = 0
     ) -> list[Translation | None]:
         """Scores of given translations, only every `world_size`-th batch, starting at `rank`; None for the others.
 
         A source longer than the model's positions is cut there and counted; a translation longer than them scores NaN.
         """
-        sources = self._encode(lines)
+        sources = self._encode(lines, first=first)
         ids = encode_target(self._tokenizer, targets, self._tags)
         results: list[Translation | None] = [None] * len(lines)
         fitting = [i for i, row in enumerate(ids) if len(row) < self._model.max_positions]
@@ -140,8 +140,16 @@ class Translator:
             self.on_lines(len(rows))
         return results
 
-    def cross_attention(self, lines: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Attention]:
-        """Cross-attention of translations given as ids: the first model's weights, with the pieces of either side."""
+    def cross_attention(
+        self, lines: Sequence[str], targets: Sequence[Sequence[int]], given: Sequence[str] | None = None
+    ) -> list[Attention]:
+        """Cross-attention of translations given as ids: the first model's weights, with the pieces of either side.
+
+        Args:
+            lines: of the source.
+            targets: the ids of their translations.
+            given: the lines that these are the ids of, where no model made them: their words are counted.
+        """
         sources = self._encode(lines, is_counted=False)
         found: list[Attention | None] = [None] * len(lines)
         widths = [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)]
@@ -154,9 +162,23 @@ class Translator:
                     weights=weights_LTS,
                     source_pieces=self._tokenizer.source_pieces(sources[i]),
                     target_pieces=self._tokenizer.target_pieces(targets[i]),
+                    source_words=self._source_words(lines[i], len(sources[i])),
+                    target_words=self._target_words(targets[i], None if given is None else given[i]),
                     has_tags=self._tags is not None,
                 )
         return [attention for attention in found if attention is not None]
+
+    def _source_words(self, line: str, length: int) -> list[int]:
+        words, tags = self._tokenizer.word_numbers("source", line), int(self._tags is not None)
+        if tags and self._tokenizer.cut_tag(line)[0] is not None:
+            words = words[1:]
+        return [*words[: max(length - 1 - tags, 0)], -1]
+
+    def _target_words(self, ids: Sequence[int], given: str | None) -> list[int]:
+        own = ids[int(self._tags is not None) :]
+        if given is None:
+            return word_numbers(self._tokenizer.target_pieces(own))
+        return self._tokenizer.word_numbers("target", given)[: len(own)]
 
     def _pad(self, sources: Sequence[Sequence[int]]) -> torch.Tensor:
         """Rows of ids as one tensor on the device."""
@@ -164,11 +186,11 @@ class Translator:
         rows = [[*s, *[PAD_ID] * (width - len(s))] for s in sources]
         return torch.tensor(rows, dtype=torch.long, device=self._device)
 
-    def _encode(self, lines: Sequence[str], *, is_counted: bool = True) -> list[list[int]]:
+    def _encode(self, lines: Sequence[str], *, first: int = 0, is_counted: bool = True) -> list[list[int]]:
         longest = self._model.max_positions - 1
         sources = encode_source(self._tokenizer, lines, self._tags)
         if is_counted:
-            self.counts.note(self._tokenizer, lines, sources, longest)
+            self.counts.note(self._tokenizer, lines, sources, longest, first=first)
         return [[*s[:longest], EOS_ID] for s in sources]
 
     def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:

@@ -18,31 +18,32 @@ class Attention:
     """S pieces, with EOS."""
     target_pieces: list[str]
     """T pieces, without EOS."""
+    source_words: list[int]
+    """The number of each source piece's word in its line, without the tag of `has_tags`; -1 for none."""
+    target_words: list[int]
+    """Likewise of each target piece."""
     has_tags: bool = False
     """The first piece of either side is a language tag, which is not part of the text."""
     is_reference: bool = False
     """The target was given; the model did not generate it."""
 
 
-def word_numbers(pieces: Sequence[str], *, is_source: bool) -> list[int]:
-    """The number of the word that each piece belongs to, words being separated by spaces; -1 for none.
+def word_numbers(pieces: Sequence[str]) -> list[int]:
+    """The number of the word that each piece of a translation belongs to, words being separated by spaces; -1 for none.
 
-    Args:
-        pieces: in the vocabulary's spelling.
-        is_source: the last piece is EOS, and an unknown piece is part of its word; in a translation an unknown piece is
-            written as a word of its own.
+    An unknown piece is written as a word of its own.
     """
     numbers: list[int] = []
     word, is_new = -1, True
-    for piece in pieces[: len(pieces) - is_source]:
-        stands_alone = piece.startswith(">>") or (piece == UNKNOWN_PIECE and not is_source)
+    for piece in pieces:
+        stands_alone = piece.startswith(">>") or piece == UNKNOWN_PIECE
         is_new = is_new or stands_alone or piece.startswith(WORD_BEGIN)
         has_text = bool(piece.strip(WORD_BEGIN))
         if has_text and is_new:
             word += 1
         numbers.append(word if has_text else -1)
         is_new = stands_alone or (is_new and not has_text)
-    return [*numbers, -1] if is_source else numbers
+    return numbers
 
 
 def pharaoh(attention: Attention, layer: int | None = None) -> str:
@@ -53,9 +54,5 @@ def pharaoh(attention: Attention, layer: int | None = None) -> str:
     """
     tags = int(attention.has_tags)
     weights_TS = attention.weights[(layer or default_layer(len(attention.weights))) - 1, 1 + tags :, tags:]
-    pairs = align_words(
-        weights_TS,
-        word_numbers(attention.source_pieces[tags:], is_source=True),
-        word_numbers(attention.target_pieces[tags:], is_source=False),
-    )
+    pairs = align_words(weights_TS, attention.source_words, attention.target_words)
     return " ".join(f"{i}-{j}" for i, j in pairs)

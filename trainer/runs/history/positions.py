@@ -9,11 +9,13 @@ lines of later steps.
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from configs.process.files.inside import appending
 from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import HISTORY_FILE
 from trainer.runs.metrics_file import Line, cut_back, read_lines, whole
@@ -78,7 +80,7 @@ class HistoryFile:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
+            with os.fdopen(appending(self._path), "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             log.warning("%s has a gap at step %d, training goes on: %s", self._path, line["step"], error)
@@ -116,7 +118,7 @@ def read_position(run: Path, before: int) -> Position | None:
         before: number of the update, from 1.
 
     Returns:
-        None if the file is missing, as in runs of earlier versions, or begins later.
+        None if the file is missing or begins later.
 
     Raises:
         OSError: it exists and cannot be read.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 SkippedRange = tuple[int, int, int]
 """Updates of one epoch that a rewind skips: epoch, first, last."""
 LEFT_OUT = "left_out"
-"""Their key in JSON, which is that of checkpoints of earlier versions."""
+"""Their key in JSON."""
 
 
 def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:

@@ -4,8 +4,7 @@
     16 n   of update n, from 1: chain of the pairs (6 bytes), chain of the losses (6), the loss in fp32 (4)
 
 A chain is a hash of the previous chain and the update's own data: if two runs have the same chain at an update, all
-updates up to it are the same. A record of zeros means that the update is not known: an earlier version made it, or the
-disk was full.
+updates up to it are the same. A record of zeros means that the update is not known: the disk was full.
 """
 
 import hashlib
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from configs.process.files.inside import opened
 from trainer.runs.layout import UPDATES_FILE
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class UpdateLog:
             OSError: the file cannot be read or written.
         """
         self._path = run / UPDATES_FILE
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = opened(self._path, os.O_RDWR | os.O_CREAT)
         if os.pread(self._file, len(MAGIC), 0) != MAGIC:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, MAGIC, 0)
@@ -97,11 +97,11 @@ class UpdatesFile:
         """Open it.
 
         Raises:
-            FileNotFoundError: the run is of an earlier version.
+            FileNotFoundError: the run has none.
             OSError: it cannot be read.
         """
         path = run / UPDATES_FILE
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = opened(path)
         self._kept: dict[int, Record | None] = {}
         self.bytes_read = 0
         """Bytes of the file read so far."""

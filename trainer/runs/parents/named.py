@@ -5,9 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs import UserError
-from configs.files import expand, is_dir, is_file, naming
-from trainer.runs.kept import find_loss
-from trainer.runs.layout import CHECKPOINTS, MANIFEST, MANIFEST_HASH, list_steps, looks_complete, step_folder, step_of
+from configs.process.files import FileError, expand, is_dir, is_file, naming
+from configs.process.files.inside import read_text
+from trainer.runs.layout import (
+    CHECKPOINTS,
+    MANIFEST,
+    MANIFEST_HASH,
+    list_steps,
+    looks_complete,
+    named_run,
+    step_folder,
+    step_of,
+)
+from trainer.runs.missing_checkpoints import find_loss
 
 OPTION = "--from"
 
@@ -93,6 +103,6 @@ def is_same_place(one: Path, other: Path) -> bool:
 def hash_of(checkpoint: Path) -> str | None:
     """The SHA-256 of a checkpoint's manifest, from the file beside it; None if there is none."""
     try:
-        return (checkpoint / MANIFEST_HASH).read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
+        return read_text(checkpoint / MANIFEST_HASH, within=named_run(checkpoint)).strip()
+    except (OSError, ValueError, FileError):
         return None

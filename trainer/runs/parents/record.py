@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
+from configs.process.files.inside import read_json, write_text
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, PARENT_FILE, checkpoint_folder, list_steps, looks_complete
 from trainer.runs.parents.named import OPTION, Named, hash_of, is_same_place
 
@@ -78,7 +79,7 @@ def noted_parent(run: Path) -> Parent | None:
     """
     path = run / PARENT_FILE
     try:
-        return Parent.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Parent.from_json(read_json(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -91,9 +92,7 @@ def note_parent(run: Path, parent: Parent) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    beside = run / f"{PARENT_FILE}.tmp"
-    beside.write_text(json.dumps(parent.to_json(), indent=1) + "\n", encoding="utf-8")
-    beside.replace(run / PARENT_FILE)
+    write_text(run / PARENT_FILE, json.dumps(parent.to_json(), indent=1) + "\n")
 
 
 def parent_of_run(run: Path) -> Parent | None:
@@ -158,7 +157,7 @@ def _newest_manifest(run: Path) -> Mapping[str, Any] | None:
     for folder in list_steps(run / CHECKPOINTS):
         if looks_complete(folder):
             try:
-                tree = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+                tree = read_json(folder / MANIFEST, within=run)
             except (OSError, ValueError):
                 continue
             if isinstance(tree, dict):

@@ -35,7 +35,7 @@ def cross_entropy(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("found_stride",))
+@triton.jit(do_not_specialize=("found_stride",), do_not_specialize_on_alignment=("targets", "found"))
 def _rows(
     logits, targets, found, vocab, num_columns, logits_stride, found_stride, padding_id, smoothing, gradient_scale,
     WITH_GRAD: tl.constexpr, BLOCK: tl.constexpr,
@@ -60,14 +60,16 @@ def _rows(
         x = tl.load(logits + c, mask=c < num_columns, other=0.0).to(tl.float32)
         x = tl.where(c < vocab, x, float("-inf"))
         new = tl.maximum(largest, tl.max(x, 0))
-        total = total * tl.exp(largest - new) + tl.sum(tl.exp(x - new), 0)
+        shift = tl.where(new == float("-inf"), 0.0, new)  # as long as all are -inf: -inf - -inf is NaN
+        total = total * tl.exp(largest - shift) + tl.sum(tl.exp(x - shift), 0)
         largest = new
         sums += tl.where(c < vocab, x, 0.0)
         at_target += tl.where(c == target, x, 0.0)  # not a separate load: the second pass writes there
     log_total = tl.log(total) + largest
     nll = log_total - tl.sum(at_target, 0)
     mean_nll = log_total - tl.sum(sums, 0) / vocab
-    tl.store(found + row, (1 - smoothing) * nll + smoothing * mean_nll)
+    # without smoothing the mean does not count, not even an infinite one
+    tl.store(found + row, tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll))
     tl.store(found + found_stride + row, nll)
     if WITH_GRAD:
         for begin in range(0, num_columns, BLOCK):

@@ -23,7 +23,7 @@ def random_words(tokens, token, site, first_block, BLOCKS: tl.constexpr):
     return tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))
 
 
-@triton.jit(do_not_specialize=("site",))
+@triton.jit(do_not_specialize=("site",), do_not_specialize_on_alignment=("tokens",))
 def _drop(x, out, tokens, site, drop_below, scale, num_features, BLOCKS: tl.constexpr):
     token, part = tl.program_id(0), tl.program_id(1)
     feature = part * 4 * BLOCKS + tl.arange(0, 4 * BLOCKS)

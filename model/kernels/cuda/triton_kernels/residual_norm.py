@@ -44,7 +44,7 @@ def warps_of(width: int) -> int:
     return max(1, min(8, block_of(width) // 256))
 
 
-@triton.jit(do_not_specialize=("site",))
+@triton.jit(do_not_specialize=("site",), do_not_specialize_on_alignment=("tokens",))
 def _rows(
     x, y, linear_bias, weight, bias, tokens, summed, normed, means, rstds, site, drop_below, scale, eps, width,
     BLOCK: tl.constexpr, HAS_LINEAR_BIAS: tl.constexpr, HAS_BIAS: tl.constexpr, DROPS: tl.constexpr,

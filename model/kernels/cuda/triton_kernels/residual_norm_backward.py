@@ -1,5 +1,7 @@
 """`zeromt::residual_norm_backward`: program i of P handles rows i, i + P, ... and sums their parameter gradients."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -9,10 +11,17 @@ from model.kernels.cuda.philox import threshold
 from model.kernels.cuda.triton_kernels.drop import random_words
 from model.kernels.cuda.triton_kernels.residual_norm import block_of, warps_of
 
-PROGRAMS = 256
-"""About two for each multiprocessor of an H100. Their sums are added in a fixed order, so results are deterministic."""
-COLUMNS = 64
-"""Columns for which one program adds the sums of all programs."""
+ELEMENTS = 4096
+"""Elements of all rows that a multiprocessor works on at once, so that enough of them are on their way from memory: 8
+programs of width 512, 4 of 1,024. Sums are added in a fixed order, so one kind of GPU always gives the same result."""
+MOST_PROGRAMS = 16
+"""Of a multiprocessor: more are not alive at once."""
+LEAST_ROWS = 8
+"""Of a program: the sums that it writes are then at most a sixth of what it reads."""
+COLUMNS, ROWS = 16, 256
+"""Columns for which one program adds the sums of all programs, and how many programs' sums at a time."""
+MULTIPROCESSORS = 132
+"""Of an H100: for the interpreter, which has none."""
 
 
 def residual_norm_backward(
@@ -32,20 +41,31 @@ def residual_norm_backward(
     grad_x = torch.empty_like(summed_ND)
     grad_y = summed_ND.new_empty(0) if tokens_N4 is None else torch.empty_like(summed_ND)
     sums_3D = weight_D.new_empty((3, width))
-    programs = max(1, min(PROGRAMS, num_rows))
+    programs = num_programs(num_rows, width, summed_ND.device)
     parts_P3D = torch.empty((programs, 3, width), dtype=torch.float32, device=summed_ND.device)
     _rows[(programs,)](
         grad_normed_ND, grad_summed_ND, summed_ND, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D,
         site, threshold(p), 1 / (1 - p), num_rows, width, programs, BLOCK=block_of(width), num_warps=warps_of(width),
         HAS_GRAD_SUMMED=grad_summed_ND is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
     )  # fmt: skip
-    _add_up[(triton.cdiv(3 * width, COLUMNS),)](
-        parts_P3D, sums_3D, programs, 3 * width, ROWS=triton.next_power_of_2(programs), BLOCK=COLUMNS
-    )
+    _add_up[(triton.cdiv(3 * width, COLUMNS),)](parts_P3D, sums_3D, programs, 3 * width, ROWS=ROWS, BLOCK=COLUMNS)
     return grad_x, grad_y, sums_3D
 
 
-@triton.jit(do_not_specialize=("site", "num_rows", "programs"))
+def num_programs(num_rows: int, width: int, device: torch.device) -> int:
+    """How many programs divide the rows among them."""
+    of_each = min(MOST_PROGRAMS, max(1, ELEMENTS // block_of(width)))
+    return max(1, min(_multiprocessors(device) * of_each, -(-num_rows // LEAST_ROWS)))
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return MULTIPROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@triton.jit(do_not_specialize=("site", "num_rows", "programs"), do_not_specialize_on_alignment=("tokens",))
 def _rows(
     grad_normed, grad_summed, summed, means, rstds, weight, tokens, grad_x, grad_y, parts, site, drop_below, scale,
     num_rows, width, programs, BLOCK: tl.constexpr, HAS_GRAD_SUMMED: tl.constexpr, IS_CENTRED: tl.constexpr,
@@ -89,7 +109,9 @@ def _rows(
 @triton.jit(do_not_specialize=("programs",))
 def _add_up(parts, sums, programs, num_columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    row = tl.arange(0, ROWS)
-    is_in = (row[:, None] < programs) & (column[None, :] < num_columns)
-    part = tl.load(parts + row[:, None] * num_columns + column[None, :], mask=is_in, other=0.0)
-    tl.store(sums + column, tl.sum(part, 0).to(sums.dtype.element_ty), mask=column < num_columns)
+    total = tl.zeros((ROWS, BLOCK), tl.float32)
+    for begin in range(0, programs, ROWS):
+        row = begin + tl.arange(0, ROWS)
+        is_in = (row[:, None] < programs) & (column[None, :] < num_columns)
+        total += tl.load(parts + row[:, None] * num_columns + column[None, :], mask=is_in, other=0.0)
+    tl.store(sums + column, tl.sum(total, 0).to(sums.dtype.element_ty), mask=column < num_columns)

@@ -142,7 +142,7 @@ def test_what_is_no_list_of_filters(filters: Any, message: str) -> None:
 def test_filters_of_a_configuration() -> None:
     run = parse_run({"prepare": {"filters": ["empty", {"kind": "max_characters", "limit": 3}]}})
     assert run.prepare.filters == [Empty(), MaxCharacters(limit=3)]
-    assert "filters" not in make_recipe(PrepareSection(), [], None)["settings"], "datasets of earlier versions"
+    assert "filters" not in make_recipe(PrepareSection(), [], None)["settings"]
 
 
 def _cleaner(*filters: Filter, held_out: Sequence[tuple[str, str]] = ()) -> Cleaner:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation.raw.corpus import Unit
 from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
+from tests.waiting import PATIENCE
 
 
 def _zstd(data: bytes) -> bytes:
@@ -120,7 +121,7 @@ def test_a_pipe_is_read_once(tmp_path: Path, suffix: str) -> None:
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[packed], daemon=True)
     writer.start()
     assert _read(tmp_path / "pipe") == lines
-    writer.join(10)
+    writer.join(PATIENCE)
 
 
 def test_zstandard_with_a_long_window(tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def test_pairs_with_a_blank_side_are_passed_over() -> None:
     assert Sample(10, 1000, 1).finish() == ([], [])
 
 
+def test_long_lines_take_no_room_in_the_sample() -> None:
+    sample = Sample(100, 1000, 1, max_characters=20)
+    sample.add(_part(0, ["x" * 990, "a", " " * 99, "b"], ["A", "y" * 21, "", "B"]), 0)
+    assert sample.num_long == 2
+    assert sample.finish() == (["b"], ["B"])
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_same_sample_gives_the_same_bytes(kind: str) -> None:
     section = _section(kind=kind, threads=2, tags=[">>fra<<"])

@@ -1,6 +1,7 @@
 """What each modifier makes of a text, and what is refused."""
 
 import dataclasses
+import hashlib
 from collections import Counter
 
 import numpy as np
@@ -28,6 +29,12 @@ SECTION = StreamSection(micro_batches=2, source_tokens=1000, target_tokens=1000,
         ("end_punctuation", ("He said 'go.'", "Il dit « va. »"), {("He said 'go.'", "Il dit « va. »")}),
         ("end_punctuation", ("行け。", "Go."), {("行け", "Go")}),
         ("end_punctuation", ("It rose 50%", "Il a crû de 50 %."), {("It rose 50%", "Il a crû de 50 %.")}),
+        ("end_punctuation", ("Who?", "¿Quién?"), {("Who", "Quién")}),
+        ("end_punctuation", ("Yes? Who?!", "¿Sí? Pero, ¡¿quién?!"), {("Yes? Who", "¿Sí? Pero, quién")}),
+        ("end_punctuation", ("Right? OK.", "¿Verdad? Vale."), {("Right? OK", "¿Verdad? Vale")}),
+        ("end_punctuation", ("上がり５０％。", "It rose 50%."), {("上がり５０％", "It rose 50%")}),
+        ("end_punctuation", ("５０％", "50%."), {("５０％", "50%.")}),
+        ("end_punctuation", ("A &amp;", "B &amp;"), {("A &amp;", "B &amp;")}),
         ("title_case", ("«oui» ¿qué <b>x</b>", "'tis (so) 3d"), {("«Oui» ¿Qué <b>x</b>", "'Tis (So) 3d")}),
     ],
 )
@@ -88,6 +95,57 @@ def test_typos_are_one_error_a_word() -> None:
     assert len(near) > 10
     assert all(b in NEIGHBOURS[a] for b in NEIGHBOURS for a in NEIGHBOURS[b]), "neighbours are each other's"
     assert [mistyped(word, Draws(3)) for word in ("a", "12", "", "。")] == ["a", "12", "", "。"]
+
+
+CODE = [
+    "<b>here</b>",
+    '<a href="my page">',
+    "<br/>",
+    "<name1>",
+    "&nbsp;",
+    "{username}",
+    "{{ user name }}",
+    "${home}",
+    "%(count)s",
+    "%1$s",
+    "%s",
+    "https://example.org/page",
+    "www.example.org",
+    "example.org",
+    "info@example.org",
+    "B2B",
+    "my_file.txt",
+    "C:\\Users",
+]
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_typos_leave_code_as_the_target_has_it(code: str) -> None:
+    """Markup, placeholders, addresses and codes stand identically on both sides, and are to be copied."""
+    typos = make("modifier", "typos", words=0.5)
+    found = {typos.change(f"Please see {code}, and go on", code, Draws(n)) for n in range(300)}
+    assert all(code in source and target == code for source, target in found)
+    assert len(found) > 50, "other words have errors"
+    assert {typos.change(code, code, Draws(n)) for n in range(50)} == {(code, code)}, "nothing else is there to hit"
+
+
+def test_typos_of_lines_without_code_are_those_of_ever() -> None:
+    line = "Well, that isn't (quite) right: go on-line 7 !"
+    found = hashlib.sha256(
+        "".join(make("modifier", "typos").change(line, "", Draws(n))[0] for n in range(200)).encode()
+    )
+    assert found.hexdigest()[:16] == "6016311814195b35"
+
+
+@pytest.mark.parametrize("kind", ["upper_case", "title_case"])
+def test_case_leaves_code_as_it_is(kind: str) -> None:
+    for code in CODE[1:-5]:
+        source, target = make("modifier", kind).change(f"see {code} now", f"voir {code}", Draws(1))
+        assert code in source
+        assert code in target
+        assert source != f"see {code} now"
+    [tagged, _] = make("modifier", "upper_case").change("<b>here</b>", "", Draws(1))
+    assert tagged == "<b>HERE</b>", "what is between tags is text"
 
 
 def test_draws_are_even() -> None:

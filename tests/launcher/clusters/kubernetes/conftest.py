@@ -1,8 +1,10 @@
 """A cluster of this machine, a profile of it, and the command line beside its kubectl."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,20 @@ import pytest
 from tests.launcher.clusters.kubernetes.fake_cluster import FakeCluster
 from tests.launcher.conftest import ROOT, environment
 
-SECONDS = 120
+PROFILE = """
+scheduler: kubernetes
+kubernetes:
+  namespace: mt
+  image: zeromt:1
+  python: {python}
+  directory: {folder}
+  volumes: [{{mount: {folder}, claim: work}}]
+  gpus_per_node: 0
+  service_account: zeromt
+  port: {port}
+  node_timeout: 6
+  start_timeout: 20
+"""
 
 
 @pytest.fixture
@@ -23,9 +38,14 @@ def cluster(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCl
     found.close()
 
 
-def wait_until(is_so: Callable[[], object], what: str = "it") -> None:
-    """Wait, and fail after two minutes."""
-    deadline = time.monotonic() + SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what} did not come"
-        time.sleep(0.05)
+@pytest.fixture
+def profile(workplace: Path) -> str:
+    """Its name; the pods have this Python, and a folder that the launch does not see."""
+    volume = workplace / "volume"
+    shutil.copytree(workplace / "data", volume / "data")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = 20_000 + free.getsockname()[1] % 20_000
+    file = workplace / "site.yaml"
+    file.write_text(PROFILE.format(python=sys.executable, folder=volume, port=port))
+    return file.name

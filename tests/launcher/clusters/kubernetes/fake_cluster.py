@@ -3,9 +3,10 @@
     FakeCluster(folder)                  in a test: starts the pods' commands as processes, and keeps the Jobs' state
     fake_kubectl.py                      what stands on PATH as kubectl
 
-Of Job: Indexed completions, podFailurePolicy (in the order of its rules, an ignored failure is replaced), backoffLimit,
-suspension, podReplacementPolicy Failed. Of pods: init containers, `$(NAME)` in commands and environment, the message of
-the end, SIGTERM and SIGKILL, DNS names of an Indexed Job's pods. It is no more exact than these tests need.
+Of JobSet: see `fake_jobset`. Of Job: Indexed completions, podFailurePolicy (in the order of its rules, an ignored
+failure is replaced), backoffLimit, suspension, podReplacementPolicy Failed. Of pods: init containers, `$(NAME)` in
+commands and environment, the message of the end, SIGTERM and SIGKILL, DNS names of an Indexed Job's pods. It is no more
+exact than these tests need.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import descendants
-from tests.launcher.clusters.kubernetes import fake_kubectl
+from tests.launcher.clusters.kubernetes import fake_jobset, fake_kubectl
 from tests.launcher.clusters.kubernetes.fake_kubectl import State
 
 JOB, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
@@ -57,9 +58,9 @@ class FakeCluster:
         self._state = State(folder)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._is_closed = threading.Event()
+        self.problem: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        self.problem: BaseException | None = None
 
     def close(self) -> None:
         """End everything."""
@@ -84,17 +85,18 @@ class FakeCluster:
             return [(int(p["metadata"]["labels"][INDEX]), _code(p)) for p in tree["pods"].values()]
 
     def job(self, name: str) -> dict[str, Any]:
-        """A Job as the API has it."""
+        """A Job or JobSet as the API has it."""
         with self._state.edit() as tree:
-            found: dict[str, Any] = tree["jobs"][name]
+            found: dict[str, Any] = {**tree["jobs"], **tree["jobsets"]}[name]
             return found
 
     def is_over(self, name: str) -> bool:
         """Whether a Job has ended, or is suspended, and none of its pods is left."""
         conditions = {one["type"] for one in self.job(name)["status"]["conditions"]}
-        has_ended = conditions & {"Complete", "Failed"} or "Suspended" in conditions
+        has_ended = conditions & {"Complete", "Completed", "Failed"} or "Suspended" in conditions
         with self._state.edit() as tree:
-            pods = [pod for pod in tree["pods"].values() if pod["metadata"]["labels"][JOB] == name]
+            labels = (JOB, fake_jobset.NAME)
+            pods = [p for p in tree["pods"].values() if name in [p["metadata"]["labels"].get(one) for one in labels]]
         return bool(has_ended) and all(pod["status"]["phase"] in ("Succeeded", "Failed") for pod in pods)
 
     def output(self) -> str:
@@ -122,6 +124,8 @@ class FakeCluster:
                 with self._state.edit() as tree:
                     for pod in tree["pods"].values():
                         self._look_at(pod)
+                    for name, jobset in tree["jobsets"].items():
+                        fake_jobset.control(name, jobset, tree)
                     for name, job in tree["jobs"].items():
                         self._control(
                             job, {k: p for k, p in tree["pods"].items() if p["metadata"]["labels"][JOB] == name}, tree
@@ -160,14 +164,15 @@ class FakeCluster:
         """What podFailurePolicy says of a failed pod."""
         if "deletionTimestamp" in pod["metadata"] and job["spec"].get("suspend"):
             return
-        for rule in job["spec"]["podFailurePolicy"]["rules"]:
+        for number, rule in enumerate(job["spec"]["podFailurePolicy"]["rules"]):
             codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions", [])
             kinds = {(c["type"], c["status"]) for c in pod["status"]["conditions"]}
             if codes is not None:
                 assert codes["operator"] == "In"
             if (codes and _code(pod) in codes["values"]) or any((c["type"], c["status"]) in kinds for c in conditions):
                 if rule["action"] == "FailJob":
-                    _end(job, "Failed", "PodFailurePolicy", f"Container failed with exit code {_code(pod)}")
+                    what = f"failed with exit code {_code(pod)}" if codes else "has condition DisruptionTarget"
+                    _end(job, "Failed", "PodFailurePolicy", f"Pod {what} matching FailJob rule at index {number}")
                 return
         job["status"]["failed"] = job["status"].get("failed", 0) + 1
         if job["status"]["failed"] > job["spec"]["backoffLimit"]:
@@ -262,10 +267,10 @@ def _code(pod: Mapping[str, Any]) -> int | None:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """A process and all of its kind, whatever sessions they made."""
+    """A process and all of its kind, whatever sessions they made; itself first, or it would see its child fail."""
     if process.poll() is not None:
         return
-    for pid in [*descendants(process.pid), process.pid]:
+    for pid in [process.pid, *descendants(process.pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.wait()

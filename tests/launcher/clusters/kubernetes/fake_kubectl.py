@@ -29,7 +29,11 @@ class State:
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             file = self.folder / "state.json"
-            tree = json.loads(file.read_text()) if file.exists() else {"jobs": {}, "pods": {}, "services": {}}
+            tree = (
+                json.loads(file.read_text())
+                if file.exists()
+                else {"jobs": {}, "jobsets": {}, "pods": {}, "services": {}}
+            )
             before = json.dumps(tree)
             yield tree
             if (after := json.dumps(tree)) != before:
@@ -48,9 +52,11 @@ def kubectl(state: State, words: list[str], text: str) -> int:
     with state.edit() as tree:
         if verb == "patch":
             assert flags["--type"] == "merge"
-            return _patch(tree, plain[2], json.loads(flags["--patch"]))
-        if verb == "get" and plain[1] == "job":
-            return _show(tree["jobs"].get(plain[2]), plain[2])
+            return _patch(tree[f"{plain[1]}s"], plain[2], json.loads(flags["--patch"]))
+        if verb == "get" and plain[1] in ("job", "jobset"):
+            return _show(tree[f"{plain[1]}s"].get(plain[2]), plain[2])
+        if verb == "get" and plain[1] == "events":
+            return _show({"items": []}, "events")
         selected = {}
         if "--selector" in flags:
             key, _, value = flags["--selector"].partition("=")
@@ -73,7 +79,8 @@ def _create(state: State, document: dict[str, Any], *, is_dry: bool) -> int:
         import kubernetes_validate
 
         try:
-            kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+            for job in jobs_of(document):
+                kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
         except kubernetes_validate.ValidationError as error:
             print(f"error: {error.message}", file=sys.stderr)
             return 1
@@ -83,19 +90,32 @@ def _create(state: State, document: dict[str, Any], *, is_dry: bool) -> int:
             tree["services"][metadata["name"]] = document
             return 0
         name = metadata.setdefault("name", metadata.get("generateName", "") + uuid.uuid4().hex[:5])
+        if os.environ.get("WARN"):
+            print(f"Warning: {os.environ['WARN']}", file=sys.stderr)
         if os.environ.get("REFUSE"):
             print("Error from server (Forbidden): jobs.batch is forbidden: exceeded quota", file=sys.stderr)
             return 1
+        is_set = document["kind"] == "JobSet"
         if not is_dry:
-            tree["jobs"][name] = {**document, "status": {"conditions": []}}
-    print(f"job.batch/{name}")
+            status = {"conditions": [], **({"restarts": 0, "counted": 0} if is_set else {})}
+            tree["jobsets" if is_set else "jobs"][name] = {**document, "status": status}
+    print(f"{'jobset.jobset.x-k8s.io' if is_set else 'job.batch'}/{name}")
     return 0
 
 
-def _patch(tree: dict[str, Any], name: str, change: dict[str, Any]) -> int:
-    if name not in tree["jobs"]:
+def jobs_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """The manifests of Jobs in a manifest: itself, or a JobSet's."""
+    if document["kind"] != "JobSet":
+        return [document]
+    members = document["spec"]["replicatedJobs"]
+    made = {"apiVersion": "batch/v1", "kind": "Job"}
+    return [{**made, **one["template"], "metadata": {"name": one["name"]}} for one in members]
+
+
+def _patch(jobs: dict[str, Any], name: str, change: dict[str, Any]) -> int:
+    if name not in jobs:
         return _show(None, name)
-    tree["jobs"][name]["spec"] |= change["spec"]
+    jobs[name]["spec"] |= change["spec"]
     print(f"job.batch/{name} patched")
     return 0
 

@@ -6,14 +6,15 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from launcher.clusters.kubernetes.cluster import KubernetesCluster
 from launcher.clusters.kubernetes.kubectl import command, state_of
-from launcher.jobs import End
+from launcher.jobs import End, JobState
 from tests.launcher.clusters.kubernetes.test_manifest import BARE, training
+from tests.waiting import PATIENCE
 
 
 def condition(kind: str, **more: str) -> dict[str, Any]:
@@ -43,6 +44,9 @@ STOPPED = [{"state": {"terminated": {"exitCode": 0, "message": "stopped: by `zer
         (condition("Complete"), [pod("Succeeded", containerStatuses=STOPPED)], "COMPLETED", None, End.STOPPED),
         (condition("Failed", reason="PodFailurePolicy"), [], "FAILED", None, End.REFUSED),
         (condition("Failed", reason="BackoffLimitExceeded"), [], "FAILED", None, End.FAILED),
+        (condition("Completed"), [], "COMPLETED", None, End.FINISHED),
+        (condition("Failed", reason="FailJobSetFailurePolicyAction"), [], "FAILED", None, End.REFUSED),
+        (condition("Failed", reason="ReachedMaxRestarts"), [], "FAILED", None, End.FAILED),
         ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, [], "PENDING", None, None),
         ({"status": {"conditions": None}}, [{"metadata": {}, "status": None}], "PENDING", None, None),
     ],
@@ -75,6 +79,66 @@ def test_answers_that_are_none(answer: str, state: str, tmp_path: Path, monkeypa
     assert site.reach("job", ["status", "runs/x"]) is None
 
 
+QUOTA = {"reason": "FailedCreate", "message": "Error creating: pods is forbidden:\n exceeded quota: gpus"}
+OLDER = {"lastTimestamp": "2026-11-26T10:00:00Z", "reason": "FailedCreate", "message": "an older one"}
+
+
+NEWER = {"lastTimestamp": "2026-11-26T11:00:00Z", **QUOTA}
+MOUNT = {"eventTime": "2026-11-26T11:00:00Z", "lastTimestamp": None, "reason": "FailedMount", "message": "no server"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "pods", "about", "events", "reason"),
+    [
+        ("job", [], "job", [OLDER, NEWER], "FailedCreate: Error creating: pods is forbidden: exceeded quota: gpus"),
+        ("job", [pod("Pending")], "p", [MOUNT], "FailedMount: no server"),
+        ("job", [], "job", [], None),
+        ("job", [], "job", None, None),
+        ("jobset", [], "job-node-0", [OLDER], "FailedCreate: an older one"),
+        ("jobset", [], "job", [OLDER], "FailedCreate: an older one"),
+    ],
+)
+def test_a_job_whose_pods_do_not_come_says_why(
+    workload: Literal["job", "jobset"],
+    pods: list[object],
+    about: str,
+    events: list[object] | None,
+    reason: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quota, a missing service account, a volume that is not mounted; without a word where one may not ask."""
+    for name, items in (("pods", pods), ("events", events)):
+        (tmp_path / name).write_text("Forbidden" if items is None else json.dumps({"items": items}))
+    (tmp_path / "job").write_text('{"spec": {"replicatedJobs": [{"name": "node"}]}}')
+    answers = f"{workload}\\ *) cat job ;; pods*) cat pods ;; events*.name={about},*) cat events ;;"
+    (tmp_path / "kubectl").write_text(f'#!/bin/sh\ncd {tmp_path}; case "$2 $3" in {answers} esac\n')
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert KubernetesCluster(workload=workload).query("job") == JobState(id="job", state="PENDING", reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("answer", "owned"),
+    [
+        ('{"metadata": {"annotations": {"zeromt/logs": "LOGS"}}}', True),
+        ('{"metadata": {"annotations": {"zeromt/logs": "/home/me/runs/other/logs"}}}', False),
+        ('{"metadata": {"annotations": {"zeromt/logs": 7}}}', False),
+        ('{"metadata": {"name": "backup"}}', False),
+        ("{", False),
+    ],
+)
+def test_a_job_is_the_runs_if_kubernetes_says_so(
+    answer: str, owned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run's folder may come from anywhere, and name any Job that the caller may suspend."""
+    (tmp_path / "kubectl").write_text(f"#!/bin/sh\necho '{answer.replace('LOGS', str(tmp_path / 'logs'))}'\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert KubernetesCluster().owns("job", tmp_path / "logs") is owned
+    assert not KubernetesCluster().owns("--all", tmp_path / "logs")
+
+
 @pytest.mark.parametrize("job", ["--all", "a b", "../x", "", "A", "$(x)", "a;b"])
 def test_a_name_that_is_no_jobs_is_not_asked_for(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
@@ -89,7 +153,8 @@ def test_a_name_that_is_no_jobs_is_not_asked_for(job: str, monkeypatch: pytest.M
 
 
 def test_where_kubectl_is_pointed() -> None:
-    assert command("a@b", "mt", "get", "job") == ["kubectl", "--context=a@b", "--namespace=mt", "get", "job"]
+    pointed = KubernetesCluster(context="a@b", namespace="mt")
+    assert command(pointed, "get", "job") == ["kubectl", "--context=a@b", "--namespace=mt", "get", "job"]
     site = KubernetesCluster(namespace="mt")
     assert site.log("job", Path(), follow=True)[:4] == [
         "kubectl",
@@ -113,11 +178,11 @@ def test_the_real_kubectl_knows_these_commands(tmp_path: Path, monkeypatch: pyte
 
     def run(words: Sequence[str], *, text: str | None = None, seconds: int = 0) -> str:
         asked.append(tuple(words))
-        done = subprocess.run(words, input=text or "", capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, input=text or "", capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
         assert re.search(r"127\.0\.0\.1:9\b.* refused", done.stderr), done.stderr
         if "pods" in words:
-            return json.dumps({"items": [RUNNING]})
+            return json.dumps({"items": [RUNNING] if any("patch" in before for before in asked) else []})
         return "job.batch/job" if "create" in words else "{}"
 
     for module in ("kubectl", "cluster"):
@@ -131,7 +196,7 @@ def test_the_real_kubectl_knows_these_commands(tmp_path: Path, monkeypatch: pyte
         assert words is not None
         run(words)
     assert [words[3] for words in asked] == [
-        *("create", "apply", "create", "get", "get", "patch", "get", "logs", "exec")
+        *("create", "apply", "create", "get", "get", "get", "patch", "get", "logs", "exec")
     ]
 
 
@@ -154,7 +219,7 @@ def test_a_command_inside_is_run_by_the_pods_python(monkeypatch: pytest.MonkeyPa
         "--container=zeromt",
         "--",
         "/my python",
-        *("-P", "-m", "launcher"),
+        *("-P", "-m", "zeromt"),
         "status",
         "runs/x",
     ]

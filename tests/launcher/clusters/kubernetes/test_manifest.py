@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -18,9 +19,12 @@ from configs.site import load_site
 from launcher.clusters.kubernetes.cluster import KubernetesCluster
 from launcher.clusters.kubernetes.manifest import choose_grace, following
 from launcher.clusters.kubernetes.section import Toleration, Volume
-from launcher.jobs import Job, Preparation, Training
+from launcher.jobs import Array, Job, Training
 from launcher.options.node import parse_launch_node
+from tests.launcher.clusters.kubernetes.fake_kubectl import jobs_of
+from tests.waiting import PATIENCE
 
+JOBSET_SCHEMA = yaml.safe_load((Path(__file__).parent / "jobset.schema.yaml").read_text())
 GOLDEN = Path(__file__).parent / "golden"
 WORDS = (
     "a",
@@ -44,9 +48,9 @@ WORDS = (
 OLDEST = "1.31"
 """In which podFailurePolicy is no beta any more."""
 
+CONFIG = "configs/runs/my run.yaml"
+OVERRIDES = ("seed=2", "name=a;b", "output=it's", "optimizer.lr=1e-3", "x=$(HOME) $$")
 COMMON: dict[str, Any] = {
-    "config": "configs/runs/my run.yaml",
-    "overrides": ("seed=2", "name=a;b", "output=it's", "optimizer.lr=1e-3", "x=$(HOME) $$"),
     "folder": "/home/me/my work",
     "run": "runs/my run",
     "logs": "/home/me/my work/runs/my run/logs",
@@ -90,21 +94,28 @@ FULL = KubernetesCluster(
 )
 
 
+TRAINING = Training(**COMMON, config=CONFIG, overrides=OVERRIDES, nodes="2", nproc=2)
+
+
 def training(site: KubernetesCluster, **changes: Any) -> str:
-    return site.render(dataclasses.replace(Training(**COMMON, nodes="2", nproc=2), **changes))
+    return site.render(dataclasses.replace(TRAINING, **changes))
 
 
-def preparation(site: KubernetesCluster, **changes: Any) -> str:
-    return site.render(dataclasses.replace(Preparation(**COMMON, parts=4), **changes))
+def array(site: KubernetesCluster, **changes: Any) -> str:
+    job = Array(**COMMON, words=("prepare", CONFIG, "--", *OVERRIDES), parts=4)
+    return site.render(dataclasses.replace(job, **changes))
 
 
+TOGETHER = dataclasses.replace(BARE, workload="jobset", service_account=None, max_failures=2)
 VARIABLES = {"ZEROMT_PLUGINS": "a$b"}
 MANIFESTS: dict[str, Callable[[], str]] = {
     "bare": lambda: training(BARE),
     "full": lambda: training(FULL, nodes="16", nproc=8, fresh=True, parent="runs/base@10", variables=VARIABLES),
     "after": lambda: training(BARE, nodes="1", after="mt-x7k2p"),
-    "prepare": lambda: preparation(BARE),
-    "merge": lambda: following(preparation(BARE, is_merge=True), "mt-x7k2p"),
+    "array": lambda: array(BARE),
+    "jobset": lambda: training(TOGETHER),
+    "jobset-array": lambda: array(TOGETHER),
+    "merge": lambda: following(array(BARE, is_merge=True), "mt-x7k2p"),
 }
 
 
@@ -123,9 +134,12 @@ def test_golden_manifests_are_valid(version: str) -> None:
     kinds = []
     for file in files:
         for document in yaml.safe_load_all(file.read_text()):
-            kubernetes_validate.validate(document, version, strict=True)
             kinds.append(document["kind"])
-    assert kinds.count("Job") == len(files)
+            if kinds[-1] == "JobSet":
+                jsonschema.validate(document["spec"], JOBSET_SCHEMA)
+            for job in jobs_of(document):
+                kubernetes_validate.validate(job, version, strict=True)
+    assert kinds.count("Job") + kinds.count("JobSet") == len(files)
     document["spec"]["backofLimit"] = 1
     with pytest.raises(kubernetes_validate.ValidationError, match="backofLimit"):
         kubernetes_validate.validate(document, version, strict=True)
@@ -154,7 +168,7 @@ def test_kubectl_reads_what_python_reads(tmp_path: Path) -> None:
         (tmp_path / f"{number}.yaml").write_text(text)
     resources = "".join(f"- {path.name}\n" for path in sorted(tmp_path.glob("*.yaml")))
     (tmp_path / "kustomization.yaml").write_text(f"resources:\n{resources}")
-    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["kubectl", "kustomize", str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     found = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(done.stdout)}
     assert found == {(d["kind"], d["metadata"]["name"]): d for d in expected}
@@ -179,7 +193,50 @@ def test_what_the_issue_asks_for() -> None:
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
     assert container["resources"]["limits"]["amd.com/gpu"] == "8"
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
-    assert "gpu" not in str(yaml.safe_load(preparation(FULL))["spec"]["template"]["spec"]["containers"][0]["resources"])
+    assert "gpu" not in str(yaml.safe_load(array(FULL))["spec"]["template"]["spec"]["containers"][0]["resources"])
+
+
+def test_a_jobset_in_place_of_meeting_and_waiting() -> None:
+    jobset = yaml.safe_load(training(TOGETHER))
+    (node,) = jobset["spec"]["replicatedJobs"]
+    pod = node["template"]["spec"]["template"]["spec"]
+    command = pod["containers"][0]["command"]
+    assert command[command.index("--rendezvous") + 1] == "$(ZEROMT_JOB_ID)-node-0-0.$(ZEROMT_JOB_ID):29500"
+    labels = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in pod["containers"][0]["env"]}
+    assert labels == {
+        "ZEROMT_JOB_ID": "metadata.labels['jobset.sigs.k8s.io/jobset-name']",
+        "ZEROMT_ATTEMPT": "metadata.labels['jobset.sigs.k8s.io/restart-attempt']",
+    }
+    part, merge = yaml.safe_load(array(TOGETHER))["spec"]["replicatedJobs"]
+    assert (part["template"]["spec"]["completions"], merge["template"]["spec"]["completions"]) == (4, 1)
+    assert merge["dependsOn"] == [{"name": "part", "status": "Complete"}]
+    assert "initContainers" not in merge["template"]["spec"]["template"]["spec"]
+    assert array(TOGETHER, is_merge=True) == "", "it is there already"
+
+
+def test_pods_of_a_jobset_have_names_that_the_cluster_takes() -> None:
+    for text in (training(TOGETHER, name="x" * 40, nodes="99999"), array(TOGETHER, name="x" * 40, parts=99999)):
+        jobset = yaml.safe_load(text)
+        for member in jobset["spec"]["replicatedJobs"]:
+            last = member["template"]["spec"]["completions"] - 1
+            assert len(f"{jobset['metadata']['generateName']}abcde-{member['name']}-0-{last}-abcde") <= 63
+
+
+def test_pods_of_a_restricted_namespace() -> None:
+    """As the Pod Security Standard asks of the pod, and of each container, that which waits included."""
+    manifest = following(training(dataclasses.replace(BARE, restricted=True, user=1000, group=100)), "mt-x7k2p")
+    pod = list(yaml.safe_load_all(manifest))[-1]["spec"]["template"]["spec"]
+    assert pod["securityContext"] == {
+        "runAsUser": 1000,
+        "runAsGroup": 100,
+        "fsGroup": 100,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    for container in (*pod["containers"], *pod["initContainers"]):
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    for document in yaml.safe_load_all(manifest):
+        kubernetes_validate.validate(document, OLDEST, strict=True)
 
 
 def test_what_a_training_is_asked_for_arrives_at_every_node() -> None:
@@ -189,7 +246,7 @@ def test_what_a_training_is_asked_for_arrives_at_every_node() -> None:
     found = parse_launch_node(words[words.index("--") + 1 :])
     expected = {"nnodes": 3, "nproc": 2, "max_restarts": 7, "fresh": True, "parent": "runs/my base@500"}
     assert {name: found[name] for name in expected} == expected
-    assert (found["config"], tuple(found["overrides"])) == (COMMON["config"], COMMON["overrides"])
+    assert (found["config"], tuple(found["overrides"])) == (CONFIG, OVERRIDES)
     assert "--from" not in training(BARE)
 
 
@@ -233,6 +290,8 @@ ASSETS: dict[str, Any] = {"image": "zeromt:1", "volumes": [{"mount": "/home/me",
         ({}, {"run": "../../../etc"}, "volumes: none that can be written holds the run's folder"),
         ({"service_account": None}, {"after": "x"}, "service_account: none with --after; allowed is one that may read"),
         ({}, {"after": "a;b"}, "--after: 'a;b'; allowed is the name of a Job"),
+        ({"workload": "jobset"}, {"after": "x"}, "--after: 'x' with workload=jobset, which waits for none"),
+        ({"workload": "jobset"}, {"name": "3d"}, "--job-name: '3d'; allowed is one that begins with a letter"),
     ],
 )
 def test_refused_values(site: dict[str, Any], changes: dict[str, Any], message: str) -> None:
@@ -257,6 +316,11 @@ def test_refused_values(site: dict[str, Any], changes: dict[str, Any], message: 
         ({"volumes": [{"mount": "/x", "clam": "a"}]}, "volumes.0.clam: unknown key"),
         ({"volumes": [{"mount": "/x/..", "claim": "a"}]}, "volumes.0.mount: '/x/..'; allowed is a path without `..`"),
         ({"volumes": [{"mount": "/dev/shm", "claim": "a"}]}, "volumes: '/dev/shm' is a mount already"),
+        (
+            {"restricted": True, "volumes": [{"mount": "/x", "nfs": "s:/"}]},
+            "volumes: '/x' is no claim, with restricted",
+        ),
+        ({"restricted": True, "user": 0}, "user: 0 is root, with restricted=true; allowed is a number from 1"),
         ({"labels": {"a b": "c"}}, "labels: 'a b'; allowed is NAME or DOMAIN/NAME"),
         ({"environment": {"a-b": "c"}}, "environment: 'a-b'; allowed are names of variables"),
         ({"memory": "10 GB"}, "memory: '10 GB'; allowed is text that matches"),
@@ -272,6 +336,6 @@ def test_profile_that_is_wrong(section: dict[str, Any], message: str) -> None:
 
 def test_shipped_profile_renders() -> None:
     site = load_site("kubernetes", "kubernetes")
-    job: Job = Training(**{**COMMON, "folder": "/somewhere"}, nodes="2", nproc=None)
+    job: Job = dataclasses.replace(TRAINING, folder="/somewhere")
     for document in yaml.safe_load_all(site.render(job)):
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)

@@ -1,5 +1,6 @@
 """What a pod decides before and after its run, how pods meet, and what is refused before there is one."""
 
+import contextlib
 import json
 import socket
 import threading
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from launcher.agents.peers import LOST_NODE
-from launcher.clusters.kubernetes import meeting
+from launcher.agents.peers import LOST_NODE, NOT_HERE
+from launcher.clusters.kubernetes import meeting, pod
 from launcher.clusters.kubernetes.pod import _capped, decide_begin, decide_end, exit_code
 from launcher.jobs import End, Ending
 from tests.launcher.conftest import Zeromt
+from tests.waiting import PATIENCE, wait_until
 from trainer.runs.status import Status
 
 
@@ -80,6 +82,52 @@ def test_starts_without_progress_are_counted_by_the_first_pod(tmp_path: Path) ->
     assert _capped(tmp_path, "job", 0, refused, 0) == refused
 
 
+def start(folder: Path, monkeypatch: pytest.MonkeyPatch, *, index: int, **variables: str) -> tuple[int, str]:
+    """A pod that nobody joins: its exit code, and what it leaves as its message."""
+    given = {"JOB_COMPLETION_INDEX": str(index), "ZEROMT_JOB_ID": "job", "ZEROMT_SECRET": "x" * 64, **variables}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    words = ["node", "--message", str(folder / "message"), "--max-requeues", "1", "--join-timeout", "0.5"]
+    order = ["debug", "--nnodes", "2", "--rendezvous", "no.such.host.invalid:29500", "--job-id", "job"]
+    code = pod.main([*words, "--", *order, "--", f"output={folder}"])
+    return code, (folder / "message").read_text()
+
+
+def test_what_was_given_up_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JobSet starts all pods again if another than the first ended before it."""
+    (tmp_path / "debug").mkdir()
+    lost = Ending(end=End.LOST_NODE, why="lost")
+    codes = []
+    for _ in range(3):
+        codes.append(start(tmp_path, monkeypatch, index=0)[0])
+        _capped(tmp_path / "debug", "job", 1, lost, 0)
+    assert codes == [75, 75, 1]
+    assert (tmp_path / "message").read_text() == ("failed: not started again: no new checkpoint since step 0, 1 times")
+
+
+def test_pods_of_a_jobset_that_find_no_machine_are_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As often as it takes: they do not count among starts without a new checkpoint."""
+
+    def launch_node(*_: object, **__: object) -> int:
+        (tmp_path / "debug").mkdir(exist_ok=True)
+        (tmp_path / "debug" / "stuck.log").write_text(f"zeromt: {LOST_NODE}node 1 {NOT_HERE} 1 s\n")
+        return 1
+
+    monkeypatch.setattr(pod, "launch_node", launch_node)
+    assert [start(tmp_path, monkeypatch, index=0, ZEROMT_ATTEMPT=str(n))[0] for n in range(4)] == [75] * 4
+
+
+def test_a_pod_of_a_jobset_waits_for_the_name_of_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the cluster may not know yet; `launch node` would take it for a mistake."""
+    code, message = start(tmp_path, monkeypatch, index=1, ZEROMT_ATTEMPT="0")
+    assert (code, message) == (
+        75,
+        "lost node: pod 0 has no address, no.such.host.invalid is not known; to be started again",
+    )
+
+
 # --- the meeting
 
 
@@ -93,24 +141,34 @@ def never() -> bool:
     return False
 
 
-def ask(pool: ThreadPoolExecutor, port: int, index: int, *, job: str = "job", seconds: float = 20) -> "Future[str]":
-    address = ("127.0.0.1", port)
-    return pool.submit(meeting.ask, job, index=index, address=address, seconds=seconds, is_stopped=never)
+def ask(
+    pool: ThreadPoolExecutor,
+    port: int,
+    index: int,
+    *,
+    job: str = "job",
+    secret: str = "secret",
+    seconds: float = PATIENCE,
+) -> "Future[str]":
+    address = ("::1" if index == 2 and socket.has_dualstack_ipv6() else "127.0.0.1", port)
+    return pool.submit(meeting.ask, job, secret, index=index, address=address, seconds=seconds, is_stopped=never)
 
 
-def host(pool: ThreadPoolExecutor, port: int, num_pods: int, seconds: float = 20) -> "Future[str]":
-    return pool.submit(meeting.host, "job", num_pods=num_pods, port=port, seconds=seconds, is_stopped=never)
+def host(pool: ThreadPoolExecutor, port: int, num_pods: int, seconds: float = PATIENCE) -> "Future[str]":
+    return pool.submit(meeting.host, "job", "secret", num_pods=num_pods, port=port, seconds=seconds, is_stopped=never)
 
 
 def connected(port: int) -> socket.socket:
     """A connection to the first pod, as soon as it listens."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=5)
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+    def connect() -> socket.socket | None:
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+        return None
+
+    found = wait_until(connect, "the first pod")
+    assert found is not None
+    return found
 
 
 def test_all_pods_of_a_start_get_its_name(pool: ThreadPoolExecutor, port: int) -> None:
@@ -126,10 +184,18 @@ def test_all_pods_of_a_start_get_its_name(pool: ThreadPoolExecutor, port: int) -
     assert late.result() == again != start
 
 
+def answer(port: int, index: int) -> socket.socket:
+    """A connection of a pod that has said who it is."""
+    one = connected(port)
+    greeting = one.recv(100).decode().strip()
+    mark = meeting._mark("secret", "pod", greeting, "job", str(index), "number")
+    one.sendall(f"job {index} number {mark}\n".encode())
+    return one
+
+
 def test_a_pod_that_is_replaced_while_it_waits(pool: ThreadPoolExecutor, port: int) -> None:
     first = host(pool, port, 3)
-    with connected(port) as gone:
-        gone.sendall(b"job 1\n")
+    with answer(port, 1):
         time.sleep(0.3)
     second = ask(pool, port, 2)
     time.sleep(0.5)
@@ -137,35 +203,66 @@ def test_a_pod_that_is_replaced_while_it_waits(pool: ThreadPoolExecutor, port: i
     assert ask(pool, port, 1).result() == second.result() == first.result()
 
 
+MARK = meeting._mark("secret", "pod", "of another connection", "job", "1", "number").encode()
+
+
 @pytest.mark.parametrize(
-    "words", [b"another 1\n", b"job 0\n", b"job 2\n", b"job x\n", b"job\n", b"\xff\n", b"GET / HTTP/1.1\n", b""]
+    "words",
+    [
+        b"another 1\n",
+        b"job 1\n",
+        b"job 1 number " + MARK + b"\n",
+        b"job\n",
+        b"\xff\n",
+        b"GET / HTTP/1.1\n",
+        b"",
+        b"1" * 999,
+    ],
 )
 def test_strangers_are_not_counted(pool: ThreadPoolExecutor, port: int, words: bytes) -> None:
     first = host(pool, port, 2)
-    with connected(port) as stranger:
+    with connected(port) as stranger, stranger.makefile("rb") as said:
+        assert len(said.readline()) == 33
         stranger.sendall(words)
-        stranger.shutdown(socket.SHUT_WR)
-        assert stranger.recv(100) == b""
+        with contextlib.suppress(OSError):  # the host may have hung up on it already
+            stranger.shutdown(socket.SHUT_WR)
+            assert said.read() == b""
     assert ask(pool, port, 1).result() == first.result()
+
+
+def test_who_says_nothing_keeps_nobody_waiting(pool: ThreadPoolExecutor, port: int) -> None:
+    first = host(pool, port, 2)
+    strangers = [connected(port) for _ in range(100)]
+    strangers[-1].sendall(b"j")
+    assert ask(pool, port, 1).result() == first.result()
+    for one in strangers:
+        one.close()
+
+
+def test_a_pod_follows_nobody_who_does_not_know_the_secret(pool: ThreadPoolExecutor, port: int) -> None:
+    first, second = host(pool, port, 2, seconds=2.0), ask(pool, port, 1, secret="guessed", seconds=3.0)
+    for one in (first, second):
+        with pytest.raises(meeting.MissingError):
+            one.result()
 
 
 def test_who_does_not_come_is_named(pool: ThreadPoolExecutor, port: int) -> None:
     first, second = host(pool, port, 4, seconds=1.0), ask(pool, port, 2, seconds=1.5)
     with pytest.raises(meeting.MissingError, match=r"^pod 1, 3 of 4 did not come within 1 s$"):
         first.result()
-    with pytest.raises(meeting.MissingError, match=r"^pod 0 (did not answer at 127\.0\.0\.1|waits for others)"):
+    with pytest.raises(meeting.MissingError, match=r"^pod 0 (did not answer at (127|::1)|waits for others)"):
         second.result()
 
 
 def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int) -> None:
     stop = threading.Event()
-    options: dict[str, Any] = {"seconds": 60, "is_stopped": stop.is_set}
-    first = pool.submit(meeting.host, "job", num_pods=3, port=port, **options)
-    second = pool.submit(meeting.ask, "job", index=1, address=("127.0.0.1", port), **options)
+    options: dict[str, Any] = {"seconds": 10 * PATIENCE, "is_stopped": stop.is_set}
+    first = pool.submit(meeting.host, "job", "secret", num_pods=3, port=port, **options)
+    second = pool.submit(meeting.ask, "job", "secret", index=1, address=("127.0.0.1", port), **options)
     stop.set()
     for waiting in (first, second):
         with pytest.raises(meeting.StoppedError):
-            waiting.result(timeout=10)
+            waiting.result(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

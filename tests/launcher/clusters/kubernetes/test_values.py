@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from configs.site import load_site
 from launcher.clusters.kubernetes.section import Volume
 from tests.launcher.clusters.kubernetes.fake_cluster import INDEX, JOB, FakeCluster
-from tests.launcher.clusters.kubernetes.test_manifest import ASSETS, BARE, WORDS, preparation, training
+from tests.launcher.clusters.kubernetes.test_manifest import ASSETS, BARE, WORDS, array, training
 from tests.launcher.clusters.refusals import HARM, refusal
+from tests.waiting import PATIENCE
 
 LINES = ("\n", "\n        command: [touch, canary]\n", "\r", "\x00", "\n---\nkind: Pod\n", "\u2028", "\ud800")
 SIGNS = (" ", "&& touch canary", "\\", "$HOME", "$$", "$(ZEROMT_JOB_ID)", "*a", "&a", "~", "{a,b}", "${x}", "%")
@@ -30,9 +31,9 @@ def with_evil(where: str, evil: str) -> str:
     if where == "config":
         return training(BARE, config=evil)
     if where == "part":
-        return preparation(BARE, config=evil, overrides=(evil,))
+        return array(BARE, words=("prepare", evil, evil))
     if where == "merge":
-        return preparation(BARE, is_merge=True, config=evil, overrides=(evil,))
+        return array(BARE, is_merge=True, words=("prepare", evil, evil))
     if where in ("environment", "annotations"):
         changes: dict[str, Any] = {where: {"EVIL": evil}}
         return training(dataclasses.replace(BARE, **changes))
@@ -114,13 +115,15 @@ def test_a_command_is_executed_as_it_was_meant(tmp_path: Path) -> None:
     )
     pod = {
         "metadata": {"name": "p", "labels": {JOB: "j", INDEX: "0"}},
-        "spec": yaml.safe_load(preparation(site, is_merge=True, overrides=tuple(words)))["spec"]["template"]["spec"],
+        "spec": yaml.safe_load(array(site, is_merge=True, words=("prepare", "c", "--", *words)))["spec"]["template"][
+            "spec"
+        ],
     }
     cluster = FakeCluster.__new__(FakeCluster)
     cluster.environment, cluster.folder = dict(os.environ), tmp_path
     (container,) = pod["spec"]["containers"]
     _, command, variables = cluster.process_of(pod, container)
-    subprocess.run(command, env=variables, cwd=container["workingDir"], check=True, timeout=60)
+    subprocess.run(command, env=variables, cwd=container["workingDir"], check=True, timeout=PATIENCE)
     got = (tmp_path / "got").read_text().split("\0")[:-1]
     assert got[got.index("--") + 1 :] == [*words, "".join(words)]
     assert not (tmp_path / "canary").exists()

@@ -12,15 +12,13 @@ import pytest
 
 from tests.conftest import HOST, is_running
 from tests.launcher.conftest import ROOT, command_line, environment
+from tests.waiting import PATIENCE, wait_until
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 
 def wait_for(*paths: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not all(p.exists() and p.read_text() for p in paths):
-        assert time.monotonic() < deadline, f"none of {paths} appeared"
-        time.sleep(0.05)
+    wait_until(lambda: all(p.exists() and p.read_text() for p in paths), f"all of {paths}")
 
 
 def run_folder(workplace: Path) -> Path:
@@ -29,7 +27,7 @@ def run_folder(workplace: Path) -> Path:
 
 def test_finished_run(launch: Launch, workplace: Path) -> None:
     child = launch("finish,finish", "--nproc", "2", "seed=3")
-    out, err = child.communicate(timeout=240)
+    out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     assert out.splitlines() == ["rank 0 of 2 says hello"]
     assert len(err.splitlines()) == 1
@@ -40,7 +38,7 @@ def test_finished_run(launch: Launch, workplace: Path) -> None:
 
 def test_refusal_is_one_line(launch: Launch) -> None:
     child = launch("refuse,refuse", "--max-restarts", "2")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 2, err
     assert "Traceback" not in err
     assert [li for li in err.splitlines() if "error" in li] == ["zeromt: error: field: 1; allowed is 2"]
@@ -49,14 +47,14 @@ def test_refusal_is_one_line(launch: Launch) -> None:
 
 def test_refusal_by_another_rank_alone_is_shown(launch: Launch) -> None:
     child = launch("wait,refuse")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 2, err
     assert err.splitlines()[1:] == ["zeromt: error: field: 1; allowed is 2"]
 
 
 def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
     child = launch("wait,fail", "--max-restarts", "0")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
     assert f"zeromt: rank 1 on {HOST} failed first: ended with exit code 1" in err
     assert "zeromt: stopped because of it: rank 0" in err
@@ -66,7 +64,7 @@ def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
 
 def test_killed_rank(launch: Launch, workplace: Path) -> None:
     child = launch("wait,die", "--max-restarts", "0")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
     assert f"rank 1 on {HOST} failed first: killed by SIGKILL" in err
     assert f'"error": "rank 1 on {HOST}: killed by SIGKILL"' in (run_folder(workplace) / "status.json").read_text()
@@ -74,7 +72,7 @@ def test_killed_rank(launch: Launch, workplace: Path) -> None:
 
 def test_restart_after_a_failure(launch: Launch) -> None:
     child = launch("once,finish", "--max-restarts", "1")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     assert "restart 1 of 1 since step 0" in err
 
@@ -87,7 +85,7 @@ def test_signals_reach_the_ranks_once(launch: Launch, workplace: Path, sent: str
     child.send_signal(signal.Signals[sent])
     wait_for(folder / "signals-0", folder / "signals-1")
     child.send_signal(signal.Signals[sent])
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 75, err
     assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == [received, received]
     assert f"zeromt: {sent}: asking the ranks to save and stop" in err
@@ -97,12 +95,10 @@ def test_signals_reach_the_ranks_once(launch: Launch, workplace: Path, sent: str
 
 def test_signal_before_the_ranks_began(launch: Launch, workplace: Path) -> None:
     child = launch("wait,wait")
-    wait_for_folder = run_folder(workplace) / "logs"
-    while not wait_for_folder.exists():
-        time.sleep(0.01)
+    wait_until((run_folder(workplace) / "logs").exists, "the folder of logs")
     time.sleep(0.3)
     child.send_signal(signal.SIGUSR1)
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 75, err
 
 
@@ -113,11 +109,8 @@ def test_ranks_stop_when_the_launcher_is_killed(launch: Launch, workplace: Path)
     pids = [int((folder / f"pid-{rank}").read_text()) for rank in (0, 1)]
     child.kill()
     child.wait()
-    deadline = time.monotonic() + 60
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert (folder / "signals-0").read_text() == "SIGTERM"
+    wait_until(lambda: not any(map(is_running, pids)), "the end of the ranks")
+    assert {*(folder / "signals-0").read_text().split()} == {"SIGTERM"}, "of torchrun, and of the kernel as it ends"
 
 
 def test_ranks_start_again_once_those_of_a_killed_agent_have_ended(launch: Launch, workplace: Path) -> None:
@@ -125,7 +118,7 @@ def test_ranks_start_again_once_those_of_a_killed_agent_have_ended(launch: Launc
     folder = run_folder(workplace)
     wait_for(folder / "begun-0", folder / "begun-1")
     os.kill(int((folder / "begun-0").read_text()), signal.SIGKILL)
-    _, err = child.communicate(timeout=120)
+    _, err = child.communicate(timeout=PATIENCE)
     assert "started beside ranks that still save" not in err
     assert child.returncode == 0, err
     assert "restart 1 of 1" in err
@@ -152,14 +145,14 @@ def test_closed_terminal_is_a_request_to_stop(workplace: Path) -> None:
 def test_two_jobs_side_by_side(launch: Launch) -> None:
     children = [launch("finish,finish", f"name=job{n}", OMP_NUM_THREADS="1") for n in (1, 2)]
     for child in children:
-        _, err = child.communicate(timeout=240)
+        _, err = child.communicate(timeout=PATIENCE)
         assert child.returncode == 0, err
 
 
 def test_run_folder_that_cannot_be_made(launch: Launch, workplace: Path) -> None:
     (workplace / "file").touch()
     child = launch("finish,finish", "output=file")
-    _, err = child.communicate(timeout=240)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 2
     assert err.startswith("zeromt: error: output: 'file/debug/logs' cannot be made: Not a directory;")
     assert len(err.splitlines()) == 1

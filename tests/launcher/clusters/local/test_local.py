@@ -20,7 +20,6 @@ from launcher.agents.job import (
 )
 from launcher.agents.restarts import Restarts
 from launcher.machine.hardware import num_cores
-from launcher.machine.process_title import ROOM, ROOM_LENGTH
 from tests.launcher.conftest import ROOT, Zeromt
 from trainer.runs.status import Status, read_status
 
@@ -42,13 +41,10 @@ def test_golden_command() -> None:
         "launcher.agents.agent",
         "--nnodes=1",
         "--nproc-per-node=3",
-        "--rdzv-backend=c10d",
-        "--rdzv-endpoint=localhost:0",
+        "--rdzv-backend=zeromt",
         "--rdzv-id=20260101-120000-abcd",
-        "--local-addr=localhost",
         "--max-restarts=0",
         "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
-        "--shutdown-timeout=1800",
         "--log-dir=runs/demo/logs",
         "--redirects=1:3,2:3",
         "-m",
@@ -100,7 +96,6 @@ def test_environment() -> None:
         "ZEROMT_GRACE_SECONDS": "1800",
         "ZEROMT_LAUNCHER_PID": "7",
         "ZEROMT_LAUNCH_ID": "L",
-        ROOM: "." * ROOM_LENGTH,
     }
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
@@ -145,15 +140,16 @@ def test_number_of_processes(requested: int | None, micro_batches: int, gpus: in
 
 
 @pytest.mark.parametrize(
-    ("requested", "gpus", "expected"),
+    ("requested", "gpus", "nodes", "expected"),
     [
-        (9, 0, "--nproc: 9 is more than stream.micro_batches=8; allowed is 1 to 8"),
-        (3, 2, "--nproc: 3 is more than the GPUs of this machine; allowed is 1 to 2"),
+        (9, 0, 1, "--nproc: 9 is more than stream.micro_batches=8; allowed is 1 to 8"),
+        (3, 0, 3, "--nproc: 3 on each of 3 nodes is more than stream.micro_batches=8; allowed is 1 to 2"),
+        (3, 2, 1, "--nproc: 3 is more than the GPUs of this machine; allowed is 1 to 2"),
     ],
 )
-def test_too_many_processes(requested: int, gpus: int, expected: str) -> None:
+def test_too_many_processes(requested: int, gpus: int, nodes: int, expected: str) -> None:
     with pytest.raises(UserError) as caught:
-        choose_processes(requested, 8, gpus=gpus, cores=64)
+        choose_processes(requested, 8, gpus=gpus, cores=64, nodes=nodes)
     assert expected in str(caught.value)
 
 
@@ -199,7 +195,7 @@ def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:
         ("running", 1, False, 1),
         ("running", 2, False, 2),  # another rank refused
         ("running", 143, True, 1),  # nobody says that a save was complete
-        ("running", 0, False, 1),
+        ("running", 0, False, 0),  # every rank is done, and the disk too full to say so
         (None, 0, False, 0),
         (None, 1, False, 1),
         (None, 2, False, 2),

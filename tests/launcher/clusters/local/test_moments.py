@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import wait_until
-
-SECONDS = 240
+from tests.waiting import PATIENCE, wait_until
 
 
 def left(mark: str) -> list[int]:
@@ -48,10 +46,10 @@ def test_sigterm_at_any_moment_leaves_nothing(
                 child.send_signal(signal.SIGTERM)
                 time.sleep(draw.uniform(0, 0.5))
             for child in children:
-                _, err = child.communicate(timeout=SECONDS)
+                _, err = child.communicate(timeout=PATIENCE)
                 # Before Python has run its first lines, a signal ends it as it ends every process.
                 assert child.returncode == 75 or (child.returncode == -signal.SIGTERM and not err), (number, err)
-            wait_until(lambda: left(str(workplace / "fake")) == [], seconds=20)
+            wait_until(lambda: left(str(workplace / "fake")) == [])
         finally:
             for pid in left(str(workplace / "fake")):
                 with contextlib.suppress(ProcessLookupError):

@@ -11,6 +11,7 @@ from launcher.agents.peers import LOST_NODE
 from launcher.clusters.slurm.decide import decide_begin, decide_end
 from launcher.jobs.requeues import Requeues, read_requeues
 from tests.launcher.conftest import environment
+from tests.waiting import PATIENCE
 from trainer.runs.layout import LAUNCH_LOCK
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import Status
@@ -90,7 +91,7 @@ def decide(run: Path, *arguments: str) -> str:
         env=environment(SLURM_JOB_ID="5"),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert done.stderr.startswith("zeromt: ")

@@ -1,21 +1,22 @@
 """`zeromt stop`, `log` and `status` of jobs that SLURM has, with its commands pretended."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launcher.clusters.slurm.cluster import SlurmCluster
 from launcher.jobs.record import write_submitted
-from tests.launcher.conftest import Zeromt, environment
+from tests.launcher.conftest import Zeromt
 
 STUB = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$LOG"
 case "$(basename "$0") $*" in
 squeue*"--jobs 8 "*) ;;
 squeue*) echo 'PENDING|Dependency|UNLIMITED' ;;
+scontrol*)
+    printf 'JobId=%s JobName=run\n   UserId=me(%s) GroupId=me(0) MCS_label=N/A\n' "${*##* }" "${OWNER-$UID}"
+    printf '   WorkDir=/\n   StdOut=%s/slurm-9.out\n' "${OUTPUT-$RUN/logs}" ;;
 scancel*) if [[ $REFUSE ]]; then echo "scancel: error: $REFUSE" >&2; exit 1; fi ;;
 esac
 """
@@ -25,13 +26,17 @@ esac
 def queue(tmp_path: Path) -> dict[str, str]:
     """The environment with an squeue in which job 8 is gone and others wait."""
     (tmp_path / "bin").mkdir()
-    for name in ("squeue", "scancel"):
+    for name in ("squeue", "scancel", "scontrol"):
         (tmp_path / "bin" / name).write_text(STUB)
         (tmp_path / "bin" / name).chmod(0o755)
     logs = tmp_path / "run" / "logs"
     logs.mkdir(parents=True)
     write_submitted(tmp_path / "run", SlurmCluster(), ["8", "9", "10"])
-    return {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "LOG": str(tmp_path / "log")}
+    return {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "LOG": str(tmp_path / "log"),
+        "RUN": str(tmp_path / "run"),
+    }
 
 
 def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict[str, str], tmp_path: Path) -> None:
@@ -43,6 +48,20 @@ def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict
         " job 10 was waiting, and is taken out of the queue",
         " job 9 was waiting, and is taken out of the queue",
     ]
+
+
+@pytest.mark.parametrize("record", [{"OUTPUT": "/home/me/runs/mine/logs"}, {"OWNER": "4242"}, {"OUTPUT": ""}])
+def test_a_job_that_slurm_does_not_tie_to_the_run_is_left_alone(
+    record: dict[str, str], zeromt: Zeromt, queue: dict[str, str], tmp_path: Path
+) -> None:
+    """The run may be a stranger's, and the job another one of the caller's."""
+    done = zeromt("stop", "run", **queue, **record)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "zeromt: error: RUN: run names job 10, and slurm has no job of yours with that name and these logs; "
+        "end it by the cluster's own command if it is yours\n",
+    )
+    assert "scancel" not in (tmp_path / "log").read_text()
 
 
 def test_a_refusal_of_scancel_is_one_line(zeromt: Zeromt, queue: dict[str, str]) -> None:
@@ -81,15 +100,3 @@ def test_log_of_ranks_is_that_of_their_last_start(zeromt: Zeromt, tmp_path: Path
         "20260101-2_b",
         "node-1/7-2_d",
     ]
-
-
-def test_scripts_of_before_that_wait_in_a_queue_are_answered(tmp_path: Path) -> None:
-    """They stay with the job, and call the module by the name that it had then."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "launcher.slurm.decide", "begin", str(tmp_path / "run")],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("go\n", "zeromt: the run is free\n")

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from configs import UserError
 from configs.site import load_site
 from launcher.clusters.slurm.cluster import SlurmCluster
-from launcher.clusters.slurm.script import render_preparation, render_training
-from launcher.jobs import Preparation, Training
+from launcher.clusters.slurm.script import render_array, render_training
+from launcher.jobs import Array, Training
 from launcher.jobs.job import check_nodes, most_nodes
 from launcher.options.node import parse_launch_node
 from tests.launcher.clusters.refusals import HARM, refusal
+from tests.waiting import PATIENCE
 
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = "/venv/bin/python"
 
+CONFIG, OVERRIDES = "configs/runs/my run.yaml", ("seed=2", "name=a;b", "output=it's")
 COMMON = {
-    "config": "configs/runs/my run.yaml",
-    "overrides": ("seed=2", "name=a;b", "output=it's"),
     "folder": "/home/me/my work",
     "run": "runs/my run",
     "logs": "/home/me/my work/runs/my run/logs",
@@ -41,7 +41,13 @@ FULL = SlurmCluster(
     qos="normal",
     constraint="a100|h100",
     reservation="r1",
+    nodelist="n[1-4],gpu-07",
+    exclude="n9",
+    licenses="scratch:2,matlab",
+    mail_user="me@example.org",
+    mail_type=["FAIL", "TIME_LIMIT_90"],
     gpus_per_node=8,
+    gpu_type="h100",
     cpus_per_node=96,
     memory="480G",
     exclusive=True,
@@ -54,17 +60,19 @@ FULL = SlurmCluster(
 APPTAINER = dataclasses.replace(
     BARE, container="apptainer", container_image="/images/z t.sif", container_mounts=["/data:/data"], gpus_per_node=4
 )
-PYXIS = dataclasses.replace(APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres")
+PYXIS = dataclasses.replace(
+    APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres", gpu_type="a100"
+)
 
 
 def training(site: SlurmCluster, output: str = "/home/me/my work/slurm-%j.out", **changes: Any) -> str:
-    job = Training(**COMMON, nodes="2", nproc=2)  # type: ignore[arg-type]
+    job = Training(**COMMON, config=CONFIG, overrides=OVERRIDES, nodes="2", nproc=2)  # type: ignore[arg-type]
     return render_training(site, dataclasses.replace(job, **changes), output=output, lead=300)
 
 
-def preparation(*, is_merge: bool, after: str | None = None) -> str:
-    job = Preparation(**COMMON, parts=4, is_merge=is_merge, after=after)  # type: ignore[arg-type]
-    return render_preparation(BARE, job, output="/home/me/prepare-%A_%a.out")
+def array(site: SlurmCluster = BARE, **changes: Any) -> str:
+    job = Array(**COMMON, words=("prepare", CONFIG, "--", *OVERRIDES), parts=4)  # type: ignore[arg-type]
+    return render_array(site, dataclasses.replace(job, **changes), output="/home/me/prepare-%A_%a.out")
 
 
 SCRIPTS = {
@@ -73,12 +81,12 @@ SCRIPTS = {
     "apptainer": lambda: training(APPTAINER, after="17"),
     "pyxis": lambda: training(PYXIS),
     "chain": lambda: training(BARE, link=2, num_links=3),
-    "prepare": lambda: preparation(is_merge=False),
-    "merge": lambda: preparation(is_merge=True, after="3"),
+    "array": lambda: array(),
+    "merge": lambda: array(is_merge=True, after="3"),
 }
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", ["full", "array"])
 def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.sh"
     if "UPDATE_GOLDEN" in os.environ:
@@ -86,18 +94,53 @@ def test_golden(name: str) -> None:
     assert SCRIPTS[name]() == path.read_text(), "look at the change; UPDATE_GOLDEN=1 accepts it"
 
 
-def test_shellcheck() -> None:
+NEW = {
+    "bare": ["#SBATCH --nodes=2", "modules=()", "sources=()", "environment=()",
+             "node_options=(--nproc 2 --max-restarts 3 --join-timeout 300 --node-timeout 15)"],
+    "apptainer": ["#SBATCH --dependency=afterok:17", "#SBATCH --kill-on-invalid-dep=yes", "#SBATCH --gpus-per-node=4",
+                  "container=(apptainer exec --nv --bind /data:/data '/images/z t.sif')"],
+    "pyxis": ["#SBATCH --gres=gpu:a100:4",
+              "srun_options=(--container-image=docker://z --container-mounts=/data:/data)"],
+    "chain": ["#SBATCH --no-requeue", "link=2", "max_requeues=0"],
+    "merge": ["#SBATCH --dependency=afterok:3", "#SBATCH --kill-on-invalid-dep=yes"],
+}  # fmt: skip
+"""By script: lines that another lacks, which is named in `OTHER` or the bare one."""
+OTHER = {"bare": "full", "merge": "array"}
+GONE = {
+    "bare": [
+        *("partition", "account", "qos", "constraint", "reservation", "exclude", "licenses", "mail-user", "mail-type"),
+        *("cpus-per-task", "mem", "exclusive", "nodes", "nodelist", "gpus-per-node"),
+        *("modules", "sources", "environment", "node_options"),
+    ],
+    "apptainer": ["container"],
+    "pyxis": ["srun_options"],
+    "chain": ["requeue", "link", "max_requeues"],
+    "merge": ["array"],
+}
+"""What the lines set that are not in it any more."""
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_differs_by_these_lines_alone(name: str) -> None:
+    script, other = (SCRIPTS[n]().splitlines() for n in (name, OTHER.get(name, "bare")))
+    assert [line for line in script if line not in other] == NEW[name]
+    gone = [line.removeprefix("#SBATCH --").partition("=")[0] for line in other if line not in script]
+    assert gone == GONE[name]
+    assert len(script) == len(other) + len(NEW[name]) - len(GONE[name]), "none stands there twice"
+
+
+def test_shellcheck(tmp_path: Path) -> None:
     beside = str(Path(sys.executable).parent)
     shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed; the extra `dev` brings it")
-    files = sorted(map(str, GOLDEN.glob("*.sh")))
-    assert len(files) == len(SCRIPTS)
-    done = subprocess.run(
-        [shellcheck, "--exclude=SC2016", *files],  # that one warns of what quoting is for: '$(x)' stays as it is
+    for name in SCRIPTS:
+        (tmp_path / f"{name}.sh").write_text(SCRIPTS[name]())
+    done = subprocess.run(  # SC2016 warns of what quoting is for: '$(x)' stays as it is
+        [shellcheck, "--exclude=SC2016", *tmp_path.glob("*.sh")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout
@@ -116,7 +159,7 @@ esac
 
 
 def run_script(
-    script: str, folder: Path, *, code: int = 0, begin: str = "go", decision: str = "end"
+    script: str, folder: Path, *, code: int = 0, begin: str = "go", decision: str = "end", task: str = ""
 ) -> tuple[int, list[list[str]]]:
     """Execute a script with stubs on PATH; its exit code, and what each of SLURM's commands got."""
     binaries = folder / "bin"
@@ -134,6 +177,7 @@ def run_script(
         "BEGIN": begin,
         "DECISION": decision,
         "SLURM_JOB_ID": "20017",
+        "SLURM_ARRAY_TASK_ID": task,
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURMD_NODENAME": "n1",
@@ -145,7 +189,7 @@ def run_script(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     calls = [line.split("\0") for line in log.read_text().split("\0\n")[:-1]] if log.exists() else []
@@ -163,12 +207,19 @@ def test_what_the_nodes_are_told(tmp_path: Path) -> None:
     step = calls[2]
     assert step == [
         "srun",
-        *("--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
-        *(str(tmp_path / "bin" / "python"), "-P", "-m", "launcher", "launch", "node", "configs/runs/my run.yaml"),
+        *("--export=ALL", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
+        *(str(tmp_path / "bin" / "python"), "-P", "-m", "zeromt", "launch", "node", "configs/runs/my run.yaml"),
         *("--nnodes", "2", "--rendezvous", "n1:20017", "--job-id", "20017-0"),
         *("--nproc", "2", "--max-restarts", "3", "--join-timeout", "300", "--node-timeout", "15"),
         *("--interface", "ib0", "--", "seed=2", "name=a;b", "output=it's"),
     ]
+
+
+def test_what_the_tasks_of_an_array_are_told(tmp_path: Path) -> None:
+    for task, share in (("3", ["--part", "3/4"]), ("", ["--merge"])):
+        (step,) = run_script(array(stubbed(BARE, tmp_path)), tmp_path, task=task)[1]
+        assert step[1:4] == ["--export=ALL", "--nodes=1", "--ntasks=1"]
+        assert step[8:] == ["prepare", *share, "configs/runs/my run.yaml", "--", "seed=2", "name=a;b", "output=it's"]
 
 
 @pytest.mark.parametrize("decision", ["end", "requeue"])
@@ -195,6 +246,21 @@ def test_run_that_another_job_writes_is_refused(tmp_path: Path) -> None:
     assert "srun" not in [call[0] for call in calls]
 
 
+def test_banner_before_a_decision(tmp_path: Path) -> None:
+    """A container may print one on standard output."""
+    script = training(stubbed(BARE, tmp_path))
+    assert run_script(script, tmp_path, begin="Welcome\nrefuse")[0] == 2
+    assert ["scontrol", "requeue", "20017"] in run_script(script, tmp_path, decision="Welcome\nrequeue")[1]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_step_has_what_the_script_has_set(name: str) -> None:
+    """With SBATCH_EXPORT=NONE at the submission, srun hands over nothing by itself."""
+    steps = re.findall(r"^ *(?:exec )?srun .*", SCRIPTS[name](), re.MULTILINE)
+    assert steps
+    assert all("srun --export=ALL " in step for step in steps), steps
+
+
 LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
 SIGNS = (" ", "&& touch canary", "| touch canary", "\\", "$HOME", "*", "~", "${x:-$(touch canary)}", "!!", "{a,b}")
 WORDS = ("a", "é", "@OVERRIDES@", "--", "-x", "%j", "=")
@@ -202,11 +268,16 @@ EVIL = st.lists(st.sampled_from(HARM + LINES + SIGNS + WORDS), min_size=1, max_s
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(evil=EVIL, where=st.sampled_from(["override", "config", "run", "environment", "source", "image", "mount"]))
+@given(
+    evil=EVIL, where=st.sampled_from(["override", "config", "run", "word", "environment", "source", "image", "mount"])
+)
 def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where: str) -> None:
     site = dataclasses.replace(stubbed(BARE, tmp_path), container="apptainer", container_image="image")
     changes: dict[str, Any] = {}
-    if where == "override":
+    make = array if where == "word" else training
+    if where == "word":
+        changes["words"] = ("prepare", evil)
+    elif where == "override":
         changes["overrides"] = (f"name={evil}", evil)
     elif where in ("config", "run"):
         changes[where] = evil
@@ -218,13 +289,13 @@ def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where:
         site = dataclasses.replace(site, container_image=evil)
     else:
         site = dataclasses.replace(site, container_mounts=[evil])
-    script, message = refusal(lambda: training(site, **changes))
+    script, message = refusal(lambda: make(site, **changes))
     if message:
         assert re.search(r"[\x00-\x1f]", evil)
         assert len(message.splitlines()) == 1
         return
     assert [line for line in script.splitlines() if line.startswith("#SBATCH")] == [
-        line for line in training(BARE).splitlines() if line.startswith("#SBATCH")
+        line for line in make(BARE).splitlines() if line.startswith("#SBATCH")
     ]
     _, calls = run_script(script, tmp_path)
     assert not (tmp_path / "canary").exists()
@@ -235,8 +306,14 @@ def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where:
         assert any("launcher.clusters.slurm.decide" in call and evil in call for call in calls)
 
 
+WHERE = (
+    *("partition", "account", "qos", "reservation", "constraint", "memory"),
+    *("nodelist", "exclude", "licenses", "gpu_type"),
+)
+
+
 @settings(max_examples=80, deadline=None)
-@given(evil=EVIL, where=st.sampled_from(["partition", "account", "qos", "reservation", "constraint", "memory"]))
+@given(evil=EVIL, where=st.sampled_from(WHERE))
 def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
     script, message = refusal(lambda: training(load_site("slurm", None, (), {where: evil, "time": "60"})))
     if message:
@@ -244,7 +321,7 @@ def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
         assert where in message
         return
     assert re.fullmatch(r"[A-Za-z0-9_.,:@+=/*|&()\[\]-]+", evil)
-    assert f"={evil}\n" in script or f"='{evil}'\n" in script
+    assert re.search(rf"=('?|.*:){re.escape(evil)}('|:8|)\n", script)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +352,6 @@ def test_nodes() -> None:
 def test_a_parent_is_one_word_whatever_it_is_called() -> None:
     assert "--from 'runs/my base@500'" in training(BARE, parent="runs/my base@500")
     assert "--from" not in training(BARE)
-    job = Training(**COMMON, nodes="2", nproc=2, parent="runs/base")  # type: ignore[arg-type]
+    job = Training(**COMMON, config=CONFIG, overrides=OVERRIDES, nodes="2", nproc=2, parent="runs/base")  # type: ignore[arg-type]
     words = job.node_command(nnodes=2, rendezvous="a:1", job_id="x")
     assert parse_launch_node(words[words.index("node") + 1 :])["parent"] == "runs/base"

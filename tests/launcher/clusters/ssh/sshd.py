@@ -6,12 +6,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from launcher.machine.processes import descendants
+from tests.waiting import PATIENCE, wait_until
 
 CONFIG = """
 Port {port}
@@ -58,14 +58,15 @@ class Sshd:
         self._wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + 20
-        while True:
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.end()
-                pytest.skip(f"sshd does not run here: {self.log.read_text().strip()}")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.05)
+        def answers() -> bool:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE):
+                return True
+            return False
+
+        wait_until(lambda: answers() or self.process.poll() is not None, "sshd")
+        if self.process.poll() is not None:
+            self.end()
+            pytest.skip(f"sshd does not run here: {self.log.read_text().strip()}")
 
     def processes(self) -> list[int]:
         """Everything below it."""

@@ -15,7 +15,7 @@ from launcher.clusters.ssh.launch import outcome
 from launcher.clusters.ssh.options import directory, python, variable
 from tests.launcher.conftest import Zeromt
 
-SETTINGS = SshSettings(python="/opt/venv/bin/python", connect_seconds=30, lost_seconds=15)
+SETTINGS = SshSettings(python="/opt/venv/bin/python", connect_seconds=30, lost_seconds=15, word="x1")
 
 
 def test_file_of_hosts(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_whatever_the_file_says_no_shell_could_take_it_for_more_than_a_name(
         *before, end, name, command = ssh_command(host, SETTINGS)
         assert end == "--"
         assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name)
-        assert command == "exec /opt/venv/bin/python -P -u -m launcher.clusters.ssh.remote"
+        assert command == "exec /opt/venv/bin/python -P -u -m launcher.clusters.ssh.remote x1"
         if host.user:
             assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", before[before.index("-l") + 1])
 
 
 def test_command_line_of_ssh() -> None:
-    settings = SshSettings(python="py", connect_seconds=7, lost_seconds=15, config="/c d", identity="/k")
+    settings = SshSettings(python="py", connect_seconds=7, lost_seconds=15, config="/c d", identity="/k", word="x2")
     assert ssh_command(Host(name="h", user="u", port=22), settings) == [
         "ssh", "-T", "-F", "/c d", "-i", "/k", "-o", "BatchMode=yes", "-o", "ConnectTimeout=7",
         "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-o", "ControlMaster=no",
         "-o", "ControlPath=none", "-o", "ClearAllForwardings=yes", "-o", "LogLevel=INFO",
         "-p", "22", "-l", "u", "--", "h",
-        "exec py -P -u -m launcher.clusters.ssh.remote",
+        "exec py -P -u -m launcher.clusters.ssh.remote x2",
     ]  # fmt: skip
 
 

@@ -51,8 +51,9 @@ def wide_loads(capability: int) -> list[int]:
 
 
 def specialised() -> list[str]:
-    """Arguments for whose values Triton compiles a kernel anew."""
-    return [p.name for kernel, *_ in _variants() for p in kernel.params if not (p.is_constexpr or p.do_not_specialize)]
+    """Arguments for whose values, or for where they begin in memory, Triton compiles a kernel anew."""
+    parameters = [p for kernel, *_ in _variants() for p in kernel.params if not p.is_constexpr]
+    return [p.name for p in parameters if not (p.do_not_specialize or p.do_not_specialize_on_alignment)]
 
 
 def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
@@ -91,7 +92,7 @@ def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
         *((cross_entropy._rows, loss, {"WITH_GRAD": grad, "BLOCK": 8192}, 16) for grad in (True, False)),
         *((residual_norm._rows, rows, forward(has), 4) for has in (True, False)),
         *((residual_norm_backward._rows, back, backward(has), 4) for has in (True, False)),
-        (residual_norm_backward._add_up, columns, {"ROWS": 256, "BLOCK": 64}, 4),
+        (residual_norm_backward._add_up, columns, {"ROWS": 256, "BLOCK": 16}, 4),
         (relu_backward._columns, columns, {"ROWS": 256, "COLUMNS": 16}, 8),
         *((drop._drop, {**columns, **more}, {"BLOCKS": 256}, 4) for more in ({}, few)),
     ]

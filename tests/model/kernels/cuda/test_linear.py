@@ -20,7 +20,7 @@ from tests.model.kernels.cuda import interpreted
 from tests.model.reference import tiny_model, tiny_section
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@interpreted.needed
 def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
     cases = [(5, 12, "float32"), (700, 33, "float32"), (300, 48, "bfloat16"), (1, 16, "float16")]
     [found] = forked.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})

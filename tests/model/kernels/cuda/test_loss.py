@@ -1,6 +1,5 @@
 """The one-pass loss: its Triton way under the interpreter, and its plain twin through the layer."""
 
-import importlib.util
 import weakref
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from benchmarks.device.budget_model import logits_moved
 from model import loss as plain_loss
+from model.components.loss import CHUNK_BYTES, most_rows
 from model.kernels import use_kernels
 from model.kernels.cuda import loss as cuda_loss
 from model.kernels.cuda.loss import CudaOutputLayer
@@ -31,7 +31,7 @@ PAD = 0
 CPU = torch.device("cpu")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@interpreted.needed
 def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
     """Against torch in fp64: in fp32 its own gradient is 5e-5 off that at 256,206 pieces with smoothing."""
     [found] = forked.ranks(1, interpreted.losses, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
@@ -41,6 +41,15 @@ def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
         assert row["units"] <= 1, (case, row)
         assert case[2] != "float32" or row["gradient"] < 1e-6, (case, row)
         assert row["beyond"] == row["padding"] == row["without"] == 0, (case, row)
+
+
+@interpreted.needed
+def test_blocks_of_forbidden_pieces(forked: Forked, tmp_path: Path) -> None:
+    """Logits of -inf, block after block: whatever torch makes of them, but no NaN of ours."""
+    [found] = forked.ranks(1, interpreted.forbidden, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+    for name, (got, wanted) in found.items():
+        assert torch.isfinite(wanted).all(), name
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6, msg=name)
 
 
 def through_the_layer(
@@ -81,6 +90,16 @@ def test_the_layer_is_the_plain_one(bias: bool, vocab: int, rows: int, monkeypat
                 assert ours.dtype == plain.dtype
                 assert ours.shape == plain.shape
                 assert float((ours - plain).abs().max()) <= tolerance * float(plain.abs().max())
+
+
+def test_chunks_are_aligned_and_no_larger_than_planned() -> None:
+    for tokens in range(1, 40_000, 997):
+        for columns, element in ((37_056, 2), (256_256, 2), (8_000, 4)):
+            chunk, most = cuda_loss.chunk_rows(tokens, columns, element), most_rows(columns, element)
+            assert chunk % 16 == 0
+            assert chunk <= most
+            assert most * columns * element <= CHUNK_BYTES
+            assert -(-tokens // chunk) == -(-tokens // most), "no more chunks than needed"
 
 
 def test_other_losses_and_no_gradients() -> None:
@@ -128,6 +147,6 @@ def test_one_chunk_of_logits_is_in_memory(kernels: str, with_grad: bool, monkeyp
     use_kernels(layer, CPU, kernels)
     monkeypatch.setattr(torch.nn.functional, "linear", counted)
     with torch.set_grad_enabled(with_grad):
-        layer(torch.randn(40, 6), torch.randint(1, 37, (40,)), CrossEntropy(0.1))
+        layer(torch.randn(100, 6), torch.randint(1, 37, (100,)), CrossEntropy(0.1))
     assert len(logits) > 3
     assert max(alive) == 0

@@ -1,6 +1,5 @@
 """Residual, dropout and norm as one operator: Triton under its interpreter, gradients, and what is counted."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ CASES: list[interpreted.Sizes] = [
 ]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@interpreted.needed
 def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
     [found] = forked.ranks(
         1, interpreted.residuals, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"}
@@ -107,3 +106,11 @@ def test_other_orders_stay() -> None:
     own = Own(nn.LayerNorm(4), 0.1, is_last=False)
     use_kernels(own, torch.device("cpu"), "cuda")
     assert type(own) is Own
+
+
+def test_programs_of_the_backward_kernel_fill_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    backward = pytest.importorskip("model.kernels.cuda.triton_kernels.residual_norm_backward")
+    monkeypatch.setattr(backward, "_multiprocessors", lambda _: 132)
+    found = {width: backward.num_programs(65_536, width, DEVICE) for width in (64, 512, 1024, 4096, 10_000)}
+    assert found == {64: 16 * 132, 512: 8 * 132, 1024: 4 * 132, 4096: 132, 10_000: 132}
+    assert [backward.num_programs(rows, 512, DEVICE) for rows in (0, 1, 8, 9, 800)] == [1, 1, 1, 2, 100]

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from configs import SearchSection, UserError
-from launcher.cli import main
-from tests.trainer.inference.export.made import ENGLISH, FRENCH, make_run, make_tokenizer
+from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from trainer.inference.translation.translator import Translator
 from trainer.ranks import precision
 from trainer.ranks.precision import translating_precision
+from zeromt.cli.main import main
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 LINES = [" ".join(ENGLISH[i : i + 1 + i % 3]) for i in range(0, 60, 2)]

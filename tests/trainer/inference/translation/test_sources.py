@@ -9,13 +9,13 @@ import pytest
 from configs import TokenizerSection
 from data_pipeline.preparation.tokenizing.training import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
-from launcher.cli import main
 from tests.trainer.conftest import TrainedRun
-from trainer.evaluation import command as evaluate
-from trainer.inference import translate
 from trainer.inference.translation.languages import LanguageTags, encode_source
-from trainer.inference.translation.lines import read_chunks
 from trainer.inference.translation.sources import SourceCounts
+from zeromt.cli.main import main
+from zeromt.evaluating import command as evaluate
+from zeromt.translating import command as translate
+from zeromt.translating.lines import read_chunks
 
 LINES = [f"the cat {number} sat" for number in range(100)]
 

@@ -1,0 +1,58 @@
+"""A typical micro-batch, for which an update's kernels, bytes and FLOPs are counted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.device.work import MAX_PIECES, MEDIAN_PIECES, SIGMA
+from data_pipeline.order.windows import Budget, plan_window
+from tests.device.meter import Call
+
+LENGTH_MULTIPLE = 8
+NUM_PAIRS = 100_000
+
+
+def micro_batches(tokens: int) -> list[NDArray[np.int64]]:
+    """Lengths (rows, 2), EOS included, of the pairs of each micro-batch of `tokens` padded tokens per side.
+
+    Batches lengths distributed like WMT14 English-German as the trainer does.
+    """
+    rng = np.random.default_rng(1)
+    source = rng.lognormal(np.log(MEDIAN_PIECES), SIGMA, NUM_PAIRS)
+    sides = (source, source * rng.lognormal(0.0, 0.15, NUM_PAIRS))
+    lengths = np.stack([side.clip(1, MAX_PIECES).astype(np.uint16) for side in sides], axis=1)
+    budget = Budget(source_tokens=tokens, target_tokens=tokens, max_rows=tokens, length_multiple=LENGTH_MULTIPLE)
+    plan = plan_window(lengths, budget, seed=1, place=(0, 0, 0, 0), before=None)
+    return [lengths[plan.micro_batch(number)].astype(np.int64) + 1 for number in range(len(plan))]
+
+
+def typical_micro_batch(tokens: int) -> NDArray[np.int64]:
+    """Of `micro_batches`, the one whose padding is closest to the mean."""
+    batches = micro_batches(tokens)
+    padding = [padding_fraction(batch) for batch in batches]
+    return batches[int(np.argmin(np.abs(np.array(padding) - np.mean(padding))))]
+
+
+def padded_shape(lengths: NDArray[np.int64]) -> tuple[int, int, int]:
+    """Number of rows, padded source length and padded target length of a micro-batch with these lengths."""
+    longest = -(-lengths.max(axis=0) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    return len(lengths), int(longest[0]), int(longest[1])
+
+
+def padding_fraction(lengths: NDArray[np.int64]) -> float:
+    """The padding fraction of a micro-batch with these lengths."""
+    rows, source, target = padded_shape(lengths)
+    return 1 - int(lengths.sum()) / (rows * (source + target))
+
+
+def by_operator(calls: Sequence[Call]) -> list[dict[str, float | str]]:
+    """Kernels, gigabytes and TFLOPs by operator, most bytes first."""
+    found: dict[str, list[float]] = {}
+    for call in calls:
+        row = found.setdefault(call.operator, [0.0] * 3)
+        for i, value in enumerate((call.launches, call.bytes / 1e9, call.flops / 1e12)):
+            row[i] += value
+    names = ("kernels", "gigabytes", "teraflops")
+    ordered = sorted(found.items(), key=lambda item: -item[1][1])
+    return [{"operator": name, **dict(zip(names, row, strict=True))} for name, row in ordered]

@@ -1,1 +1,0 @@
-"""Sections of docs/benchmarks.md: for each question its results, as tables and a plot."""

@@ -1,0 +1,1 @@
+"""What every process does first: environment, streams, signals, terminal, imports, opening files. Without torch."""

@@ -1,0 +1,204 @@
+"""The variables that ranks read from their environment, checked before anything else reads them. Without torch.
+
+Some of torch's and DeepSpeed's, set to what they do not know, are a traceback in each rank, or a rank that hangs.
+"""
+
+import contextlib
+import fcntl
+import importlib.util
+import logging
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from configs.errors import UserError
+from configs.process.gpus import num_gpus
+from configs.process.signals import GRACE_SECONDS
+
+PRIVATE = "ZEROMT_PRIVATE"
+"""Environment variable: the folder of `private_folder`. Where a launch has one node, its ranks meet there."""
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_LEVELS = ", ".join(logging.getLevelNamesMapping())
+_COLLECTIVES = (r"\d{1,9}", "a number of collectives to record")
+_SWITCH = ("(?i:0|n|no|f|false|1|y|yes|t|true)", "0 or 1")
+_VALID = {
+    "OMP_NUM_THREADS": (r"\s*(\+?0*[1-9]\d{0,4}\s*(,\s*0*[1-9]\d{0,4}\s*)*)?", "a number of threads, from 1"),
+    "DS_ACCELERATOR": ("cpu|cuda", "cpu or cuda"),
+    "TORCH_DISTRIBUTED_DEBUG": ("(?i:off|info|detail)", "OFF, INFO or DETAIL"),
+    "TORCH_FR_BUFFER_SIZE": _COLLECTIVES,
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": _COLLECTIVES,
+    "TORCH_FR_CPP_STACK": _SWITCH,
+    "TORCH_NCCL_TRACE_CPP_STACK": _SWITCH,
+    "LRU_CACHE_CAPACITY": (r"\d{1,9}", "a number of matmuls whose description torch keeps"),
+    "TORCH_DIST_INIT_BARRIER": (r"\d{1,9}", "0 or 1"),
+    "TORCH_GLOO_LAZY_INIT": _SWITCH,
+    "PYTORCH_JIT": ("(?i:0|no|false|1|yes|true)|0v|1v", "0 or 1"),
+    "GLOO_DEVICE_TRANSPORT": ("TCP|TCP_TLS|IBVERBS", "TCP, TCP_TLS or IBVERBS"),
+    "LOGLEVEL": (_LEVELS.replace(", ", "|"), f"one of {_LEVELS}"),
+}
+"""By variable: a pattern of what is valid, and that in words."""
+_DEVICE = re.compile(r"-?[0-9]{1,9}|(GPU|MIG)-[\w/-]+|NoDevFiles|none|void", re.IGNORECASE)
+"""Valid entries as CUDA documents them, and what SLURM and containers write for no device."""
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder of this machine that no other user can enter (mode 0700), for what a launch's processes share.
+
+    It is locked, which keeps systemd-tmpfiles from emptying it after ten days.
+
+    Raises:
+        UserError: it cannot be made.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="zeromt-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise UserError(f"TMPDIR: no folder can be made there: {error}; name one that can be written") from error
+    with folder as name:
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+def is_one_node(environment: Mapping[str, str]) -> bool:
+    """Whether all ranks are on this machine, as torchrun says; a process without it is alone."""
+    return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
+
+
+def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none of them is set.
+
+    Raises:
+        UserError: they are incomplete, not numbers, or contradict each other.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = {name: environment[name] for name in names if name in environment}
+    if not given:
+        return 0, 1, 0
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise UserError(
+            f"{missing[0]}: not set beside {', '.join(given)}; "
+            f"allowed is all of {', '.join(names)}, as torchrun sets them, or none"
+        )
+    for name, value in given.items():
+        if not _WHOLE.fullmatch(value):
+            raise UserError(f"{name}: {value!r}; allowed is a whole number from 0")
+    rank, size, local_rank = (int(given[name]) for name in names)
+    if size < 1 or rank >= size:
+        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
+    if local_rank > rank:
+        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
+    return rank, size, local_rank
+
+
+def check_rank(environment: Mapping[str, str]) -> None:
+    """Refuse variables that would make a rank fail when it joins the others.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    _, size, _ = read_environment(environment)
+    if size > 1 and not (is_one_node(environment) and environment.get(PRIVATE)):
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            if not environment.get(name):
+                raise UserError(f"{name}: not set with WORLD_SIZE={size}; start with torchrun, which sets it")
+        port = environment["MASTER_PORT"]
+        if not _WHOLE.fullmatch(port) or not 0 < int(port) < 1 << 16:
+            raise UserError(f"MASTER_PORT: {port!r}; allowed is 1 to 65535")
+    grace = environment.get(GRACE_SECONDS, "0")
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", grace):
+        raise UserError(f"{GRACE_SECONDS}: {grace!r}; allowed is a number of seconds")
+    check_machine(environment)
+
+
+def check_machine(environment: Mapping[str, str]) -> None:
+    """Refuse variables that would end, slow down or silence all ranks of this machine.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    check_process(environment)
+    there = [name for _, name in socket.if_nameindex()]
+    for name in filter(None, environment.get("GLOO_SOCKET_IFNAME", "").split(",")):
+        if name not in there:
+            raise UserError(
+                f"GLOO_SOCKET_IFNAME: {name!r} is no network interface of {socket.gethostname()}; "
+                f"allowed is one of {', '.join(there)}"
+            )
+    nccl = environment.get("NCCL_SOCKET_IFNAME", "")
+    if not nccl or nccl.startswith("^") or is_one_node(environment) or not num_gpus(environment):
+        return
+    named = nccl.removeprefix("=").split(",")  # prefixes of names, but for "="
+    if not any(name == one if nccl.startswith("=") else name.startswith(one) for name in there for one in named):
+        raise UserError(
+            f"NCCL_SOCKET_IFNAME: {nccl!r} names no network interface of {socket.gethostname()}; "
+            f"allowed are some of {', '.join(there)}"
+        )
+
+
+def check_process(environment: Mapping[str, str]) -> None:
+    """Refuse variables that would end a process, or make it use other threads or devices than the user meant.
+
+    OpenMP uses all cores if it cannot parse the number, and CUDA ignores all devices from the first unknown one on.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    for name, (valid, words) in _VALID.items():
+        if name in environment and not re.fullmatch(valid, environment[name]):
+            raise UserError(f"{name}: {environment[name]!r}; allowed is {words}")
+    if environment.get("DS_ACCELERATOR") == "cuda" and not num_gpus(environment):
+        raise UserError("DS_ACCELERATOR: 'cuda', and this machine shows no GPU; allowed here is cpu, or leave it unset")
+    if "TORCH_LOGS" in environment:
+        _check_logs(environment["TORCH_LOGS"])
+    out = environment.get("TORCH_LOGS_OUT")
+    if out is not None and (Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK)):
+        raise UserError(f"TORCH_LOGS_OUT: {out!r} cannot be written; name a file in a folder that can be written")
+    devices = environment.get("CUDA_VISIBLE_DEVICES", "")
+    for device in devices.split(","):
+        if device.strip() and not _DEVICE.fullmatch(device.strip()):
+            raise UserError(
+                f"CUDA_VISIBLE_DEVICES: {devices!r}; allowed are numbers of GPUs, or their names as `nvidia-smi -L` "
+                "gives them, with commas between them; nothing at all for the CPU"
+            )
+
+
+def _check_logs(given: str) -> None:
+    """Refuse TORCH_LOGS with names that torch does not know: those that it registers, `all`, and modules are known.
+
+    Raises:
+        UserError: naming the first.
+    """
+    place = next(_folders_of("torch"), Path())
+    try:
+        registered = (place / "_logging" / "_registrations.py").read_text(encoding="utf-8")
+    except OSError:  # no torch, or a version that has it elsewhere
+        return
+    known = {"all", *re.findall(r'register_(?:log|artifact)\(\s*"(\w+)"', registered)}
+    wrong = next((name for name in re.split(r",\s*", given) if name.lstrip("+-") not in known), None)
+    if wrong is not None and not _is_module(wrong.lstrip("+-")):
+        raise UserError(
+            f"TORCH_LOGS: {wrong!r} is nothing that torch logs by; allowed are names such as dynamo or +recompiles and "
+            "modules, with commas between them"
+        )
+
+
+def _is_module(name: str) -> bool:
+    """Whether there is a module of this name, as far as can be told without importing what it is in."""
+    first, *parts = name.split(".")
+    if not parts or not first:
+        return bool(first) and importlib.util.find_spec(first) is not None
+    files = ("/".join(parts), "/".join(parts) + ".*")
+    return any(True for folder in _folders_of(first) for file in files for _ in folder.glob(file))
+
+
+def _folders_of(package: str) -> Iterator[Path]:
+    spec = importlib.util.find_spec(package)
+    return map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())

@@ -1,0 +1,54 @@
+"""Makes text from outside, such as file names and lines of a corpus, safe to display; and writes figures as JSON."""
+
+import json
+import math
+import re
+import unicodedata
+from typing import Any
+
+_INVISIBLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_BIDI_CONTROLS = frozenset({"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"})
+_DIRECTION_MARKS = "\u061c\u200e\u200f"
+_HTML = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>|~&$])")
+
+
+def visible(text: str) -> str:
+    """The text as one line: control characters, line separators and lone surrogates become Python's escape sequences.
+
+    Otherwise a name with a line feed could fake a line of output, and one with an escape sequence control the terminal.
+    """
+    return "".join(ascii(c)[1:-1] if unicodedata.category(c) in _INVISIBLE else c for c in text)
+
+
+def visible_name(text: str) -> str:
+    """Like `visible`, and bidirectional control characters are escaped too: for names within a line.
+
+    They would reverse the rest of the line. Sentences may need them, and have a line of their own.
+    """
+    return "".join(ascii(c)[1:-1] if unicodedata.bidirectional(c) in _BIDI_CONTROLS else c for c in visible(text))
+
+
+def on_terminal(text: str) -> str:
+    """Text whose control characters and direction marks do nothing to a terminal; line feeds and tabs are kept."""
+    kept = ("\n", "\t")
+    marked = "".join(ascii(c)[1:-1] if c in _DIRECTION_MARKS else c for c in text)
+    return "".join(part if part in kept else visible_name(part) for part in re.split(r"([\n\t])", marked))
+
+
+def markdown(text: str) -> str:
+    """Text in one line, escaped for Markdown: it is shown as it is, whatever marks it has."""
+    return _MARKDOWN.sub(lambda found: _HTML.get(found[1], f"\\{found[1]}"), visible(text))
+
+
+def to_json(tree: Any, *, indent: int | None = None) -> str:
+    """Standard JSON: a number that is not finite becomes null, not Python's `Infinity` or `NaN`."""
+    return json.dumps(_finite(tree), indent=indent, allow_nan=False)
+
+
+def _finite(tree: Any) -> Any:
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    if isinstance(tree, dict):
+        return {key: _finite(value) for key, value in tree.items()}
+    return [_finite(value) for value in tree] if isinstance(tree, list | tuple) else tree

@@ -1,7 +1,0 @@
-"""`python -m launcher` is `zeromt`."""
-
-import sys
-
-from launcher.cli import main
-
-sys.exit(main())

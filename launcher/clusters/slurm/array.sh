@@ -1,0 +1,39 @@
+#!/bin/bash
+@DIRECTIVES@
+#
+# Made by `zeromt launch slurm --array` from its template launcher/clusters/slurm/array.sh: a part of a command, or the parts'
+# merge.
+
+words=(@WORDS@)
+python=@PYTHON@
+modules=(@MODULES@)
+sources=(@SOURCES@)
+environment=(@ENVIRONMENT@)
+container=(@CONTAINER@)
+srun_options=(@SRUN_OPTIONS@)
+parts=@PARTS@
+
+say() {
+    printf 'zeromt: job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2
+}
+
+if ((${#modules[@]})) && ! type module &>/dev/null; then
+    # shellcheck disable=SC1091 # where sites define it
+    source /etc/profile
+fi
+for module in "${modules[@]}"; do
+    module load "$module" || { say "module load $module failed"; exit 1; }
+done
+for file in "${sources[@]}"; do
+    # shellcheck disable=SC1090
+    source -- "$file" || { say "source $file failed"; exit 1; }
+done
+for pair in "${environment[@]}"; do
+    declare -x "$pair"
+done
+if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
+
+if [[ $SLURM_ARRAY_TASK_ID ]]; then share=(--part "$SLURM_ARRAY_TASK_ID/$parts"); else share=(--merge); fi
+# ALL, because with SBATCH_EXPORT=NONE srun would drop what was set above.
+exec srun --export=ALL --nodes=1 --ntasks=1 "${srun_step[@]}" "${srun_options[@]}" \
+    "${container[@]}" "$python" -P -m zeromt "${words[0]}" "${share[@]}" "${words[@]:1}"

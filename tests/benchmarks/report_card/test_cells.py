@@ -1,0 +1,82 @@
+"""What cells need and what they read."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from benchmarks.common.child import ROOT
+from benchmarks.device import kernels
+from benchmarks.device.report_card.cells import CELLS, PARTS
+from benchmarks.device.report_card.gpu_tests import outcomes
+from benchmarks.device.report_card.operators import efficient_attention
+from model.layout import Side
+from tests.conftest import ask_python
+
+DEV_ALONE = (
+    "pytest",
+    "hypothesis",
+    "jsonschema",
+    "nbclient",
+    "transformers",
+    "accelerate",
+    "ctranslate2",
+)
+
+
+def test_names_and_order() -> None:
+    names = [cell.name for cell in CELLS]
+    assert len(set(names)) == len(names)
+    letters = [cell.letter for cell in CELLS]
+    assert letters == sorted(letters)
+    assert set(letters) == set(PARTS)
+
+
+def test_every_cell_comes_without_the_packages_of_the_checks() -> None:
+    """A site has those of a run alone."""
+    code = f"""
+import sys, importlib
+sys.modules |= dict.fromkeys({DEV_ALONE!r})
+import benchmarks.device.report_card.__main__
+for name in {sorted({cell.function for cell in CELLS} | {"benchmarks.device.report_card.machine.card"})!r}:
+    module, _, function = name.rpartition(".")
+    assert callable(getattr(importlib.import_module(module), function)), name
+"""
+    ask_python(code)
+
+
+def test_every_file_with_a_test_for_gpus_is_in_a_cell() -> None:
+    marked = re.compile(r"pytest\.mark\.gpu\b")
+    files = {
+        str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("test_*.py") if marked.search(file.read_text())
+    }
+    files.discard(str(Path(__file__).relative_to(ROOT)))
+    assert files == {cell.arguments["file"] for cell in CELLS if cell.letter == "e"}
+
+
+def test_tests_that_ended_are_kept_with_their_seconds_and_reasons() -> None:
+    said = """
+tests/a.py::test_one[cuda fp32] PASSED                     [ 25%]
+tests/a.py::test_two FAILED                                [ 50%]
+tests/a.py::test_three[x - y] SKIPPED (no GPU)             [ 75%]
+tests/a.py::test_four
+============================= slowest durations ==============================
+2.50s call     tests/a.py::test_one[cuda fp32]
+0.25s setup    tests/a.py::test_one[cuda fp32]
+FAILED tests/a.py::test_two - assert 1 == 2
+"""
+    assert outcomes(said) == [
+        {"test": "tests/a.py::test_one[cuda fp32]", "outcome": "passed", "seconds": 2.75, "reason": ""},
+        {"test": "tests/a.py::test_two", "outcome": "failed", "seconds": 0.0, "reason": "assert 1 == 2"},
+        {"test": "tests/a.py::test_three[x - y]", "outcome": "skipped", "seconds": 0.0, "reason": ""},
+    ]
+
+
+def test_torch_takes_what_the_attention_of_xformers_is_given() -> None:
+    """It runs on cards alone; on no device at all its arguments and shapes are checked."""
+    there = torch.device("meta")
+    query, key, value = (torch.empty(6, 2, 8, device=there, dtype=torch.bfloat16) for _ in range(3))
+    side = kernels.packed_side(torch.tensor([2, 4]), torch.device("cpu"))
+    assert side.bounds is not None
+    side = Side(places=side.places.to(there), bounds=side.bounds.to(there), longest=side.longest)
+    assert efficient_attention(query, key, value, side, scale=0.5).shape == (6, 2, 8)

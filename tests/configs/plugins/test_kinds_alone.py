@@ -1,0 +1,142 @@
+"""A kind alone (`schedule: cosine`) in any layer: the kind that is chosen last is the kind that is built."""
+
+import dataclasses
+import json
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from configs import ConfigError, RunConfig, load_run
+from configs.components import TextModifier, choice_of, component, item_of, kinds
+from configs.evaluation import SearchSection
+from configs.reading.tree import Tree
+from zeromt.translating.parsing import parse_option
+
+PLACES = {
+    "loss": "loss", "optimizer": "optimizer", "schedule": "schedule", "evaluation.search.sampler": "sampler",
+    "trackers.0": "tracker", "evaluation.metrics.0": "metric", "evaluation.perturb.0": "modifier",
+    "stream.augment.0": "modifier", "prepare.filters.0": "filter", "phases.0.schedule": "schedule",
+    "phases.0.augment.0": "modifier", "model.attention": "attention", "model.feed_forward": "feed_forward",
+    "model.positions": "positions", "model.norm": "norm", "model.residual": "residual",
+    "model.initialisation": "initialisation",
+}  # fmt: skip
+"""Every place of a configuration that takes a component, in lists that of their first item, and its family."""
+PHASE = {"name": "first", "until": {"updates": 9000}}
+
+
+@pytest.fixture(autouse=True)
+def others(alone: None) -> None:
+    """A further kind of each family with a field of its own, whose default is 3."""
+    for family in set(PLACES.values()):
+        base = next(c for kind, c in kinds(family).items() if needs_nothing(family, kind))
+        component(family, "further")(type("Further", (base,), {"__annotations__": {"extra": int}, "extra": 3}))
+
+
+def needs_nothing(family: str, kind: str) -> bool:
+    """Whether all fields of a kind have a default."""
+    given = [(f.default, f.default_factory) for f in dataclasses.fields(kinds(family)[kind])]
+    return (dataclasses.MISSING, dataclasses.MISSING) not in given
+
+
+def in_file(place: str, value: Any) -> dict[str, Any]:
+    """A value in a configuration's file, beside what a phase needs."""
+    for step in reversed(place.split(".")):
+        value = [value] if step == "0" else {step: value}
+    if "phases" in value:
+        value["phases"] = [{**PHASE, **value["phases"][0]}, {"name": "second"}]
+    found: dict[str, Any] = value
+    return found
+
+
+def at(section: Any, place: str) -> Any:
+    """The component at a place."""
+    for step in place.split("."):
+        section = section[int(step)] if step.isdecimal() else getattr(section, step)
+    return section
+
+
+def load(folder: Path, tree: dict[str, Any], *overrides: str) -> RunConfig:
+    """A configuration whose file is this tree."""
+    (folder / "my.yaml").write_text(json.dumps(tree))
+    return load_run(str(folder / "my.yaml"), overrides)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_kind_chosen_last_is_the_kind_that_is_built(tmp_path: Path, data: st.DataObject) -> None:
+    """A file names a kind, settings may name others, each in any of three ways; the last one sets a field of it."""
+    place = data.draw(st.sampled_from(sorted(PLACES)))
+    family = PLACES[place]
+    others = (kind for kind in sorted(kinds(family)) if needs_nothing(family, kind))
+    if place == "evaluation.perturb.0":  # takes modifiers of text alone
+        others = (kind for kind in others if issubclass(kinds(family)[kind], TextModifier))
+    named = st.sampled_from(["further", *others])
+    ways = st.sampled_from(["{}", "{{kind: {}}}", "kind"])
+    kind, way = data.draw(named), data.draw(ways)
+    tree = in_file(place, kind if way == "{}" else {"kind": kind})
+    overrides = []
+    for kind, way in data.draw(st.lists(st.tuples(named, ways), max_size=2)):
+        overrides.append(f"{place}.kind={kind}" if way == "kind" else f"{place}={way.format(kind)}")
+        if kind == "further" and data.draw(st.booleans()):  # a field that other kinds lack
+            overrides.append(f"{place}.extra=3")
+    expected = kinds(family)[kind]()
+    if kind == "further":
+        overrides.append(f"{place}.extra=5")
+        expected = dataclasses.replace(expected, extra=5)
+    assert at(load(tmp_path, tree, *overrides), place) == expected
+
+
+def test_every_place_that_takes_a_component_is_among_them() -> None:
+    def places(type_: Any, where: str = "") -> Iterator[str]:
+        for f in dataclasses.fields(type_):
+            for one, name in ((f.type, f.name), (item_of(f.type), f"{f.name}.0")):
+                for part in (one, *(one.__args__ if isinstance(one, types.UnionType) else ())):
+                    if choice_of(part) is not None:
+                        yield where + name
+                    elif isinstance(part, type) and dataclasses.is_dataclass(part):
+                        yield from places(part, f"{where}{name}.")
+
+    assert set(places(RunConfig)) == set(PLACES)
+
+
+def test_a_preset_below_a_file_and_settings(tmp_path: Path) -> None:
+    """The preset is the lowest layer, and is merged last."""
+    lower, higher = Tree.empty(), Tree.empty()
+    lower.put_values({"schedule": "cosine", "model": {"norm": "further"}})
+    higher.put("schedule.warmup_updates=8")
+    higher.put("model.norm.extra=4")
+    higher.put_below(lower, what="")
+    assert higher.plain(what="") == {
+        "schedule": {"kind": "cosine", "warmup_updates": 8}, "model": {"norm": {"kind": "further", "extra": 4}}
+    }  # fmt: skip
+    assert parse_option("search", ["sampler=further", "sampler.extra=4"], SearchSection).sampler.extra == 4
+
+
+@pytest.mark.parametrize("written", ["${phases.0.schedule}", "${name}", "${oc.env:KIND_ALONE}"])
+def test_a_kind_alone_that_stands_elsewhere(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIND_ALONE", "cosine")
+    phases = [{**PHASE, "schedule": {"kind": "cosine", "warmup_updates": 2}}, {"name": "second"}]
+    tree = {"name": "cosine", "schedule": written, "phases": phases}
+    found = load(tmp_path, tree, "schedule.warmup_updates=9").schedule
+    assert (found.kind, found.warmup_updates) == ("cosine", 9)
+
+
+def test_an_item_of_another_kind_drops_what_that_lacks_and_no_more(tmp_path: Path) -> None:
+    tree = {"evaluation": {"metrics": [{"kind": "further", "extra": 5}, "bleu"]}}
+    metrics = load(tmp_path, tree, "evaluation.metrics.0.kind=chrf").evaluation.metrics
+    assert [metric.kind for metric in metrics] == ["chrf", "bleu"]
+    for settings_ in (["evaluation.metrics.0.extra=4"], ["evaluation.metrics=[{kind: chrf, extra: 4}]"]):
+        with pytest.raises(ConfigError, match=r"evaluation.metrics.0.extra: unknown key"):
+            load(tmp_path, tree, "evaluation.metrics.0.kind=chrf", *settings_)
+
+
+def test_a_kind_alone_has_its_defaults(tmp_path: Path) -> None:
+    """As docs/components.md says; `schedule.kind=cosine` keeps fields that both kinds have."""
+    tree = {"schedule": {"warmup_updates": 7}}
+    assert load(tmp_path, tree, "schedule=cosine").schedule == kinds("schedule")["cosine"]()
+    assert load(tmp_path, tree, "schedule.kind=cosine").schedule.warmup_updates == 7

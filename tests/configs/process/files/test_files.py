@@ -1,0 +1,242 @@
+"""What the file system says of paths that users name, in one line each; outputs that are inputs or cannot be."""
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from configs import load_run
+from configs.process.files import FileError, as_file_error, check_apart, describe, exists, expand, is_dir, written
+from configs.site import load_site
+from tests.conftest import Refused
+
+LONG = "x" * 300
+
+
+def test_names_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "file").write_text("")
+    for path, said in (
+        (tmp_path / LONG, "too long"),
+        (tmp_path / "loop", "links form a loop"),
+        (Path("a\0b"), "null byte"),
+    ):
+        with pytest.raises(FileError, match=said):
+            exists(path)
+    assert not exists(tmp_path / "file" / "in-a-file")
+    assert not is_dir(tmp_path / "file")
+
+
+def test_closed_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", denied)
+    with pytest.raises(FileError, match="Permission denied; change its permissions"):
+        exists(tmp_path)
+
+
+def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expand("~/a") == f"{tmp_path}/a"
+    assert expand("a/~") == "a/~"
+    with pytest.raises(FileError, match="no such home folder"):
+        expand("~nobody-of-this-name/a")
+    run = load_run("debug", ["output=~/runs", "prepare.root=~", "stream.datasets=[{path: ~/d}]"])
+    site = load_site("slurm", None, ["python=~/bin/python", "source=[~/activate]", "container_mounts=['~/a:/b']"])
+    assert (site.python, site.source) == (f"{tmp_path}/bin/python", [f"{tmp_path}/activate"])
+    assert site.container_mounts == [f"{tmp_path}/a:/b"]
+    assert (run.output, run.prepare.root, run.datasets[0].path) == (f"{tmp_path}/runs", str(tmp_path), f"{tmp_path}/d")
+
+
+class TestApart:
+    def test_by_name_link_and_place(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("a")
+        (tmp_path / "soft").symlink_to(tmp_path / "a")
+        os.link(tmp_path / "a", tmp_path / "hard")
+        for name in ("a", "soft", "hard", "../" + tmp_path.name + "/a"):
+            with pytest.raises(FileError, match=r"--output: .* is also what --input reads"):
+                check_apart({"--input": str(tmp_path / "a")}, {"--output": str(tmp_path / name)})
+
+    def test_two_outputs_that_are_not_there(self, tmp_path: Path) -> None:
+        (tmp_path / "to-new").symlink_to(tmp_path / "new")
+        with pytest.raises(FileError, match="--alignment"):
+            check_apart({}, {"--output": str(tmp_path / "new"), "--alignment": str(tmp_path / "to-new")})
+
+    def test_in_a_folder_that_is_read(self, tmp_path: Path) -> None:
+        (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "link").symlink_to(tmp_path / "run")
+        inputs = {"RUN": str(tmp_path / "run" / "checkpoints")}
+        check_apart(inputs, {"--output": str(tmp_path / "run" / "translations")})
+        for name in ("run/checkpoints/new", "link/checkpoints/step-1/model", "link/checkpoints"):
+            with pytest.raises(FileError, match=r"--output: .* RUN reads"):
+                check_apart(inputs, {"--output": str(tmp_path / name)})
+
+    def test_streams(self, tmp_path: Path) -> None:
+        """A pipe or a terminal can be read once; a terminal can be read and written."""
+        os.mkfifo(tmp_path / "pipe")
+        ours, theirs = os.openpty()
+        terminal = os.ttyname(theirs)
+        try:
+            for name in (str(tmp_path / "pipe"), terminal):
+                with pytest.raises(FileError, match=r"--prefix: .* is also what --input reads"):
+                    check_apart({"--input": name, "--prefix": name}, {})
+            check_apart({"--input": terminal}, {"--output": terminal, "--alignment": terminal})
+            with pytest.raises(FileError, match=r"--alignment: .* is also what --output writes"):
+                check_apart({}, {"--output": str(tmp_path / "pipe"), "--alignment": str(tmp_path / "pipe")})
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    @pytest.mark.parametrize(("descriptor", "name"), [(1, "standard output"), (2, "standard error")])
+    def test_redirections(self, descriptor: int, name: str, tmp_path: Path) -> None:
+        """`zeromt ... -i a >> a`, and `-o b 2> b`."""
+        (tmp_path / "a").write_text("a")
+        before = os.dup(descriptor)
+        try:
+            with (tmp_path / "a").open("a") as file:
+                os.dup2(file.fileno(), descriptor)
+            with pytest.raises(FileError, match=f"{name}: goes to the file that --source reads"):
+                check_apart({"--source": str(tmp_path / "a")}, {"--output": str(tmp_path / "b")})
+            with pytest.raises(FileError, match=f"{name}: goes to the file that --output writes"):
+                check_apart({}, {"--output": str(tmp_path / "a")})
+            check_apart({}, {"--output": f"/dev/fd/{descriptor}"})
+        finally:
+            os.dup2(before, descriptor)
+            os.close(before)
+
+    def test_what_may_be_named_often(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("a")
+        check_apart({"--source": str(tmp_path / "a"), "--reference": str(tmp_path / "a")}, {"--output": None})
+        devices = [path for path in ("/dev/null", "/dev/zero", "/dev/full") if Path(path).is_char_device()]
+        assert len(devices) >= 2, "as root, programs may have replaced /dev/null by a file"
+        for path in devices:
+            check_apart({"--input": path}, {"--output": path, "--alignment": path})
+
+
+class TestWritten:
+    def test_appears_whole(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_text("old")
+        path.chmod(0o640)
+        with written(str(path), "--output") as file:
+            file.write("new")
+            assert path.read_text() == "old"
+        assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_what_was_there_stays_when_something_fails(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        path.write_text("old")
+        with pytest.raises(TypeError), written(str(path), "--output") as file:
+            file.write(1)
+        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
+
+    def test_a_link_stays_one(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "a")
+        with written(str(tmp_path / "link"), "--output") as file:
+            file.write("new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "a").read_text() == "new"
+
+    def test_devices_are_written_as_they_are(self) -> None:
+        with written("/dev/null", "--output") as file:
+            file.write("new")
+        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device; free"):  # noqa: SIM117
+            with written("/dev/full", "--output") as file:
+                file.write("new")
+
+    def test_an_open_file_is_written_where_it_is(self, tmp_path: Path) -> None:
+        """`{ echo head; zeromt ... -o /dev/stdout; } > a`: what was written before stays."""
+        with (tmp_path / "a").open("w") as opened:
+            opened.write("head\n")
+            opened.flush()
+            (tmp_path / "link").symlink_to(f"/dev/fd/{opened.fileno()}")
+            for name in (f"/dev/fd/{opened.fileno()}", f"/proc/self/fd/{opened.fileno()}", str(tmp_path / "link")):
+                with written(name, "--output") as file:
+                    file.write("new\n")
+        assert (tmp_path / "a").read_text() == "head\nnew\nnew\nnew\n"
+
+    def test_errors_of_others_are_not_the_files(self, tmp_path: Path) -> None:
+        with pytest.raises(OSError, match="No space left") as caught, written(str(tmp_path / "a"), "--output"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert not isinstance(caught.value, FileError)
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("name", ["x" * 255, "\N{GRINNING FACE}" * 63])
+    def test_names_as_long_as_can_be(self, name: str, tmp_path: Path) -> None:
+        with written(str(tmp_path / name), "--output") as file:
+            file.write("new")
+        assert [p.name for p in tmp_path.iterdir()] == [name]
+
+    @pytest.mark.parametrize("code", [errno.EBUSY, errno.EXDEV])
+    def test_a_file_that_cannot_be_replaced(self, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file that is mounted, or stands in a folder where nothing may be made, is written itself."""
+        (tmp_path / "a").write_text("old and longer")
+
+        def make(prefix: str, dir: Path | None = None) -> tuple[int, str]:
+            if dir == tmp_path:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return mkstemp(prefix=prefix, dir=dir)
+
+        def replace(*_: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        mkstemp = tempfile.mkstemp
+        monkeypatch.setattr(tempfile, "mkstemp", make)
+        monkeypatch.setattr(Path, "replace", replace)
+        with written(str(tmp_path / "a"), "--output") as file:
+            file.write("new")
+        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "new")]
+        with pytest.raises(FileError, match=r"--output: .* cannot be written: Permission denied"):
+            written(str(tmp_path / "b"), "--output").__enter__()
+
+    def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with (
+            pytest.raises(FileError, match=r"--output: .* cannot be written: Not a directory; a file is"),
+            written(str(tmp_path / "file" / "a"), "--output"),
+        ):
+            pytest.fail("the work has begun")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["prepare", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["prepare", "c.yaml", "prepare.train.source=[PLACE]"], "prepare.train"),
+        (["prepare", "c.yaml", "prepare.root=PLACE"], "prepare.train"),
+        (["prepare", "c.yaml", "prepare.tokenizer.path=PLACE"], "prepare.tokenizer.path"),
+        (["prepare", "PLACE"], "CONFIG"),
+        (["train", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["launch", "local", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
+        (["launch", "local", "c.yaml", "stream.datasets=[{path: PLACE}]"], "stream.datasets"),
+        (["launch", "slurm", "c.yaml", "--site", "PLACE", "--dry-run"], "--site"),
+        (["launch", "ssh", "c.yaml", "--hosts", "PLACE"], "argument --hosts"),
+        (["status", "PLACE"], "argument RUN"),
+        (["plan", "c.yaml", "--write", "PLACE", "--gpu-memory", "80GB"], "argument --write"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+@pytest.mark.parametrize("place", ["loop/a", LONG])
+def test_the_field_or_option_is_named(
+    arguments: list[str], named: str, place: str, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("a\n")
+    (tmp_path / "c.yaml").write_text("prepare: {output: out, train: {source: [a], target: [b]}}")
+    line = refused(*(argument.replace("PLACE", place) for argument in arguments))
+    assert line.startswith(f"{named}: ")
+    assert "form a loop" in line or "symbolic links" in line or "too long" in line
+
+
+def test_which_errors_are_the_users() -> None:
+    assert str(as_file_error(OSError(errno.EROFS, "Read-only file system", "/a"))) == (
+        "'/a': Read-only file system; give a place that can be written"
+    )
+    assert as_file_error(OSError(errno.ENOSPC, "No space left on device", "/a")) is None
+    assert as_file_error(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
+    assert describe(OSError(errno.ENOSPC, "No space left on device")).endswith("free some space, or give another place")

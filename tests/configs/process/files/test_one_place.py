@@ -1,0 +1,135 @@
+"""No module but `configs/process/files/inside.py` opens files of runs, datasets, caches and outputs."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+PACKAGES = ("configs", "data_pipeline", "launcher", "trainer", "zeromt")
+
+OTHERS = {
+    "this place": ["configs/process/files/inside.py"],
+    "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
+        "configs/process/files/__init__.py",
+        "configs/reading/tree.py",
+        "data_pipeline/preparation/raw/corpus.py",
+        "data_pipeline/preparation/raw/lines.py",
+        "launcher/clusters/ssh/hosts.py",
+        "zeromt/translating/lines.py",
+        "zeromt/inspecting/replay.py",
+    ],
+    "the user's own keys and secrets, in folders of mode 0700": [
+        "configs/reading/own_runs.py",
+        "launcher/agents/secret.py",
+    ],
+    "files of the kernel, and streams of this process": [
+        "launcher/clusters/ssh/remote.py",
+        "zeromt/cli/commands.py",
+        "zeromt/doctor/machine.py",
+        "launcher/machine/hardware.py",
+        "launcher/machine/numa.py",
+        "launcher/machine/processes.py",
+        "launcher/monitoring/run_status.py",
+        "trainer/engines/shared_memory.py",
+        "trainer/engines/trial.py",
+        "trainer/ranks/host_memory.py",
+        "trainer/runs/run_lock.py",
+        "configs/process/environment.py",
+        "configs/process/flight_recorder.py",
+        "configs/process/kernel.py",
+        "configs/process/streams.py",
+    ],
+    "files of installed packages, this one among them": [
+        "launcher/clusters/slurm/script.py",
+        "zeromt/cli/reference.py",
+        "zeromt/comparing/page/page.py",
+        "configs/process/gpus.py",
+    ],
+    "files that Kubernetes mounts into a pod": [
+        "launcher/clusters/kubernetes/pod.py",
+        "launcher/clusters/kubernetes/wait.py",
+    ],
+    "a new folder or file with a name that cannot be guessed": [
+        "zeromt/doctor/configured.py",
+        "zeromt/exporting/as_ctranslate2.py",
+        "zeromt/exporting/as_safetensors.py",
+        "zeromt/exporting/command.py",
+        "zeromt/exporting/marian_tokenizer.py",
+        "zeromt/exporting/search_file.py",
+        "zeromt/inspecting/forks.py",
+        "zeromt/inspecting/found.py",
+    ],
+    "a process of its own, which imports nothing of zeromt": ["trainer/evaluation/queued/scoring_process.py"],
+}
+"""Modules that open other files, by what these are."""
+
+OF_A_PATH = {"read_text", "read_bytes", "write_text", "write_bytes", "touch"}
+OF_A_LIBRARY = {"mkstemp", "NamedTemporaryFile", "copyfile", "copytree", "load_file", "save_file", "safe_open"}
+OF_NUMPY = {"load", "save", "savez", "open_memmap"}
+MODE = re.compile(r"[rwaxbt+]{1,3}")
+
+
+def opens(tree: ast.AST) -> Iterator[ast.Call]:
+    """The calls that open a file by its path."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        of = call.func
+        name = of.attr if isinstance(of, ast.Attribute) else of.id if isinstance(of, ast.Name) else ""
+        owner = ast.unparse(of.value) if isinstance(of, ast.Attribute) else ""
+        is_opened = any("name_of" in ast.unparse(argument) for argument in call.args)
+        if is_opened or owner in ("inside", "format_") or any(key.arg == "fileobj" for key in call.keywords):
+            continue
+        is_path = isinstance(of, ast.Attribute) and name in OF_A_PATH
+        is_numpy = owner.startswith("np") and name in OF_NUMPY and not isinstance(call.args[0], ast.Name | ast.Call)
+        is_numpy |= owner.startswith("np") and name in OF_NUMPY and ast.unparse(call.args[0]).startswith("self.")
+        modes = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        is_open = name == "open" and (
+            owner in ("", "os")
+            or any(MODE.fullmatch(mode) for mode in modes)
+            or any(key.arg in ("mode", "encoding", "buffering") for key in call.keywords)
+        )
+        if is_path or is_numpy or is_open or name in OF_A_LIBRARY:
+            yield call
+
+
+def test_one_place_opens_files_of_runs_and_datasets() -> None:
+    others = {ROOT / name for names in OTHERS.values() for name in names}
+    found = {
+        path: [f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}" for call in opens(tree)]
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if (tree := ast.parse(path.read_text()))
+    }
+    assert [line for path, lines in found.items() if path not in others for line in lines] == [], (
+        "open it by configs.process.files.inside, or say in OTHERS what it is"
+    )
+    assert [path for path in sorted(others) if not found.get(path)] == [], "opens nothing any more: take it out"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open(path)",
+        "os.open(path, os.O_RDONLY)",
+        "path.open('rb')",
+        "path.open(encoding='utf-8')",
+        "(run / 'STOP').touch()",
+        "path.read_text()",
+        "np.load(folder / name)",
+        "np.load(self.table(shard))",
+        "np.lib.format.open_memmap(self.path, mode='w+')",
+        "safe_open(path, framework='pt')",
+        "tempfile.mkstemp(dir=run)",
+    ],
+)
+def test_what_opens_a_file_is_found(line: str) -> None:
+    assert list(opens(ast.parse(line)))
+
+
+@pytest.mark.parametrize(
+    "line", ["read_text(path)", "inside.read_bytes(path)", "np.load(file)", "filter_.open(corpus, place)", "job.open()"]
+)
+def test_other_calls_are_left_alone(line: str) -> None:
+    assert not list(opens(ast.parse(line)))

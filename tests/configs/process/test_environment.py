@@ -1,0 +1,188 @@
+"""The environment: what a caller's was stays as it was, and variables that make no sense are refused by name."""
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from configs import UserError
+from configs.process.environment import check_process, check_rank
+from tests.conftest import Command, ask_python, zeromt
+from tests.small import small_runs
+
+CODE = """if True:
+    import os
+    before = dict(os.environ)
+    def assert_same(what):
+        changed = {name for name in before.keys() | os.environ.keys() if before.get(name) != os.environ.get(name)}
+        assert not changed, f"{what} leaves {sorted(changed)}"
+    from zeromt.cli.main import main
+    for command in (
+        ["prepare", "small.yaml"],
+        ["train", "small.yaml", "training.max_updates=7"],
+        ["translate", "runs/small", "-i", "corpus/in.en"],
+    ):
+        assert main(command) == 0
+        assert_same(command[0])
+"""
+ENGINE = """if True:
+    import os
+    from trainer.ranks.distributed import World
+    from tests.trainer.stability.engine_checks import make_engine
+    before = dict(os.environ)
+    world = World(timeout_minutes=1)
+    engine = make_engine(3, "fp32", world)
+    assert os.environ["LOCAL_RANK"] == "0", "DeepSpeed reads it"
+    engine.close()
+    changed = {name for name in os.environ if before.get(name) != os.environ[name]}
+    assert not changed, f"the engine leaves {sorted(changed)}"
+"""
+
+
+def test_commands_leave_it_alone(tmp_path: Path) -> None:
+    ask_python(CODE, cwd=Path(shutil.copytree(small_runs(), tmp_path / "kept")))
+
+
+def test_engine_leaves_it_alone(tmp_path: Path) -> None:
+    """DeepSpeed reads LOCAL_RANK whether or not anybody launched."""
+    assert "LOCAL_RANK" not in os.environ
+    ask_python(ENGINE, cwd=tmp_path)
+
+
+TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "x"}, "WORLD_SIZE: not set beside RANK"),
+        (TWO | {"RANK": "x"}, "RANK: 'x'; allowed is a whole number from 0"),
+        (TWO | {"RANK": "9" * 5000}, "RANK: '999"),
+        (TWO | {"RANK": "3"}, "RANK: 3 with WORLD_SIZE=2; allowed is 0 to WORLD_SIZE - 1"),
+        ({"WORLD_SIZE": "1"}, "RANK: not set beside WORLD_SIZE"),
+        (TWO | {"MASTER_PORT": "abc"}, "MASTER_PORT: 'abc'; allowed is 1 to 65535"),
+        (TWO | {"MASTER_PORT": "65536"}, "MASTER_PORT: '65536'"),
+        (TWO | {"MASTER_ADDR": ""}, "MASTER_ADDR: not set with WORLD_SIZE=2"),
+        ({"ZEROMT_GRACE_SECONDS": "soon"}, "ZEROMT_GRACE_SECONDS: 'soon'; allowed is a number of seconds"),
+        ({"GLOO_SOCKET_IFNAME": "nope0"}, "GLOO_SOCKET_IFNAME: 'nope0' is no network interface of"),
+        ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME: 'nope0' is no"),
+        ({"OMP_NUM_THREADS": "x"}, "OMP_NUM_THREADS: 'x'; allowed is a number of threads, from 1"),
+        ({"OMP_NUM_THREADS": "0"}, "OMP_NUM_THREADS: '0'"),
+        ({"OMP_NUM_THREADS": "-1"}, "OMP_NUM_THREADS: '-1'"),
+        ({"CUDA_VISIBLE_DEVICES": "abc"}, "CUDA_VISIBLE_DEVICES: 'abc'; allowed are numbers of GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": "0,x"}, "CUDA_VISIBLE_DEVICES: '0,x'"),
+        ({"DS_ACCELERATOR": "nope"}, "DS_ACCELERATOR: 'nope'; allowed is cpu or cuda"),
+        ({"DS_ACCELERATOR": "xpu"}, "DS_ACCELERATOR: 'xpu'; allowed is cpu or cuda"),
+        (
+            {"DS_ACCELERATOR": "cuda", "CUDA_VISIBLE_DEVICES": ""},
+            "DS_ACCELERATOR: 'cuda', and this machine shows no GPU;",
+        ),
+        ({"TORCH_DISTRIBUTED_DEBUG": "nope"}, "TORCH_DISTRIBUTED_DEBUG: 'nope'; allowed is OFF, INFO or DETAIL"),
+        ({"TORCH_FR_BUFFER_SIZE": "x"}, "TORCH_FR_BUFFER_SIZE: 'x'; allowed is a number of collectives"),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": ""}, "TORCH_NCCL_TRACE_BUFFER_SIZE: ''; allowed is a number of collectives"),
+        ({"LRU_CACHE_CAPACITY": "x"}, "LRU_CACHE_CAPACITY: 'x'; allowed is a number of matmuls"),
+        ({"GLOO_DEVICE_TRANSPORT": "nope"}, "GLOO_DEVICE_TRANSPORT: 'nope'; allowed is TCP, TCP_TLS or IBVERBS"),
+        ({"LOGLEVEL": "loud"}, "LOGLEVEL: 'loud'; allowed is one of CRITICAL, FATAL, ERROR, WARN, "),
+        ({"TORCH_LOGS": "nope"}, "TORCH_LOGS: 'nope' is nothing that torch logs by; allowed are names such as"),
+        ({"TORCH_LOGS": ""}, "TORCH_LOGS: '' is nothing that"),
+        ({"TORCH_DIST_INIT_BARRIER": "x"}, "TORCH_DIST_INIT_BARRIER: 'x'; allowed is 0 or 1"),
+        ({"TORCH_GLOO_LAZY_INIT": "nope"}, "TORCH_GLOO_LAZY_INIT: 'nope'; allowed is 0 or 1"),
+        ({"TORCH_FR_CPP_STACK": "x"}, "TORCH_FR_CPP_STACK: 'x'; allowed is 0 or 1"),
+        ({"PYTORCH_JIT": "x"}, "PYTORCH_JIT: 'x'; allowed is 0 or 1"),
+        ({"TORCH_LOGS": "help"}, "TORCH_LOGS: 'help' is nothing"),
+        ({"TORCH_LOGS": "+dynamo,torch.nope"}, "TORCH_LOGS: 'torch.nope' is nothing"),
+        ({"TORCH_LOGS_OUT": "/nope/log"}, "TORCH_LOGS_OUT: '/nope/log' cannot be written; name a file in a folder"),
+        ({"TORCH_LOGS_OUT": "/tmp"}, "TORCH_LOGS_OUT: '/tmp' cannot be written"),
+    ],
+    ids=str,
+)
+def test_variable_that_makes_no_sense(variables: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(said)}"):
+        check_rank(variables)
+
+
+@pytest.mark.parametrize("threads", ["1", "4,2", " 8 ", "", "+3"])
+@pytest.mark.parametrize(
+    "devices", ["", "0", "0,1", "-1", "0,-1,1", "GPU-8932f937-d72c", "MIG-GPU-1/0/0", "NoDevFiles", "0,"]
+)
+def test_variables_that_do(threads: str, devices: str) -> None:
+    check_rank(TWO | {"OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": devices, "GLOO_SOCKET_IFNAME": "lo"})
+    check_process({})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "DS_ACCELERATOR=cpu",
+        "TORCH_DISTRIBUTED_DEBUG=detail",
+        "TORCH_FR_BUFFER_SIZE=2000",
+        "LRU_CACHE_CAPACITY=1",
+        "GLOO_DEVICE_TRANSPORT=TCP",
+        "LOGLEVEL=INFO",
+        "TORCH_LOGS=+dynamo, -inductor,all,torch._dynamo.utils,json",
+        "TORCH_LOGS_OUT=log",
+    ],
+)
+def test_variables_that_torch_and_deepspeed_take(variable: str) -> None:
+    name, _, value = variable.partition("=")
+    check_process({name: value})
+
+
+@pytest.mark.parametrize(
+    ("named", "is_there"), [("nope0", False), ("=l", False), ("l", True), ("=lo", True), ("^eth", True), ("a,lo", True)]
+)
+def test_interfaces_of_nccl(named: str, is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefixes, names after =, and what not to use after ^: https://docs.nvidia.com/deeplearning/nccl."""
+    monkeypatch.setattr("configs.process.environment.num_gpus", lambda _: 1)
+    of_two_nodes = TWO | {"LOCAL_WORLD_SIZE": "1", "NCCL_SOCKET_IFNAME": named}
+    with contextlib.nullcontext() if is_there else pytest.raises(UserError, match=f"^NCCL_SOCKET_IFNAME: '{named}' n"):
+        check_rank(of_two_nodes)
+    check_rank(TWO | {"LOCAL_WORLD_SIZE": "2", "NCCL_SOCKET_IFNAME": named})
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        (["train", "small.yaml"], "RANK=x"),
+        (["train", "small.yaml"], "WORLD_SIZE=1"),
+        (["train", "small.yaml"], "GLOO_SOCKET_IFNAME=nope0"),
+        (["launch", "local", "small.yaml", "--nproc", "2"], "GLOO_SOCKET_IFNAME=nope0"),
+        (["launch", "local", "small.yaml", "--nproc", "2"], "OMP_NUM_THREADS=x"),
+        (["launch", "local", "small.yaml", "--nproc", "1"], "DS_ACCELERATOR=cuda"),
+        (["launch", "local", "small.yaml", "--nproc", "1"], "TORCH_LOGS=nope"),
+        (["train", "small.yaml"], "DS_ACCELERATOR=nope"),
+        (["translate", "runs/small", "-i", "corpus/in.en"], "CUDA_VISIBLE_DEVICES=abc"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_path: Path) -> None:
+    """Before anything is started or written."""
+    kept = Path(shutil.copytree(small_runs(), tmp_path / "kept"))
+    before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    done = Command(["env", variable, *zeromt(*command)], cwd=kept).finish()
+    assert done.code == 2, done.err
+    [line] = done.err.splitlines()
+    name = variable.partition("=")[0]
+    assert line.startswith("zeromt: error: ")
+    assert name in line
+    assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before
+
+
+def test_deepspeed_does_not_import_trackers(tmp_path: Path) -> None:
+    """It does wherever they are installed, and MLflow starts threads: a fork of the rank would lose them."""
+    for name in ("mlflow", "wandb"):
+        (tmp_path / f"{name}.py").write_text("print('imported')\n")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from configs.process.imports import quick_imports
+with quick_imports():
+    import deepspeed
+answer = [name in sys.modules for name in ("mlflow", "wandb")]
+import mlflow, wandb
+answer += [mlflow.__file__, wandb.__file__]
+"""
+    assert ask_python(code) == [False, False, str(tmp_path / "mlflow.py"), str(tmp_path / "wandb.py")]

@@ -1,0 +1,222 @@
+"""GPUs of a machine that has none: what nvidia-smi says is a script's, and torch is the build for CPUs."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs import UserError
+from configs.process import gpus
+from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, torch_build
+from configs.process.page_locked import page_locked_bytes
+from launcher.agents.job import describe_idle
+from tests.conftest import Command, Corpus, zeromt
+
+CPU_BUILD = torch_build() is not None and torch_build().cuda is None  # type: ignore[union-attr]
+SMI = """#!/bin/sh
+case "$1" in
+-L) echo "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)"; echo "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)" ;;
+*) echo 535.104.05; echo 535.104.05 ;;
+esac
+"""
+
+
+def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binaries, driver = tmp_path / "bin", tmp_path / "gpus"
+    binaries.mkdir()
+    monkeypatch.setenv("PATH", str(binaries))
+    assert num_gpus({}, driver) == 0
+    assert num_gpus({"CUDA_VISIBLE_DEVICES": "0"}, driver) == 0
+    for name in ("0000:01:00.0", "0000:02:00.0"):
+        (driver / name).mkdir(parents=True)
+    assert num_gpus({}, driver) == 2
+    smi = binaries / "nvidia-smi"
+    smi.write_text("#!/bin/sh\nfor n in 0 1 2 3; do echo \"GPU $n: NVIDIA\"; echo '  MIG 1g'; done\n")
+    smi.chmod(0o755)
+    assert num_gpus({}, driver) == 4
+    for visible, expected in [
+        ("", 0),
+        ("-1", 0),
+        ("2", 1),
+        ("0,1,-1,2", 2),
+        ("GPU-a,GPU-b", 2),
+        ("0,1,2,3,4,5", 4),
+        ("0,9,1", 1),
+        ("MIG-a", 1),
+        ("MIG-a,MIG-b", 1),
+        ("MIG-a,GPU-b", 1),
+        ("GPU-a,MIG-b", 1),
+        (" GPU-a , gpu-b", 2),
+        ("NoDevFiles", 0),
+        ("none", 0),
+    ]:
+        assert num_gpus({"CUDA_VISIBLE_DEVICES": visible}, driver) == expected, visible
+    smi.write_text("#!/bin/sh\nexit 9\n")
+    assert num_gpus({}, driver) == 2
+
+
+@pytest.mark.parametrize("visible", ["2", "0,2", " 7 ,GPU-a", "0,1,2,3"])
+def test_gpus_that_are_not_there_are_refused(visible: str, two_gpus: Path) -> None:
+    with pytest.raises(UserError, match=r"^CUDA_VISIBLE_DEVICES: .* has no GPU \d; its GPUs are 0 to 1 "):
+        gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
+    assert gpus_to_use("cpu", {"CUDA_VISIBLE_DEVICES": visible}) == 0
+
+
+@pytest.mark.parametrize("visible", ["", "-1", "0,-1", "1,0", "GPU-9", "MIG-9", "NoDevFiles"])
+def test_gpus_that_are_named_otherwise_are_not(visible: str, two_gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "why_unusable", lambda: None)
+    gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
+
+
+def test_page_locked_memory_comes_in_powers_of_two() -> None:
+    assert [page_locked_bytes(n) for n in (0, 1, 2, 3, 4, 5, 2**33 + 1)] == [0, 1, 2, 4, 4, 8, 2**34]
+
+
+@pytest.fixture
+def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that shows two of them."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    (folder / "nvidia-smi").write_text(SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "reason"),
+    [
+        (
+            TorchBuild(version="2.13.0+cpu", cuda=None),
+            (13, 0),
+            r"torch 2\.13\.0\+cpu is built without CUDA \(driver 535",
+        ),
+        (
+            TorchBuild(version="2.13.0", cuda=(13, 0)),
+            (12, 2),
+            r"built for CUDA 13\.0, too new for the driver 535\.104\.05, ",
+        ),
+        (TorchBuild(version="2.13.0", cuda=(12, 6)), (12, 2), None),
+        (TorchBuild(version="2.13.0", cuda=(12, 6)), (13, 1), None),
+        (TorchBuild(version="2.13.0", cuda=(13, 0)), None, None),
+        (None, (12, 2), None),
+    ],
+)
+def test_what_torch_can_use(
+    build: TorchBuild | None,
+    driver: tuple[int, int] | None,
+    reason: str | None,
+    two_gpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpus, "torch_build", lambda: build)
+    monkeypatch.setattr(gpus, "driver_cuda", lambda: driver)
+    if reason is None:
+        assert gpus_to_use("auto", {}) == 2
+    else:
+        with pytest.raises(UserError, match=rf"^engine\.device: this machine has 2 GPUs, and .*{reason}"):
+            gpus_to_use("auto", {})
+    assert gpus_to_use("cpu", {}) == 0
+    assert gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": ""}) == 0
+    with pytest.raises(UserError, match=r"^engine\.device: cuda, and this machine shows no GPU"):
+        gpus_to_use("cuda", {"CUDA_VISIBLE_DEVICES": ""})
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "capability", "what"),
+    [
+        (None, (13, 0), None, "`make install CUDA=1`"),
+        (None, (12, 8), None, "`make install CUDA=12`"),
+        ((13, 0), (12, 2), None, "`make install CUDA=12`"),
+        ((13, 0), None, None, "`make install CUDA=12`"),  # by the driver's version, 535
+        ((13, 0), (13, 0), (7, 0), "`make install CUDA=12`"),
+        ((12, 6), (13, 0), (10, 0), "`make install CUDA=1`"),
+        (None, (11, 4), None, "update the driver to 525 or newer, then `make install CUDA=12`"),
+        ((13, 0), (13, 0), None, "see what `nvidia-smi` says of driver and GPUs"),
+        ((12, 6), (12, 2), None, "see what `nvidia-smi` says of driver and GPUs"),
+    ],
+)
+def test_the_command_that_helps_is_not_the_one_that_was_run(
+    build: tuple[int, int] | None,
+    driver: tuple[int, int] | None,
+    capability: tuple[int, int] | None,
+    what: str,
+    two_gpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gpus, "torch_build", lambda: TorchBuild(version="2.13.0", cuda=build))
+    monkeypatch.setattr(gpus, "driver_cuda", lambda: driver)
+    assert gpus.remedy(capability) == what
+    assert f"; {gpus.remedy()}, or train on the CPU" in str(gpus.unusable(2, "a reason"))
+
+
+def test_the_build_is_read_without_torch() -> None:
+    import torch
+
+    build = torch_build()
+    assert build is not None
+    assert build.version == torch.__version__
+    assert (build.cuda is None) == (torch.version.cuda is None)
+
+
+@pytest.mark.skipif(not CPU_BUILD, reason="this torch can use GPUs")
+class TestUnusable:
+    """The build for CPUs on a machine with GPUs: nobody trains on the CPU without having asked for it."""
+
+    @pytest.mark.parametrize("start", ["train", "local", "node", "rank"])
+    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+        settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
+        node = ("--nnodes", "1", "--rendezvous", "localhost:29400", "--job-id", "a")
+        command = {
+            "train": zeromt("train", *settings),
+            "local": zeromt("launch", "local", *settings),
+            "node": zeromt("launch", "node", *node, *settings),
+            "rank": [sys.executable, "-m", "trainer", *settings],
+        }[start]
+        done = Command(command, cwd=tmp_path).finish()
+        assert done.code == 2, done.err
+        [line, *_] = [line for line in done.err.splitlines() if line.startswith("zeromt: error")]
+        assert "this machine has 2 GPUs, and torch" in line
+        assert "is built without CUDA (driver 535.104.05" in line
+        assert "`make install CUDA=12`, or train on the CPU: --device cpu" in line
+
+    @pytest.mark.parametrize("how", ["--device=cpu", "CUDA_VISIBLE_DEVICES="])
+    def test_the_cpu_is_asked_for(
+        self,
+        how: str,
+        two_gpus: Path,
+        corpus_en_fr: Corpus,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        if how.startswith("CUDA"):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+        asked = () if how.startswith("CUDA") else (how,)
+        settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
+        command = zeromt("launch", "local", "--nproc", "2", *settings, *asked)
+        done = Command(command, cwd=tmp_path).finish()
+        assert done.code == 0, done.err
+        assert "on cpu" in done.out
+        assert "idle" not in done.err
+
+    def test_cuda_is_asked_for(self, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+        settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs")
+        done = Command(zeromt("train", *settings, "--device", "cuda"), cwd=tmp_path).finish()
+        assert done.code == 2
+        assert "engine.device: cuda, and this machine shows no GPU; allowed here is auto or cpu" in done.err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "micro_batches", "nodes", "told"),
+    [
+        (8, 8, 16, 1, ""),
+        (0, 2, 4, 1, ""),
+        (8, 4, 4, 1, "; 4 of its 8 GPUs are idle with stream.micro_batches=4, stream.micro_batches=8 would use all"),
+        (8, 7, 15, 2, "; 1 of its 8 GPUs is idle with stream.micro_batches=15, stream.micro_batches=16 would use all"),
+        (8, 2, 16, 1, "; 6 of its 8 GPUs are idle with --nproc 2, --nproc 8 would use all"),
+    ],
+)
+def test_idle_ones_are_named(gpus: int, processes: int, micro_batches: int, nodes: int, told: str) -> None:
+    assert describe_idle(gpus, processes, micro_batches, nodes=nodes) == told

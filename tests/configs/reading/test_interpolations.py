@@ -1,0 +1,155 @@
+"""`${...}`: what a person's own file may say, and that a saved one is read as plain text and keeps no secret."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from configs import RunConfig, UserError, load_run, load_saved, save_run
+from configs.load import dump_run, folder_of
+from configs.reading.changed import dump_changed
+from configs.reading.interpolations import as_saved, literal
+from configs.site import load_site
+from trainer.changes import changed_fields
+
+SECRET = "s3cr3t"
+URL = "https://me:${oc.env:ZEROMT_SECRET}@host/data"
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEROMT_SECRET", SECRET)
+
+
+def own(folder: Path, text: str, *overrides: str) -> RunConfig:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return load_run(str(path), overrides)
+
+
+def saved(folder: Path, text: str) -> Path:
+    """A configuration in a run's folder, with these settings in place of its own."""
+    run = folder / "runs" / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    given = [yaml.safe_load(one) for one in (dump_run(RunConfig()), text)]
+    (run / "config.yaml").write_text(yaml.safe_dump(given[0] | given[1]))
+    return run / "config.yaml"
+
+
+def test_environment_in_ones_own_file_and_settings(tmp_path: Path) -> None:
+    config = own(
+        tmp_path,
+        "output: ${oc.env:ZEROMT_SECRET}/runs\n"
+        f"stream: {{datasets: [{{path: '{URL}', weight: 1}}], cache: '${{output}}/cache'}}\n",
+        'evaluation.queued=[{name: q, command: "score ${oc.env:ZEROMT_SECRET}"}]',
+        "prepare.root=${oc.env:ZEROMT_UNSET,somewhere}",
+    )
+    assert config.output == f"{SECRET}/runs"
+    assert config.stream.datasets[0].path == f"https://me:{SECRET}@host/data"
+    assert config.stream.cache == f"{SECRET}/runs/cache"
+    assert config.evaluation.queued[0].command == ["score", SECRET]
+    assert config.prepare.root == "somewhere"
+
+
+def test_value_of_a_variable_is_not_saved(tmp_path: Path) -> None:
+    text = f"stream: {{datasets: [{{path: '{URL}', weight: 1}}], cache: '${{prepare.root}}/cache'}}\n"
+    text += f"prepare: {{root: '{URL}'}}\n"
+    queued = 'evaluation.queued=[{name: q, command: "score ${oc.env:ZEROMT_SECRET}"}]'
+    overrides = [
+        queued,
+        "schedule.kind=${oc.env:ZEROMT_KIND,cosine}",
+    ]
+    config = own(tmp_path, text, *overrides)
+    path = tmp_path / "config.yaml"
+    save_run(config, path)
+    assert SECRET not in path.read_text()
+    assert SECRET not in str(dataclasses.asdict(as_saved(config)))
+    again = load_saved(path)
+    assert again.stream.datasets[0].path == again.prepare.root == URL
+    assert again.stream.cache == f"{URL}/cache"
+    assert again.evaluation.queued[0].command == ["score", "${oc.env:ZEROMT_SECRET}"]
+    assert again.schedule.kind == "cosine"  # without it the file could not be read
+    assert changed_fields(again, config) == {}
+    save_run(again, path)
+    assert load_saved(path) == again
+
+
+@pytest.mark.parametrize(
+    "form", [URL, "${output}", "${oc.decode:5}", "\\${x}", "${oc.env:ZEROMT_UNSET,x}", "$${x}", "a/${x}"]
+)
+def test_saved_file_is_plain_text(form: str, tmp_path: Path) -> None:
+    path = saved(tmp_path, "stream: {datasets: [{path: '" + form + "', weight: 1}]}")
+    expected = form.removeprefix("\\") if form.startswith("\\$") else form
+    assert load_saved(path).stream.datasets[0].path.count(expected) == 1
+    assert SECRET not in dump_run(load_saved(path))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.text(alphabet="$\\{}:.ax \"'#-\n", max_size=12))
+def test_any_text_is_read_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.mktemp("saved") / "config.yaml"
+    config = RunConfig()
+    config = dataclasses.replace(config, prepare=dataclasses.replace(config.prepare, root=f"x{text}"))
+    save_run(config, path)
+    assert load_saved(path).prepare.root == f"x{text}"
+
+
+@given(st.text(alphabet="$\\{}:.ax \"'", max_size=12))
+def test_literal(text: str) -> None:
+    assert OmegaConf.to_container(OmegaConf.create({"a": literal(text, is_raw=False)}), resolve=True) == {"a": text}
+
+
+def test_training_with_a_saved_file_asks_for_what_it_does_not_keep(tmp_path: Path) -> None:
+    path = saved(tmp_path, f"stream: {{datasets: [{{path: '{URL}', weight: 1}}]}}")
+    with pytest.raises(UserError) as caught:
+        load_run(str(path))
+    assert str(caught.value) == (
+        f"CONFIG: {path}: stream.datasets.0.path: a saved configuration keeps no value of {URL}; "
+        "give it: stream.datasets.0.path=VALUE"
+    )
+    mine = load_run(str(path), [f"stream.datasets.0.path={URL}"])  # a setting is one's own
+    assert mine.stream.datasets[0].path == f"https://me:{SECRET}@host/data"
+    assert SECRET not in dump_run(mine)
+
+
+def test_saved_folder_is_where_it_lies(tmp_path: Path) -> None:
+    path = saved(tmp_path, "output: ${oc.env:ZEROMT_SECRET}")
+    assert folder_of(str(path), []) == path.parent
+    assert load_run(str(path)).folder == str(path.parent)
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["${oc.decode:'5'}", "${oc.create:{}}", "${oc.select:seed}", "${oc.deprecated:seed}", "${oc.dict.keys:prepare}",
+     "${${seed}}", "${oc.env:${name}}", "${mine:1}", "a ${seed} ${oc.decode:x}"],
+)  # fmt: skip
+def test_other_resolvers_are_refused(form: str, tmp_path: Path) -> None:
+    allowed = "allowed is ${oc.env:NAME}, ${oc.env:NAME,default} and ${section.key}; for plain text write \\${"
+    path = tmp_path / "mine.yaml"
+    with pytest.raises(UserError) as caught:
+        own(tmp_path, f'output: "{form}"\n')
+    assert str(caught.value) == f"CONFIG: {path}: output: {form!r}; {allowed}"
+    with pytest.raises(UserError) as caught:
+        own(tmp_path, "", f'output="{form}"')
+    assert allowed in str(caught.value)
+    site = tmp_path / "site.yaml"
+    site.write_text(f'slurm: {{account: "{form}"}}\n')
+    with pytest.raises(UserError, match="allowed is"):
+        load_site("slurm", str(site), [])
+
+
+def test_changed_copy_resolves_only_ones_own(tmp_path: Path) -> None:
+    """A sweep writes a copy: variables stay by name in one's own, and text of a saved file stays text."""
+    (tmp_path / "mine.yaml").write_text(f"prepare: {{root: '{URL}'}}\n")
+    text = dump_changed(str(tmp_path / "mine.yaml"), [], {"seed": 3}, plugins=[])
+    assert SECRET not in text
+    (tmp_path / "copy.yaml").write_text(text)
+    assert SECRET in load_run(str(tmp_path / "copy.yaml")).prepare.root
+    (tmp_path / "copy.yaml").write_text(
+        dump_changed(str(saved(tmp_path, f"prepare: {{root: '{URL}'}}")), [], {}, plugins=[])
+    )
+    assert load_run(str(tmp_path / "copy.yaml")).prepare.root == URL

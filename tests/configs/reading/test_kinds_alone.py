@@ -1,0 +1,74 @@
+"""A kind alone of a part of the model leaves the fields that the layers below it set."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from configs import ConfigError, load_run
+from configs.components import make
+
+
+def write(folder: Path, tree: dict[str, Any]) -> str:
+    path = folder / "run.yaml"
+    OmegaConf.save(OmegaConf.create(tree), path)
+    return str(path)
+
+
+def test_fields_of_the_layers_below_stay(tmp_path: Path) -> None:
+    path = write(tmp_path, {"preset": "modern"})
+    for setting in ("model.norm=sample", "model.norm.kind=sample", "model.norm={kind: sample}", "model={norm: sample}"):
+        assert load_run(path, [setting]).model.norm == make("norm", "sample", eps=1e-6)
+    found = load_run(path, ["model.feed_forward=gelu"]).model.feed_forward
+    assert found == make("feed_forward", "gelu", d_ff=1408, bias=False)
+    path = write(tmp_path, {"preset": "modern", "model": {"norm": "sample"}})
+    assert load_run(path).model.norm == make("norm", "sample", eps=1e-6)
+
+
+def test_another_kind_leaves_what_was_meant_for_the_one_below(tmp_path: Path) -> None:
+    """Not an error, as nobody wrote it for this kind; what is written beside the kind is."""
+    path = write(tmp_path, {"schedule": {"kind": "cosine", "min_lr_ratio": 0.1, "warmup_updates": 7}})
+    constant, linear = (load_run(path, [f"schedule.kind={kind}"]).schedule for kind in ("constant", "linear"))
+    assert constant == make("schedule", "constant", warmup_updates=7)
+    assert linear == make("schedule", "linear", warmup_updates=7, min_lr_ratio=0.1)
+    with pytest.raises(ConfigError, match=r"^schedule\.ratio: unknown key"):
+        load_run(path, ["schedule={kind: constant, ratio: 1}"])
+    path = write(tmp_path, {"preset": "nllb_600m"})
+    assert load_run(path, ["model.positions=rotary"]).model.positions == make("positions", "rotary")
+    with pytest.raises(ConfigError, match=r"^model\.positions\.layout: unknown key; allowed: kind, base"):
+        load_run(path, ["model.positions=rotary", "model.positions.layout=halves"])
+
+
+def test_how_a_field_below_was_written_is_still_known(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model: {attention: {kind: multi_head, num_heads: 010}}\n")
+    with pytest.raises(ConfigError, match=r"^model\.attention\.num_heads: YAML reads 010 as 8, in base 8"):
+        load_run(str(path), ["model.attention=multi_head"])
+
+
+@pytest.mark.parametrize(
+    "model", ["5", "[1]", "null", "{attention: {num_heads: {a: 1}}}", "{norm: 3}", "{norm: [rms]}", "text"]
+)
+def test_what_is_no_value_is_refused_in_lines(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"model: {model}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_run(str(path))
+    assert all(problem.startswith("model") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["top_k=4"], "evaluation.search.top_k: unknown key; did you mean evaluation.search.sampler.top_k?"),
+        (["sampler.top_k=4"], "evaluation.search.sampler.kind: missing"),
+        (["sampler=trunc"], "evaluation.search.sampler.kind: there is no kind 'trunc'; did you mean truncated?"),
+        (["sampler={kind: truncated, topk: 3}"], "evaluation.search.sampler.topk: unknown key; did you mean"),
+        (["sampler=truncated", "beam=2"], "evaluation.search.beam: 2 with a sampler; set it to 1"),
+    ],
+)
+def test_what_is_refused_of_a_sampler(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_run("debug", [f"evaluation.search.{item}" for item in given])
+    assert str(caught.value).startswith(said)

@@ -1,0 +1,113 @@
+"""Small files that expand to much more: what reading them takes, in processes of their own."""
+
+import bz2
+import lzma
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from configs import UserError
+from data_pipeline.preparation.raw.lines import LineReader
+from tests.waiting import PATIENCE
+
+MEBIBYTES = 384
+PACKERS: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.compressobj(1, wbits=31),
+    ".zst": lambda: zstandard.ZstdCompressor(level=19).compressobj(),
+    ".xz": lambda: lzma.LZMACompressor(preset=0),
+    ".bz2": bz2.BZ2Compressor,
+}
+
+COUNT = "from data_pipeline.preparation.raw.lines import LineReader; print(LineReader(path).count_rest())"
+HOLD = """
+from configs import CorpusFiles
+from data_pipeline.preparation.raw.corpus import read_whole
+print(len(read_whole(CorpusFiles(source=[str(path)], target=[str(path)]), ".")[0]))
+"""
+TRANSLATE = """
+import contextlib
+from zeromt.translating.lines import read_chunks
+with contextlib.ExitStack() as stack:
+    print(sum(len(chunk.sources) for chunk in read_chunks(stack, str(path), None, None, is_scored=False) if chunk))
+"""
+GROWTH = """
+import importlib, sys
+from pathlib import Path
+from configs import UserError
+peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])  # rusage has the parent's, too
+code, path = sys.argv[1], Path(sys.argv[2])
+for word in code.split():
+    if word.startswith(("data_pipeline.", "trainer.")):
+        importlib.import_module(word.rstrip(";"))
+before = peak()
+try:
+    exec(code)
+except UserError as error:
+    print(error)
+print((peak() - before) >> 10)
+"""
+
+
+def _write(path: Path, block: bytes) -> Path:
+    packer = PACKERS[path.suffix]()
+    with path.open("wb") as file:
+        for _ in range(MEBIBYTES):
+            file.write(packer.compress(block))
+        file.write(packer.flush())
+    assert path.stat().st_size < 3 << 20
+    return path
+
+
+def _run(code: str, path: Path) -> tuple[str, int]:
+    """What it printed, and by how many MiB it made the process grow."""
+    command = [sys.executable, "-c", GROWTH, code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said, grown = done.stdout.splitlines()
+    return said, int(grown)
+
+
+@pytest.mark.parametrize("suffix", list(PACKERS))
+def test_one_endless_line(tmp_path: Path, suffix: str) -> None:
+    path = _write(tmp_path / f"text{suffix}", b"a" * (1 << 20))
+    for code in (COUNT, TRANSLATE):
+        said, grown = _run(code, path)
+        assert said.endswith("more than 16777216 bytes; allowed is text in lines")
+        assert grown < 256
+
+
+def test_a_set_of_endless_lines(tmp_path: Path) -> None:
+    said, grown = _run(HOLD, _write(tmp_path / "short.zst", b"a\n" * (1 << 19)))
+    assert "has more than 2,097,152 lines or 268,435,456 characters, which are held in memory" in said
+    assert grown < 512
+
+
+def test_many_long_lines(tmp_path: Path) -> None:
+    long = _write(tmp_path / "long.zst", b"a" * ((1 << 20) - 1) + b"\n")
+    for code in (COUNT, TRANSLATE):
+        said, grown = _run(code, long)
+        assert said == str(MEBIBYTES)
+        assert grown < 512
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".zst"])
+def test_a_window_beyond_the_bound(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"text{suffix}"
+    if suffix == ".xz":
+        path.write_bytes(
+            lzma.compress(b"a\n", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 512 << 20}])
+        )
+    else:
+        parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=29, enable_ldm=True)
+        frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        path.write_bytes(frame.compress(b"a\n") + frame.flush())
+    with pytest.raises(
+        UserError, match=rf"text\{suffix}: needs a window of more than 256 MiB .* again: `{suffix[1:3]}"
+    ):
+        LineReader(path).take(1)

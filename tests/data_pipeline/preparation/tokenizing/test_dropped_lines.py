@@ -1,0 +1,68 @@
+"""What the dataset will not have does not train its tokenizer."""
+
+import base64
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+from configs import CleaningSection, TokenizerSection, UserError
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
+from tests.data_pipeline.preparation.made import PAIRS, Corpus
+
+BASE64 = base64.b64encode(random.Random(1).randbytes(30_000)).decode()
+SAID = "the tokenizer is not trained on what the dataset will not have: "
+
+
+def _tokenizer(folder: Path) -> str:
+    return Dataset.load(folder).tokenizer_fingerprint
+
+
+def test_a_line_that_is_dropped_for_its_length_trains_nothing(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare.run(corpus(PAIRS))
+    assert SAID not in capsys.readouterr().out
+    for number, line in enumerate([(BASE64, "Voir le fichier joint."), ("See what is attached.", BASE64)]):
+        prepare.run(corpus([*PAIRS[:100], line, *PAIRS[100:]], output=str(tmp_path / f"junk{number}")))
+        found = Dataset.load(tmp_path / f"junk{number}")
+        assert found.tokenizer_fingerprint == _tokenizer(tmp_path / "out")
+        assert found.index.dropped["too long"] == 1
+        assert f"{SAID}1 pairs with a side of more than 8,192 characters\n" in capsys.readouterr().out
+
+
+def test_a_long_line_that_may_be_kept_trains_as_ever(corpus: Corpus, tmp_path: Path) -> None:
+    """16 characters for each piece that a pair may have."""
+    line = ("☃" * 160, "neige")
+    for most in (10, 9):
+        prepare.run(corpus([*PAIRS, line], output=str(tmp_path / f"{most}"), max_pieces=most))
+        tokenizer = Dataset.load(tmp_path / f"{most}").tokenizer
+        assert (tokenizer.decode_target(tokenizer.encode_target(["☃"])) == ["☃"]) == (most == 10)
+
+
+def test_a_duplicate_that_is_dropped_counts_once(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies = [*PAIRS, *[("☃☃☃ snow falls", "☃☃☃ la neige tombe")] * 500]
+    drop = {"cleaning": CleaningSection(duplicates="drop")}
+    prepare.run(corpus(copies[:201], output=str(tmp_path / "once")))
+    prepare.run(corpus(copies, output=str(tmp_path / "kept")))
+    assert SAID not in capsys.readouterr().out
+    prepare.run(corpus(copies, output=str(tmp_path / "dropped"), **drop))
+    assert f"{SAID}499 duplicates\n" in capsys.readouterr().out
+    assert _tokenizer(tmp_path / "dropped") == _tokenizer(tmp_path / "once") != _tokenizer(tmp_path / "kept")
+
+
+def test_nothing_but_long_lines_is_said(corpus: Corpus) -> None:
+    with pytest.raises(UserError, match=r"nothing is left of 1 pairs \(1 too long\); .* prepare\.max_pieces"):
+        prepare.run(corpus([(BASE64, BASE64)]))
+
+
+def test_other_corpora_keep_their_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
+    """The bytes that there always were, for lines that SentencePiece alone would skip too."""
+    lines = [*PAIRS, ("so " * 2000, "si " * 2000), *PAIRS[:50]]
+    prepare.run(corpus(lines, tokenizer=TokenizerSection(vocab_size=64, threads=1)))
+    found = hashlib.sha256((tmp_path / "out" / "tokenizer.model").read_bytes()).hexdigest()
+    assert found[:16] == "1937f20fb5118951"

@@ -1,0 +1,120 @@
+"""Folders that machines share through clients that remember for an hour what was not there; NFS does for a minute."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.process.files.inside import is_listed, look_again
+from tests.conftest import BUNDLED, Command, Start, zeromt
+from tests.faults.conftest import MakeRun, injected, launch_command
+from tests.faults.test_nodes import free_port, node_command
+from tests.waiting import wait_until
+
+SECONDS = 3600
+SHORT = ("training.max_updates=12", "evaluation.every_updates=0", "checkpoint.every_updates=4")
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """Where either machine has a folder that they share."""
+    if shutil.which("bindfs") is None or os.geteuid() != 0 or not Path("/dev/fuse").exists():
+        pytest.skip("clients of a shared folder need root, bindfs and /dev/fuse")
+    back, *mounted = (tmp_path / name for name in ("back", "one", "other"))
+    back.mkdir()
+    caches = ",".join(f"{what}_timeout={SECONDS}" for what in ("attr", "entry", "negative"))
+    serving = []
+    try:
+        for place in mounted:
+            place.mkdir()
+            command = ["bindfs", "-f", "-o", caches, str(back), str(place)]
+            serving.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        for place, server in zip(mounted, serving, strict=True):
+            wait_until(lambda place=place, server=server: place.is_mount() or server.poll() is not None)  # type: ignore[misc]
+            if server.poll() is not None:
+                pytest.skip(f"bindfs: {server.communicate()[1].strip()}")
+        yield mounted[0], mounted[1]
+    finally:
+        for place, server in zip(mounted, serving, strict=False):
+            subprocess.run(["umount", "--lazy", str(place)], capture_output=True)
+            server.communicate()
+
+
+def test_what_another_machine_has_made_is_seen(clients: tuple[Path, Path]) -> None:
+    one, other = clients
+    folder = Path("a", "b", "c")
+    assert not look_again(other / folder)
+    assert not (other / "a").exists()
+    (one / folder).mkdir(parents=True)
+    (one / folder / "file").write_text("")
+    assert not (other / "a").exists(), "it is remembered as absent, else this test shows nothing"
+    assert look_again(other / folder)
+    assert is_listed(other / folder / "file")
+    (one / folder / "file").unlink()
+    assert not is_listed(other / folder / "file")
+
+
+@pytest.mark.parametrize("absent", ["", "run/checkpoints"])
+def test_nodes_that_remember_the_run_as_absent(
+    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path, absent: str
+) -> None:
+    """Whatever node 1 has looked for in vain, node 0 makes it; and a request to stop is seen."""
+    run = make_run(overrides=SHORT)
+    (clients[0].with_name("back") / "runs" / absent).parent.mkdir(parents=True, exist_ok=True)
+    for place in clients:
+        assert not (place / "runs" / absent).exists()
+    port = free_port()
+    nodes = [
+        start(*injected(shim, run, *node_command(run, rank, port, "A", "--max-restarts", "0", f"output={place}/runs")))
+        for rank, place in reversed(list(enumerate(clients)))
+    ]
+    for node in nodes:
+        done = node.finish()
+        assert done.code == 0, done.err[-4000:]
+        assert "failed" not in done.out + done.err
+    assert len(list((clients[0] / "runs" / "run" / "checkpoints").glob("step-*"))) == 3
+
+
+def test_parts_of_a_dataset_that_another_machine_has_prepared(clients: tuple[Path, Path], start: Start) -> None:
+    def prepare(place: Path, *options: str) -> tuple[int, str]:
+        settings = (f"prepare.root={BUNDLED}", f"prepare.output={place}/data")
+        done = start(*zeromt("prepare", "debug", *settings, *options)).finish()
+        return done.code, done.out + done.err
+
+    one, other = clients
+    code, said = prepare(other, "--merge")
+    assert code == 2, said
+    assert "no part is prepared" in said
+    assert prepare(one, "--part", "1/2")[0] == 0
+    survey = next((clients[0].with_name("back") / ".data.preparing").glob("*/survey"))
+    survey.rename(survey.with_name("away"))
+    assert not (other / survey.relative_to(clients[0].with_name("back"))).exists()
+    survey.with_name("away").rename(survey)
+    for options in (("--part", "2/2"), ("--merge",)):
+        code, said = prepare(other, *options)
+        assert code == 0, said
+
+
+def test_two_machines_do_not_write_one_run(
+    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path
+) -> None:
+    """bindfs, as some mounts of NFS, does not pass locks on."""
+
+    def launch(host: str, place: Path) -> Command:
+        machine = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
+        return start(*machine, *injected(shim, run, *launch_command(run, f"output={place}/runs", restarts=0)))
+
+    run = make_run(overrides=("training.max_updates=100000", "evaluation.every_updates=0"))
+    first = launch("alpha", clients[0])
+    wait_until(lambda: (clients[0].with_name("back") / "runs" / "run" / "metrics.jsonl").exists())
+    done = launch("beta", clients[1]).finish()
+    assert done.code == 2, done.err[-4000:]
+    [line] = done.err.splitlines()
+    assert "on alpha since" in line
+    assert "which gave a sign of life" in line
+    os.kill(first.process.pid, signal.SIGTERM)
+    assert first.finish().code == 75

@@ -1,0 +1,1 @@
+"""Making the environment: from registries, a site's torch, or a folder of wheels."""

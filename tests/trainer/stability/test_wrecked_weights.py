@@ -1,0 +1,193 @@
+"""Wrecked weights are not saved, push out no good checkpoint, and a rewind or a start passes over those that were."""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from model import ObjectiveOutput
+from tests.conftest import Corpus, read_metrics
+from tests.forked import Forked
+from tests.trainer.many_runs import train_all
+from tests.trainer.stability.engine_checks import CASES, make_engine
+from trainer.build import BuiltRun
+from trainer.checkpoint.format import read_whole
+from trainer.engines.protocol import DeviceBatch, NotFiniteError
+from trainer.ranks.distributed import World
+from trainer.runs.errors import TrainingError
+from trainer.runs.layout import list_steps, step_of
+
+BANG = '''
+import os
+import signal
+
+from configs.components import Schedule, component
+
+calls = []
+
+
+@component("schedule", "one_bang")
+class OneBang(Schedule):
+    """Constant, but for one update; a few updates after it, this process is asked to stop if `stops`."""
+
+    stops: bool = False
+
+    def factor(self, update, last):
+        calls.append(update)
+        if self.stops and calls[-5:] == [14] * 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 1e30 if update == 13 else 1.0
+'''
+QUIET = [
+    "engine.precision=fp32", "training.log_every=1", "training.tensorboard=false", "evaluation.every_updates=0",
+    "evaluation.max_pairs=2", "checkpoint.keep_last=2", "checkpoint.keep_best=0",
+    "stability.spike_score=0",
+]  # fmt: skip
+SETTINGS = [
+    "schedule.kind=one_bang", "schedule.warmup_updates=0", "training.max_skipped_in_a_row=9",
+    "stability.max_rewinds=1", *QUIET,
+]  # fmt: skip
+
+
+def steps(folder: Path) -> list[int | None]:
+    return [step_of(path) for path in list_steps(folder / "checkpoints")]
+
+
+@pytest.mark.parametrize("every", [4, 13], ids=["before", "at the bang"])
+def test_good_checkpoints_stand_and_are_gone_on_from(
+    every: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    """Update 13 wrecks the weights, and those after it are skipped: no more is saved, and the run rewinds once.
+
+    Where it saves after update 13 itself, nobody knows yet that those weights are wrecked; then both the rewind and a
+    later start pass over that checkpoint.
+    """
+    (tmp_path / "bang.py").write_text(BANG)
+    run, save = tmp_path / "runs" / "a", f"checkpoint.every_updates={every}"
+    common = [*corpus_en_fr.overrides, f"output={run.parent}", "name=a", "--plugins", "bang.py"]
+    early = forked.trainer(1, "debug", *common, *SETTINGS, "training.max_updates=6", save, cwd=tmp_path)
+    assert early.code == 0, early.err
+    done = forked.trainer(1, "debug", *common, *SETTINGS, "training.max_updates=60", save, cwd=tmp_path)
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    assert "9 updates in a row had a gradient that is not finite" in done.err
+    kept = {4: [8, 12], 13: [6, 13]}[every]
+    assert steps(run) == sorted(kept, reverse=True)
+    [rewound] = [e for e in read_metrics(run, "event") if e["event"] == "rewind"]
+    assert rewound["step"] == kept[every == 4], "the newest that can be trained on"
+    if every == 13:
+        replayed = forked.zeromt("replay", str(run), "--at", "15", "--plugins", "bang.py", cwd=tmp_path)
+        assert replayed.code == 2, replayed.err
+        assert "error: --at: nothing trains on from step-00000013: " in replayed.err
+    healthy = ["schedule.kind=constant", *SETTINGS[1:], "training.max_updates=16", "checkpoint.every_updates=0"]
+    again = forked.trainer(1, "debug", *common, *healthy, cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert math.isfinite(read_metrics(run)[-1]["loss"])
+    whole = read_whole(run / "checkpoints" / "step-00000016")
+    assert all(bool(torch.isfinite(tensor).all()) for _, tensor in whole.tensors("model"))
+
+
+def test_a_stop_among_skipped_updates_names_the_checkpoint_that_stands(
+    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    (tmp_path / "bang.py").write_text(BANG)
+    settings = [*SETTINGS, "schedule.stops=true", "training.max_updates=60", "checkpoint.every_updates=4"]
+    common = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", "--plugins", "bang.py"]
+    done = forked.trainer(1, "debug", *common, *settings, cwd=tmp_path)
+    assert done.code == 75, done.err
+    assert steps(tmp_path / "a") == [12, 8]
+    assert "is not saved: the newest loss is not finite; the checkpoint of step 12 stands" in done.out + done.err
+
+
+def spoil(built: BuiltRun, at: range, *, loss: bool) -> None:
+    """Let the gradients of some updates be NaN, and their losses if asked for."""
+    engine, state = built.engine, built.trainer.state
+    accumulate = engine.accumulate
+
+    def spoiled(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+        factor = math.nan if state.step + 1 in at else 1.0
+        out = accumulate(batch, scale=scale * factor, is_last=is_last)
+        return ObjectiveOutput(out.loss_sum * factor, out.nll_sum * factor) if loss else out
+
+    engine.accumulate = spoiled  # type: ignore[method-assign]
+
+
+def spoil_gradients(built: BuiltRun, _: World) -> None:
+    spoil(built, range(5, 9), loss=False)
+
+
+def spoil_losses(built: BuiltRun, _: World) -> None:
+    spoil(built, range(5, 7), loss=True)
+
+
+def spoil_weights(built: BuiltRun, world: World) -> None:
+    """A weight on the last rank alone is infinite, from update 5 on."""
+    parts = built.engine.own_weights
+
+    def spoiled() -> Iterator[tuple[str, int, torch.Tensor]]:
+        is_hit = world.rank == world.size - 1 and built.trainer.state.step >= 5
+        return ((name, first, part / 0 if is_hit else part) for name, first, part in parts())
+
+    built.engine.own_weights = spoiled  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def trained(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> Callable[..., Path]:
+    """A run of two ranks, disturbed, that saves at every update."""
+
+    def run(disturb: Callable[[BuiltRun, World], None], *overrides: str, saves: int = 1) -> Path:
+        settings = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", *QUIET, "training.max_updates=8"]
+        settings += [f"checkpoint.every_updates={saves}", *overrides]
+        forked.ranks(2, train_all, [settings], disturb, cwd=tmp_path)
+        return tmp_path / "a"
+
+    return run
+
+
+def test_a_skipped_update_alone_forbids_no_save_and_pushes_out_nothing(trained: Callable[..., Path]) -> None:
+    """As in fp16's search for its scale; that the weights are good is known only when an update is applied again."""
+    assert steps(trained(spoil_gradients)) == [8, 7, 6, 5, 4, 3]
+
+
+def test_a_save_that_was_left_out_is_made_up_for(trained: Callable[..., Path]) -> None:
+    assert steps(trained(spoil_losses, "training.max_updates=9", saves=5)) == [9, 7]
+
+
+def refused(world: World, settings: list[str]) -> str:
+    """How a run with a weight that is not finite ends."""
+    try:
+        train_all(world, [settings], spoil_weights)
+    except TrainingError as error:
+        return str(error)
+    return ""
+
+
+def test_a_weight_that_is_not_finite_on_one_rank_is_saved_by_none(
+    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    settings = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", *QUIET, "training.max_updates=8"]
+    said = forked.ranks(2, refused, [*settings, "checkpoint.every_updates=1"], cwd=tmp_path)
+    expected = "step 8: a weight is not finite at the end of the run; the checkpoint of step 4 stands"
+    assert said == [expected, expected]
+    assert steps(tmp_path / "a") == [4, 3]
+
+
+def unusable(world: World) -> list[str]:
+    """The cases in which an engine does not refuse to train with a weight that is not finite."""
+    found = []
+    for stage, precision in CASES:
+        for bad in (math.nan, 1e30):
+            engine = make_engine(stage, precision, world, times=bad)
+            try:
+                engine.try_shapes([(1, 1, 1)])
+                found.append(f"{stage} {precision} {bad}")
+            except NotFiniteError:
+                pass
+            engine.close()
+    return found
+
+
+def test_an_engine_refuses_weights_that_it_cannot_train_with(forked: Forked, tmp_path: Path) -> None:
+    assert forked.ranks(2, unusable, cwd=tmp_path) == [[], []]

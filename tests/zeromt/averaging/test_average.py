@@ -1,0 +1,140 @@
+"""`zeromt average`: the mean of the right checkpoints, and a run that can be used and trained on."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from configs import UserError
+from data_pipeline.tokenizer import Tokenizer
+from tests.conftest import read_metrics
+from tests.forked import Forked
+from tests.trainer.conftest import TrainedRun
+from tests.zeromt.exporting.made import make_run, make_tokenizer
+from trainer.checkpoint.format import StoredTensors, read_checkpoint
+from trainer.checkpoint.weights_only import check_reset
+from trainer.inference.loading import load_trained
+from trainer.runs.layout import checkpoint_folder
+from zeromt.averaging import average as averaging
+from zeromt.averaging.average import average, check_alike, choose
+from zeromt.cli.main import main
+
+
+@pytest.fixture
+def run(joint: Tokenizer, tmp_path: Path) -> Path:
+    """With checkpoints of steps 1 to 4."""
+    for step in range(1, 5):
+        make_run(tmp_path / f"run{step}", joint, seed=step, step=step)
+    for step in range(1, 4):
+        name = f"checkpoints/step-0000000{step}"
+        (tmp_path / f"run{step}" / name).rename(tmp_path / "run4" / name)
+    return tmp_path / "run4"
+
+
+def damage(run: Path, step: int) -> None:
+    weights = checkpoint_folder(run, step) / "model-00000-of-00001.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(read_checkpoint(folder).tensors("model"))
+
+
+def test_the_mean_of_the_newest(run: Path, tmp_path: Path) -> None:
+    assert main(["average", str(run), "--last", "3", "-o", str(tmp_path / "out")]) == 0
+    found = weights_of(tmp_path / "out" / "checkpoints" / "step-00000004")
+    several = [weights_of(run / "checkpoints" / f"step-0000000{step}") for step in (2, 3, 4)]
+    assert found.keys() == several[0].keys()
+    for name, tensor in found.items():
+        assert tensor.equal(torch.stack([w[name].double() for w in several]).mean(0).float()), name
+    assert read_checkpoint(tmp_path / "out" / "checkpoints" / "step-00000004").manifest["weights_only"] == {
+        "command": "average",
+        "checkpoints": [str(run / "checkpoints" / f"step-0000000{step}") for step in (4, 3, 2)],
+        "weights": ["model"] * 3,
+    }
+
+
+def test_sums_are_of_double_precision(tmp_path: Path) -> None:
+    values = [2.0**24, 1.0, 1.0, -(2.0**24)]
+    for n, value in enumerate(values):
+        save_file({"w": torch.tensor([value])}, tmp_path / f"{n}.safetensors")
+    stored = [StoredTensors([tmp_path / f"{n}.safetensors"]) for n in range(4)]
+    assert [(name, t.tolist()) for name, t in average(stored)] == [("w", [0.5])]
+
+
+def test_a_broken_checkpoint_does_not_count(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(run, 3)
+    assert [c.manifest["step"] for c in choose(run, last=3, best=None)] == [4, 2, 1]
+    assert "SHA-256" in capsys.readouterr().err
+    assert main(["average", str(run), "--last", "4", "-o", str(tmp_path / "out")]) == 2
+    assert "--last: 4, and 3 checkpoints" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_checkpoints_of_two_models_are_refused(joint: Tokenizer, run: Path, tmp_path: Path) -> None:
+    name = "checkpoints/step-00000009"
+    make_run(tmp_path / "other", joint, step=9, d_ff=40, activation="gelu")
+    (tmp_path / "other" / name).rename(run / name)
+    said = (
+        "model.feed_forward.kind: 'relu', step-00000009 has 'gelu'; model.feed_forward.d_ff: 24, step-00000009 has 40"
+    )
+    with pytest.raises(UserError, match=re.escape(said)):
+        check_alike(choose(run, last=2, best=None))
+    shutil.rmtree(run / name)
+    make_run(tmp_path / "another", make_tokenizer(joint=False), step=9, tied_embeddings="none")
+    (tmp_path / "another" / name).rename(run / name)
+    with pytest.raises(UserError, match="tokenizer: another one"):
+        check_alike(choose(run, last=2, best=None))
+
+
+def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Path) -> None:
+    found = choose(trained.folder, last=None, best=1)
+    scores = {line["step"]: line["bleu"] for line in read_metrics(trained.folder, "evaluation")}
+    assert found[0].manifest["step"] == max(scores, key=lambda s: (scores[s], s))  # of equals the newer
+    with pytest.raises(UserError, match="--best: 3, and 2 checkpoints"):
+        choose(trained.folder, last=None, best=3)
+
+
+def test_the_best_need_not_be_the_newest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(averaging, "_scores", lambda _: {1: 3.0, 2: 9.0, 4: 5.0})
+    assert [c.manifest["step"] for c in choose(run, last=None, best=2)] == [2, 4]
+
+
+@pytest.mark.parametrize("reset", [set(), {"data"}, {"optimizer"}])
+def test_training_goes_on_from_weights_where_all_else_begins_anew(reset: set[str], run: Path) -> None:
+    checkpoint = read_checkpoint(run / "checkpoints" / "step-00000004")
+    check_reset(checkpoint, {"data", "optimizer"})
+    with pytest.raises(UserError, match="holds weights only; allowed is --reset data,optimizer"):
+        check_reset(checkpoint, reset)
+
+
+def test_an_average_is_inspected_translated_with_and_trained_on(
+    trained: TrainedRun, forked: Forked, tmp_path: Path
+) -> None:
+    """At bf16, where the fp32 masters must be those of the average all the same."""
+    out = tmp_path / "mean"
+    assert main(["average", str(trained.folder), "--last", "2", "-o", str(out)]) == 0
+    assert main(["inspect", str(out)]) == main(["inspect", str(out / "checkpoints" / "step-00000300")]) == 0
+    assert len(load_trained(out).model.source_embedding.tokens.weight) == 400
+    config = str(out / "config.yaml")
+    settings = [
+        "training.max_updates=1",
+        "schedule.warmup_updates=0",
+        "optimizer.lr=1e-30",
+        "engine.precision=bf16",
+        "optimizer.weight_decay=0",
+    ]
+    refused = forked.zeromt("train", config, *settings, cwd=tmp_path)
+    assert refused.code == 2
+    assert "--reset: nothing, and" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    before = weights_of(out / "checkpoints" / "step-00000300")
+    done = forked.trainer(1, config, "--reset", "data,optimizer", *settings, cwd=tmp_path)
+    assert done.code == 0, done.err
+    after = weights_of(out / "checkpoints" / "step-00000301")
+    assert all(after[name].equal(tensor) for name, tensor in before.items()), "to the last bit"

@@ -1,0 +1,321 @@
+"""The command line: what its help imports, what it refuses in which words, with which exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Refused, ask_python
+from tests.launcher.conftest import ROOT, Zeromt, environment
+from zeromt.cli import main as cli
+from zeromt.cli.main import COMMANDS, main, parse
+
+HEAVY = {"torch", "numpy", "pydantic", "omegaconf", "deepspeed", "configs", "trainer", "data_pipeline"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([*name.split(), "--help"] for name in COMMANDS)])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    command = COMMANDS.get(" ".join(arguments[:-1]))
+    lists_fields = command is not None and "CONFIG" in command.usage  # from their own types
+    heavy = {"torch", "numpy", "deepspeed"} if lists_fields else HEAVY
+    light = ("trainer", "trainer.runs", "configs", "configs.process")  # what may be imported: it needs no torch
+    contract = f"name in {light} or name.startswith(('trainer.runs.', 'configs.process.'))"
+    loaded = f"{{name for name in sys.modules if name.split('.')[0] in HEAVY and not ({contract})}}"
+    code = f"""
+import contextlib, io, sys
+from zeromt.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    main({arguments})
+HEAVY = {heavy}
+answer = [sorted({loaded}), shown.getvalue()]
+"""
+    imported, shown = ask_python(code)
+    assert imported == []
+    assert shown.startswith(("usage: zeromt", "zeromt "))
+
+
+def test_every_target_is_named_once_and_its_command_is_in_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, entry in COMMANDS.items():
+        assert f"zeromt {name} {entry.usage}" in shown
+        assert entry.target.count(":") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], 0),
+        (["launch", "local", "--help"], 0),
+        (["launch", "local", "debug"], 2),
+        (["launch", "local", "debug", "optimizer.lr=-1"], 2),
+        (["train", "nope"], 2),
+        (["prepare", "debug", "modle.x=1"], 2),
+    ],
+)
+def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str], expected: int) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
+    done = zeromt(*arguments, PYTHONPATH=os.pathsep.join([str(blocked), str(ROOT)]))
+    assert done.returncode == expected, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+BAD = [
+    ([], "COMMAND: none given; give one of prepare, train, launch kubernetes"),
+    (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
+    (["zzz"], "COMMAND: 'zzz' is unknown; give one of prepare"),
+    (
+        ["launch"],
+        "COMMAND: 'launch' is incomplete; "
+        "give one of launch kubernetes, launch local, launch slurm, launch ssh, launch node",
+    ),
+    (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
+    (["--frob"], "COMMAND: '--frob' is unknown"),
+    (["train"], "the following arguments are required: CONFIG; see `zeromt train --help`"),
+    (["train", "debug", "--frob", "1"], "unrecognized arguments: --frob"),
+    (["launch", "local", "debug", "--npro", "2"], "unrecognized arguments: --npro"),
+    (["train", "debug", "a\nb"], "override: 'a\\nb'; allowed is section.key=value"),
+    (["train", "nope.yaml"], "CONFIG: no such file: 'nope.yaml'; give a YAML file or one of debug"),
+    (["train", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
+    (["launch", "local", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
+    (["prepare", "debug", "optimizer.lr"], "override: 'optimizer.lr'; allowed is section.key=value"),
+    (["launch", "local", "debug", "optimizer.lr=0"], "optimizer.lr: 0; allowed is greater than 0"),
+    (["launch", "local", "debug"], "prepare.output: 'data/prepared/debug' holds no index.json"),
+    (["launch", "local", "debug", "--nproc", "0"], "argument --nproc: '0'; allowed is a whole number from 1"),
+    (["launch", "local", "debug", "--nproc", "-2"], "argument --nproc:"),
+    (
+        ["launch", "local", "debug", "--nproc", "abc"],
+        "argument --nproc: 'abc'; allowed is a whole number from 1",
+    ),
+    (["launch", "local", "debug", "--nproc"], "argument --nproc: expected one argument"),
+    (
+        ["launch", "local", "debug", "--max-restarts", "x"],
+        "argument --max-restarts: 'x'; allowed is a whole number",
+    ),
+    (["translate", "runs/none"], "argument RUN: 'runs/none': no such file or folder"),
+    (["translate", ".", "-i", "none.txt"], "argument -i/--input: 'none.txt': no such file"),
+    (
+        ["translate", ".", "-o", "none/out.txt"],
+        "argument -o/--output: 'none/out.txt' cannot be written; give a file in a folder",
+    ),
+    (["translate", ".", "--beam", "0"], "argument --beam: '0'; allowed is a whole number from 1 to 256"),
+    (["translate", ".", "--top-p", "0"], "argument --top-p: '0'; allowed is a finite number above 0 up to 1"),
+    (
+        ["translate", ".", "--alignment", "-"],
+        "argument --alignment: '-' stands for standard output; give a file in a folder",
+    ),
+    (
+        ["translate", ".", "--length-penalty-kind", "x"],
+        "argument --length-penalty-kind: 'x'; allowed is gnmt or mean",
+    ),
+    (
+        ["translate", ".", "--length-penalty", "nan"],
+        "argument --length-penalty: 'nan'; allowed is a finite number",
+    ),
+    (
+        ["translate", ".", "--precision", "half"],
+        "argument --precision: 'half'; allowed is auto or fp32 or bf16 or fp16",
+    ),
+    (
+        ["translate", ".", "--target-language", ""],
+        "argument --target-language: ''; allowed is the code of a language, such as fr or fra_Latn",
+    ),
+    (["translate", ".", "--n-best", "1.5"], "argument --n-best: '1.5'; allowed is a whole number"),
+    (["translate", ".", "more"], "unrecognized arguments: more"),
+    (["evaluate", "."], "RUN: '.' is neither a run's folder nor a checkpoint"),
+    (["evaluate", ".", "--source", "-", "--reference", "x"], "argument --source: '-': no such file"),
+    (
+        ["launch", "local", "debug", "--fresh", "--reset", "data"],
+        "argument --reset: not allowed with argument --fresh",
+    ),
+    *(
+        (
+            [*start, "debug", "--reset", what],
+            f"argument --reset: '{what}'; allowed is data, optimizer or data,optimizer",
+        )
+        for start in (["train"], ["launch", "local"])
+        for what in ("weights", "data,data", "")
+    ),
+    (
+        ["launch", "local", "debug", "engine.zero_optimization.mics_shard_size=2"],
+        "engine.zero_optimization.mics_shard_size: DeepSpeed removed it; instead use zero_hpz_partiti",
+    ),
+    (
+        ["train", "debug", "engine.zero_optimization.zero_hpz_size=2"],
+        "engine.zero_optimization.zero_hpz_size: unknown key of DeepSpeed; did you mean engine.zero_optimization.zero_",
+    ),
+    (["stop"], "the following arguments are required: RUN"),
+    (["stop", "none"], "argument RUN: 'none': no such folder; give a run's folder"),
+    (["stop", "."], "RUN: '.' is not running; its state is empty"),
+    (["status", "broken.yaml"], "argument RUN: 'broken.yaml': no such folder"),
+    (["inspect"], "the following arguments are required: PATH"),
+    (["inspect", "none"], "argument PATH: 'none': no such file or folder"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), BAD, ids=[" ".join(a) or "nothing" for a, _ in BAD])
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], expected: str, tmp_path: Path, refused: Refused
+) -> None:
+    (tmp_path / "broken.yaml").write_text("a: [")
+    said = refused(*arguments)
+    assert said.startswith(expected)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_more_processes_than_lanes(zeromt: Zeromt, workplace: Path) -> None:
+    done = zeromt("launch", "local", "debug", "--nproc", "99")
+    assert done.returncode == 2
+    assert done.stderr == "zeromt: error: --nproc: 99 is more than stream.micro_batches=2; allowed is 1 to 2\n"
+
+
+def test_several_errors_are_several_lines(zeromt: Zeromt) -> None:
+    done = zeromt("train", "debug", "optimizer.lr=-1", "modle.x=1")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("zeromt: error: ") for line in lines)
+
+
+def test_overrides_stand_anywhere() -> None:
+    _, found = parse(["launch", "local", "debug", "a.b=1", "--nproc", "2", "c.d=-1", "--max-restarts=3", "e.f={x: 1}"])
+    assert found == {
+        "config": "debug",
+        "overrides": ["a.b=1", "c.d=-1", "e.f={x: 1}"],
+        "nproc": 2,
+        "max_restarts": 3,
+        "fresh": False,
+        "reset": None,
+        "plugins": [],
+        "parent": None,
+        "array": None,
+        "words": (),
+    }
+
+
+def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> None:
+    file = str(tmp_path / "text")
+    Path(file).touch()
+    _, found = parse(["translate", str(tmp_path), "-i", "-", "--beam", "5", "--length-penalty", "0.6"])
+    assert found == {
+        "run": str(tmp_path),
+        "input": None,
+        "output": None,
+        "search": {"beam": 5, "length_penalty": 0.6},
+        "n_best": 1,
+        "ensemble": [],
+        "raw_weights": False,
+        "precision": None,
+        "source_language": None,
+        "target_language": None,
+        "score": False,
+        "target": None,
+        "prefix": None,
+        "alignment": None,
+        "alignment_layer": None,
+        "attention": None,
+        "placeholders": None,
+        "processes": 1,
+        "plugins": [],
+    }
+    options = ["--sample", "--top-p", "0.9", "--processes", "auto", "--ensemble", file, file, "--batch-tokens", "9"]
+    _, found = parse(["translate", str(tmp_path), *options])
+    assert found["search"] == {"sample": True, "top_p": 0.9, "batch_tokens": 9}
+    assert found["ensemble"] == [file, file]
+    assert found["processes"] is None
+    _, found = parse(["evaluate", "--source", file, "--reference", file, str(tmp_path)])
+    assert found == {
+        "run": str(tmp_path),
+        "source": file,
+        "reference": [file],
+        "sets": None,
+        "search": {},
+        "ensemble": [],
+        "raw_weights": False,
+        "precision": None,
+        "source_language": None,
+        "target_language": None,
+        "metrics": None,
+        "lowercase": False,
+        "tokenizer": None,
+        "output": None,
+        "allow_paths": False,
+        "plugins": [],
+    }
+    _, found = parse(["average", str(tmp_path), "--last", "1", "-o", "x", "--raw-weights"])
+    assert found == {
+        "run": str(tmp_path), "last": 1, "best": None, "raw_weights": True, "output": "x", "plugins": [],
+    }  # fmt: skip
+    assert parse(["launch", "local", "x"])[1]["nproc"] is None
+    assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
+    assert parse(["inspect", file])[1] == {"path": file}
+
+
+def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from configs import UserError
+
+    def inspect(outcome: int | BaseException) -> int:
+        def stand_in(**_: str) -> int:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(cli, "resolve", lambda _: stand_in)
+        return main(["inspect", "."])
+
+    for code in (0, 1, 2, 75):
+        assert inspect(code) == code
+    assert inspect(KeyboardInterrupt()) == 130
+    assert inspect(UserError("a\nb")) == 2
+    assert capsys.readouterr().err == "zeromt: error: a\nzeromt: error: b\n"
+    assert inspect(ValueError("a bug")) == 1
+    assert "Traceback" in capsys.readouterr().err
+    assert inspect(BrokenPipeError("of some socket")) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_python_dash_m(tmp_path: Path) -> None:
+    for arguments, expected in ([["--version"], 0], [["frob"], 2]):
+        assert isinstance(arguments, list)
+        entry = [sys.executable, "-m", "zeromt", *arguments]
+        done = subprocess.run(entry, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+        assert done.returncode == expected
+
+
+def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    from configs import load_run
+    from zeromt.cli import commands
+
+    seen: list[tuple[object, object, bool]] = []
+
+    def stand_in(section: object, *, part: object, merge: bool, **_: object) -> None:
+        seen.append((section, part, merge))
+
+    targets = {
+        "configs:load_run": load_run,
+        "data_pipeline.preparation.prepare:run": stand_in,
+        "data_pipeline.preparation.prepare:Part": lambda *numbers: numbers,
+    }
+    monkeypatch.setattr(commands, "resolve", targets.__getitem__)
+    assert main(["prepare", "debug", "prepare.seed=9"]) == 0
+    assert main(["prepare", "debug", "--part", "3/16", "prepare.seed=9"]) == 0
+    assert main(["prepare", "debug", "--merge"]) == 0
+    assert getattr(seen[0][0], "seed", None) == 9
+    assert [(part, merge) for _, part, merge in seen] == [(None, False), ((3, 16), False), (None, True)]
+
+
+@pytest.mark.parametrize("part", ["0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3"])
+def test_parts_that_are_none(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "debug", f"--part={part}"]) == 2
+    assert "allowed is I/N with I from 1 to N, such as 3/16" in capsys.readouterr().err
+
+
+def test_a_share_is_not_merged_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "debug", "--part", "1/2", "--merge"]) == 2
+    assert "not allowed with argument --part" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""What people type who come from other programs is answered with what it is here, in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from configs import other_tools
+from configs.reading import meanings
+from launcher.options import hints
+from tests.conftest import Refused
+from zeromt.cli.main import COMMANDS, main
+
+LIMITS = "stream.source_tokens and stream.target_tokens"
+ROWS = [
+    ("train debug training.max_steps=1000", "training.max_steps: unknown key; here it is training.max_updates"),
+    ("train debug stream.batch_size=64", LIMITS),
+    ("train debug batch_size=64", "(padded tokens of a micro-batch, not sentences)"),
+    ("train debug epochs=10", "here it is training.max_epochs"),
+    ("train debug num_train_epochs=10", "here it is training.max_epochs"),
+    ("train debug optimizer.learning_rate=1", "here it is optimizer.lr"),
+    ("train debug lr=1", "did you mean optimizer.lr?"),
+    ("train debug --lr 1", "section.key=value: optimizer.lr=1"),
+    ("train debug fp16=true", "here it is engine.precision"),
+    ("train debug bf16=true", "here it is engine.precision"),
+    ("train debug --fp16", "section.key=value: engine.precision=..."),
+    ("train debug --resume", "not needed: the same command resumes; `--from RUN`"),
+    ("train debug --restore-file x", "not needed: the same command resumes"),
+    ("train debug --max-tokens 4096", LIMITS),
+    ("train debug --save-dir x", "output and name"),
+    ("train debug --gpus 2", "`zeromt launch local CONFIG --nproc N`"),
+    ("launch local debug -n 2", "did you mean --nproc?"),
+    ("launch local debug --gpus 2", "did you mean --nproc?"),
+    ("train debug --wandb", "trackers=[{kind: wandb}]"),
+    ("evaluate . --src x", "did you mean --source?"),
+    ("evaluate . --ref x", "did you mean --reference?"),
+    ("translate . --src x", "did you mean --input?"),
+    ("evaluate . --input x", "did you mean --source?"),
+    ("translate . --model x", "it is RUN, which is given without an option"),
+    ("train debug train.x=1", "train: unknown key; here it is prepare.train"),
+    ("train debug data.train=x", "data: unknown key; here it is prepare.train"),
+    ("train debug model_type=transformer", "here it is preset"),
+    ("train debug optimizer=adam", "there is no kind 'adam'; adamw with weight_decay=0 is Adam"),
+    ("train debug schedule=noam", "inverse_sqrt is that of Vaswani"),
+    ("train debug optimizer.warmup_updates=1", "did you mean schedule.warmup_updates?"),
+    ("translate . hello", "text comes from stdin, or from a file: -i FILE"),
+    ("resume runs/x", "resumes a run when it is given again; `--from RUN` begins with another run's weights"),
+    ("tensorboard", "`tensorboard --logdir FOLDER`"),
+    ("serve", "docs/tutorials/serving.md"),
+    ("list", "`zeromt status RUN` shows a run"),
+    ("trian debug", "did you mean train?"),
+    ("generate", "`zeromt translate RUN -i FILE`"),
+    ("help nonsense", "no setting has that name; `zeromt help` lists commands, `zeromt train --help` all settings"),
+    ("plan debug", "--nodes, --gpus-per-node"),
+]
+
+
+@pytest.mark.parametrize(("typed", "wanted"), ROWS, ids=[typed for typed, _ in ROWS])
+def test_answers(refused: Refused, typed: str, wanted: str) -> None:
+    said = refused(*typed.split())
+    assert wanted in said
+    assert "\n" not in said
+
+
+def test_a_file_to_translate(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "text.en").write_text("A dog runs.\n")
+    assert f"for a file: -i {tmp_path / 'text.en'}" in refused("translate", str(tmp_path), str(tmp_path / "text.en"))
+
+
+def test_no_guess_below_a_good_match(refused: Refused) -> None:
+    assert "unknown key; allowed: kind, " in refused("train", "debug", "optimizer.zzz=1")
+    assert "COMMAND: 'xyz' is unknown; give one of prepare, " in refused("xyz")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "learn-rate: 0.0003\ntrain-sets: [a.en, a.fr]\ntype: transformer\nmini-batch-words: 1000\n",
+            ["Marian", "learn-rate is optimizer.lr", "train-sets is prepare.train", f"mini-batch-words is {LIMITS}"],
+        ),
+        (
+            "task: {data: x}\noptimization: {lr: [0.1], max_update: 9}\ncommon: {fp16: true}\n",
+            ["fairseq", "max_update"],
+        ),
+        (
+            "data: {corpus_1: {path_src: a}}\nsave_model: x\ntrain_steps: 9\n",
+            ["Eole", "train_steps is training.max_up"],
+        ),
+        (
+            "name: x\ndata: {src: {lang: en}, trg: {lang: de}}\ntraining: {epochs: 9, batch_type: token}\nmodel: {}\n",
+            ["JoeyNMT", "training.epochs is training.max_epochs"],
+        ),
+        ('{"per_device_train_batch_size": 8, "num_train_epochs": 3, "output_dir": "x"}', ["Transformers"]),
+        ('{"train_batch_size": 8, "zero_optimization": {"stage": 2}}', ["DeepSpeed"]),
+        ("exp_manager: {}\ntrainer: {max_steps: 9}\nmodel: {train_ds: {}}\n", ["NeMo"]),
+        ("prepared_data: x\nshared_vocab: true\ncheckpoint_interval: 9\n", ["Sockeye"]),
+        ("datasets: {a: b}\nstages: [a]\nmodifiers: []\n", ["OpusTrainer", "stages is phases"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_another_program_s_file(refused: Refused, tmp_path: Path, command: str, text: str, wanted: list[str]) -> None:
+    (tmp_path / "config.yml").write_text(text)
+    said = refused(command, str(tmp_path / "config.yml"))
+    assert "this is a configuration of" in said
+    assert "docs/other-systems.md" in said
+    assert [one for one in wanted if one not in said] == []
+    assert "\n" not in said
+
+
+def test_ours_with_words_of_others_is_ours(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text("stream: {micro_batches: 1}\nlearning_rate: 1\nnum_train_epochs: 3\n")
+    assert main(["train", str(tmp_path / "my.yaml")]) == 2
+    assert [line.partition("error: ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "learning_rate: unknown key; here it is optimizer.lr",
+        "num_train_epochs: unknown key; here it is training.max_epochs",
+    ]
+
+
+def test_a_tab(refused: Refused, tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text("stream:\n\tmicro_batches: 1\n")
+    assert "my.yaml: cannot be read: a tab in line 2: use spaces" in refused("train", str(tmp_path / "my.yaml"))
+
+
+def test_help_finds_settings_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "warmup"]) == 0
+    text = capsys.readouterr().out
+    assert "schedule.warmup_updates (inverse_sqrt)" in text
+    assert "optimizer.lr" not in text
+
+
+def test_a_folder_of_runs(refused: Refused, tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "status.json").write_text("{}")
+    assert f"is no run, but has 2 in it: give one, such as {tmp_path / 'a'}" in refused("status", str(tmp_path))
+
+
+def test_table_is_right() -> None:
+    """What the table says exists; what it calls another program's is not ours at that place."""
+    fields = {field.path.replace("[N]", "") for field in meanings.fields()} | {"preset"}
+    for here in set(other_tools.MEANT.values()):
+        paths = {word.strip("(),").partition("=")[0] for word in here.split() if "." in word or here == word}
+        assert here.startswith(("not needed", "output")) or paths <= fields, here
+    for program, keys in other_tools._SHAPES.items():
+        assert [key for key in keys.split() if key in fields] == [], program
+    options = [option for here in set(hints.OPTIONS.values()) for option in here.split() if option.startswith("--")]
+    known = {option for command in COMMANDS.values() for option in _options(command.add_arguments)}
+    assert [option for option in options if option not in known] == []
+
+
+def _options(add_arguments: object) -> set[str]:
+    from launcher.options.parser import Parser
+
+    parser = Parser(prog="test")
+    add_arguments(parser)  # type: ignore[operator]
+    return {option for action in parser._actions for option in action.option_strings}

@@ -1,0 +1,54 @@
+"""Standard output that cannot be written, and a reader that has enough."""
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.conftest import environment
+from tests.waiting import PATIENCE
+from zeromt.cli import main as cli
+from zeromt.cli.main import main
+
+
+@pytest.mark.parametrize("letters", [10, 1_000_000])  # what fits the buffer, and what goes past it
+def test_standard_output_that_cannot_be_written_is_named(
+    letters: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**_: str) -> int:
+        print("x" * letters, flush=True)
+        return 0
+
+    monkeypatch.setattr(cli, "resolve", lambda _: write)
+    full = Path("/dev/full").open("w")  # noqa: SIM115 (closing it fails, too)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert main(["inspect", "."]) == 1
+    with contextlib.suppress(OSError):
+        full.close()
+    assert capsys.readouterr().err.startswith("zeromt: error: standard output: No space left on device")
+
+
+def test_reader_that_has_enough() -> None:
+    code = (
+        "import sys; from zeromt.cli import main as cli\n"
+        "def write(**_):\n    while True: print('x' * 1000)\n"
+        "cli.resolve = lambda _: write\n"
+        "sys.exit(cli.main(['inspect', '.']))"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(timeout=PATIENCE) == 1
+    assert child.stderr.read() == ""
+    child.stderr.close()

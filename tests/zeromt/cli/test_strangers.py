@@ -1,0 +1,131 @@
+"""Commands on a stranger's run or dataset whose files are links, FIFOs, devices, sockets or deep JSON."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from configs.process.files.inside import MOST_LEVELS
+from tests.conftest import Refused
+from tests.small import small_runs
+from zeromt.cli.main import main
+
+CHECKPOINT = "checkpoints/step-00000010"
+
+
+def make_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # the whole path may be too long for a socket
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "a FIFO": os.mkfifo,
+    "a socket": make_socket,
+    "a link": lambda path: path.symlink_to("/dev/zero"),
+}
+CASES = [
+    ("status.json", "status"),
+    ("status.json", "stop"),
+    ("status.json", "log"),
+    ("logs/jobs.json", "stop"),
+    ("logs/jobs.json", "log"),
+    ("ledger.json", "status"),
+    ("stuck.log", "status"),
+    ("launch.lock", "status"),
+    ("metrics.jsonl", "status"),
+    ("metrics.jsonl", "report"),
+    ("metrics.jsonl", "compare"),
+    ("config.yaml", "status"),
+    ("history.jsonl", "batch"),
+    (f"{CHECKPOINT}/state.json", "status"),
+]
+"""A file, and a command that reads it."""
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A run, with a dataset in a folder of it."""
+    folder = Path(shutil.copytree(small_runs() / "runs" / "small", tmp_path / "stranger"))
+    shutil.copytree(small_runs() / "dataset_b", folder / "dataset")
+    (folder / "logs").mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(("name", "command"), CASES)
+def test_what_is_no_plain_file_is_refused_at_once(name: str, command: str, stranger: Path, refused: Refused) -> None:
+    more = {"compare": [str(small_runs() / "runs" / "small")], "batch": ["7"]}
+    for kind, make in KINDS.items():
+        (stranger / name).unlink(missing_ok=True)
+        make(stranger / name)
+        line = refused(command, str(stranger), *more.get(command, []))
+        assert f"{Path(name).name}': is {kind}; allowed is a plain file" in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{CHECKPOINT}/manifest.json",
+        f"{CHECKPOINT}/model-00000-of-00001.safetensors",
+        "dataset/train-000000.tar",
+    ],
+)
+def test_inspect_names_what_is_no_plain_file(name: str, stranger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, make in KINDS.items():
+        (stranger / name).unlink()
+        make(stranger / name)
+        assert main(["inspect", str((stranger / name).parent)]) in (1, 2)
+        said = "".join(capsys.readouterr())
+        assert Path(name).name in said
+        assert f"is {kind}" in said or "is a link, folder or device" in said
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+def test_a_checkpoint_that_is_no_plain_file_is_refused(command: str, stranger: Path, refused: Refused) -> None:
+    for step in ("step-00000005", "step-00000010"):
+        (stranger / "checkpoints" / step / "manifest.json").unlink()
+        os.mkfifo(stranger / "checkpoints" / step / "manifest.json")
+    (stranger.parent / "text").write_text("A line.\n")
+    options = {"translate": ["-i", "text"], "evaluate": ["--source", "text", "--reference", "text"]}[command]
+    assert "manifest.json': is a FIFO; allowed is a plain file" in refused(command, str(stranger), *options)
+
+
+def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
+    (stranger / "STOP").symlink_to(stranger.parent / "new")
+    (stranger / "status.json").write_text(
+        f'{{"state": "running", "pid": {os.getpid()}, "host": "{os.uname().nodename}"}}'
+    )
+    assert "STOP': is a link; allowed is a plain file" in refused("stop", str(stranger), "--no-wait")
+    assert not (stranger.parent / "new").exists()
+
+
+DEEP = [
+    ("status.json", "status"),
+    ("ledger.json", "status"),
+    ("logs/jobs.json", "status"),
+    ("launch.lock", "status"),
+    ("metrics.jsonl", "status"),
+    (f"{CHECKPOINT}/state.json", "status"),
+    (f"{CHECKPOINT}/manifest.json", "inspect"),
+    ("parent.json", "inspect"),
+    ("dataset/index.json", "inspect"),
+    ("config.yaml", "status"),
+]
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 10_000])
+@pytest.mark.parametrize(("name", "command"), DEEP)
+def test_deep_json_is_no_traceback(
+    name: str, command: str, levels: int, stranger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stranger / name).write_text("[" * levels + "]" * levels)
+    is_inside = command == "inspect" and "/" in name
+    assert main([command, str((stranger / name).parent if is_inside else stranger)]) in (0, 1, 2)
+    assert len(capsys.readouterr().err.splitlines()) <= 1

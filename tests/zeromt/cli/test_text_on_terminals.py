@@ -1,0 +1,106 @@
+"""What text of a run, a corpus or a model could do to a terminal: nothing. Files and pipes get it as it is."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from configs import TokenizerSection
+from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from tests.launcher.conftest import command_line, environment
+from tests.trainer.terminal.on_a_terminal import CODES
+from tests.waiting import PATIENCE
+from tests.zeromt.exporting.made import make_run
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2066\u200f\x7f"
+"""Renames a window, empties the screen, colours, goes back, reverses the rest of a line."""
+BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+OWN = re.compile(r"\r\x1b\[K|" + CODES.pattern)
+
+
+def on_a_terminal(words: Sequence[str], folder: Path, *, text: str = "") -> str:
+    """What a command writes to a terminal that is its standard output and error."""
+    end, terminal = pty.openpty()
+    with subprocess.Popen(
+        command_line(words),
+        cwd=folder,
+        env=environment(TERM="xterm"),
+        stdin=subprocess.PIPE,
+        stdout=terminal,
+        stderr=terminal,
+    ) as process:
+        os.close(terminal)
+        assert process.stdin is not None
+        process.stdin.write(text.encode())
+        process.stdin.close()
+        found = b""
+        with contextlib.suppress(OSError):  # EIO: nobody writes any more
+            while part := os.read(end, 1 << 16):
+                found += part
+        process.wait(PATIENCE)
+    os.close(end)
+    return found.decode().replace("\r\n", "\n")
+
+
+def in_a_pipe(words: Sequence[str], folder: Path, *, text: str = "") -> str:
+    done = subprocess.run(
+        command_line(words), cwd=folder, env=environment(), input=text.encode(), capture_output=True, timeout=PATIENCE
+    )
+    return (done.stdout + done.stderr).decode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose log, scores, names and pieces have escape sequences."""
+    folder = tmp_path_factory.mktemp("texts")
+    lines = ["\x1b\x9b\u202e\x1b\u2066 \x1b\u202e", "\x9b\u202e \x1b\x1b", "\u202e\x9b \u2066\x1b"] * 40
+    section = TokenizerSection(threads=1, normalization="identity", vocab_size=16)
+    make_run(folder / "run", train_tokenizer(section, lines, lines))
+    rank = folder / "run" / "logs" / "launch" / "attempt_0" / "0"
+    rank.mkdir(parents=True)
+    (rank / "stderr.log").write_text(f"a line {EVIL} of a log\n")
+    (rank / "stdout.log").write_text(f"a line {EVIL} of a log\n")
+    status = {
+        "run": EVIL,
+        "state": "failed",
+        "step": 1,
+        "error": f"rank 0 {EVIL}",
+        "updated": 1.0,
+        "pid": 1,
+        "host": EVIL,
+    }
+    (folder / "run" / "status.json").write_text(json.dumps(status))
+    return folder
+
+
+COMMANDS = {
+    "log": ["log", "run"],
+    "status": ["status", "run"],
+    "status --json": ["status", "run", "--json"],
+    "inspect": ["inspect", "run"],
+    "translate": ["translate", "run", "--n-best", "4", "--beam", "4"],
+    "translate, two processes": ["translate", "run", "--processes", "2", "--n-best", "4", "--beam", "4"],
+    "an error": ["status", f"not {EVIL}"],
+    "a usage error": ["status", "run", f"--not-{EVIL}"],
+}
+RAW = ("log", "translate", "translate, two processes")
+"""Commands whose output in a pipe is text of others as it is."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_text_does_nothing_to_a_terminal(command: str, folder: Path) -> None:
+    text = "w1 w2\nw3\n" if "translate" in command else ""
+    shown = OWN.sub("", on_a_terminal(COMMANDS[command], folder, text=text))
+    assert shown.strip()
+    assert not BAD.findall(shown)
+    raw = in_a_pipe(COMMANDS[command], folder, text=text)
+    assert BAD.search(raw) or command not in RAW, raw
+    if command == "log":
+        assert f"a line {EVIL} of a log" in raw
+        assert r"a line \x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2066\u200f\x7f of a log" in shown

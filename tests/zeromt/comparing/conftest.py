@@ -1,0 +1,103 @@
+"""Two runs with translations that were made up, so that nothing has to be trained."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from configs import load_saved
+from tests.conftest import Finished, bundled
+from tests.small import small_runs
+from trainer.evaluation.sets import SetText, read_set
+from trainer.inference.loading import find_checkpoint
+from trainer.runs.layout import CONFIG
+from zeromt.cli.main import main
+from zeromt.evaluating.translation_cache import Work, keep
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)> & </script><script>alert(2)</script>",
+    "| a | b | `c` **d** [e](http://f.example/g) $h$",
+    "שלום עולם, مرحبا بالعالم \u202etxet desrever\u202c!",
+    "我喜歡這本書。 日本語の文です。 한국어 문장입니다.",
+    f"{'long' * 2500} end",
+)
+"""What a page, a table or a terminal may stumble over."""
+
+
+@dataclass(kw_only=True, frozen=True)
+class Planted:
+    """Two runs, and a set that both have translated."""
+
+    root: Path
+    runs: tuple[str, str]
+    source: Path
+    references: tuple[Path, Path]
+    translations: tuple[Sequence[str], Sequence[str]]
+
+    @property
+    def option(self) -> str:
+        """For `--set`."""
+        return f"{{name: planted, source: {self.source}, references: [{self.references[0]}]}}"
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    root = tmp_path_factory.mktemp("planted") / "kept"
+    shutil.copytree(small_runs(), root)
+    sources = [*HOSTILE, *bundled("en", slice(60)).decode().splitlines()]
+    references = [*HOSTILE, *bundled("fr", slice(60)).decode().splitlines()]
+    files = (root / "planted.en", root / "planted.fr", root / "second.fr")
+    second = [line[::-1] if number % 3 else f"{line} aussi" for number, line in enumerate(references)]
+    for path, lines in zip(files, (sources, references, second), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    made = (
+        [_worse(line, number % 4) for number, line in enumerate(references)],
+        [_worse(line, (number + 1) % 3) for number, line in enumerate(references)],
+    )
+    runs = ("runs/small", "runs/mixture")
+    for run, lines in zip(runs, made, strict=True):
+        plant(root / run, files[0], files[1], lines)
+    return Planted(root=root, runs=runs, source=files[0], references=(files[1], files[2]), translations=made)
+
+
+Zeromt = Callable[..., Finished]
+
+
+@pytest.fixture
+def zeromt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Zeromt:
+    """Runs a command in this process, from a folder."""
+
+    def run(*arguments: str, cwd: Path) -> Finished:
+        monkeypatch.chdir(cwd)
+        capsys.readouterr()
+        code = main(list(arguments))
+        said = capsys.readouterr()
+        return Finished(code=code, out=said.out, err=said.err)
+
+    return run
+
+
+def plant(run: Path, source: Path, reference: Path, lines: Sequence[str]) -> Path:
+    """Keep translations as if the run had made them."""
+    checkpoint = find_checkpoint(run)
+    config = load_saved(checkpoint.folder / CONFIG, any_version=True)
+    sources, references = read_set(str(source), [str(reference)], place="source")
+    text = SetText(name="planted", languages=("en", "fr"), sources=sources, references=references)
+    weights = checkpoint.weights_kind(raw=False)
+    path = keep(
+        checkpoint,
+        Work.of(text, config.evaluation.search, None, weights=weights, precision="fp32"),
+        lines,
+        name="planted",
+    )
+    assert path is not None
+    return path
+
+
+def _worse(line: str, how: int) -> str:
+    """A translation that is right, or has lost, swapped or repeated a word."""
+    words = line.split(" ")
+    changed = {0: words, 1: words[1:] or words, 2: [*words[1:], words[0]], 3: [*words, words[-1]]}
+    return " ".join(changed[how])

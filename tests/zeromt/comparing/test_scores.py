@@ -1,0 +1,159 @@
+"""Scores, intervals and tests are sacreBLEU's, digit by digit, on the files that `compare` names."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.components import ScoredText, make
+from tests.conftest import bundled, environment
+from tests.waiting import PATIENCE
+from tests.zeromt.comparing.conftest import Planted, Zeromt
+from trainer.evaluation.sets import SetText
+from trainer.metrics.scoring import Scorer
+from zeromt.comparing.scores import RunScore, Samples, score_set
+from zeromt.comparing.sets import SharedSet
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
+
+
+def compared(zeromt: Zeromt, planted: Planted, *arguments: str, runs: Sequence[str] | None = None) -> Any:
+    runs = planted.runs if runs is None else runs
+    done = zeromt("compare", *runs, "--json", *arguments, cwd=planted.root)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def sacrebleu(planted: Planted, references: Sequence[object], files: Sequence[str], *arguments: str) -> str:
+    """What its command prints, figures with four digits."""
+    command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", *files, "-w", "4", *arguments]
+    variables = {**environment(), "NO_COLOR": "1"}
+    done = subprocess.run(command, cwd=planted.root, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def paired(planted: Planted, references: Sequence[object], files: Sequence[str], *arguments: str) -> dict[str, Any]:
+    """The cells of its table, by metric and system; its JSON fails on its own numbers."""
+    lines = sacrebleu(planted, references, files, "-f", "latex", *arguments).splitlines()
+    rows = [[cell.strip() for cell in line.rstrip("\\ ").split(" & ")] for line in lines if " & " in line]
+    metrics = [head.partition(" ")[0] for head in rows[0][1:]]
+    return {name: [row[1 + place] for row in rows[1:]] for place, name in enumerate(metrics)}
+
+
+def cell(run: Mapping[str, Any], p: float | None) -> str:
+    """A figure of ours as sacreBLEU writes it."""
+    text = f"{run['score']:.4f}"
+    return text if p is None else f"{text} (p = {p:.4f}){'*' if p < 0.05 else ''}"
+
+
+OURS = ("--metrics", "ter", "bleu", "{kind: chrf, word_order: 2}")
+THEIRS = ("-m", "ter", "bleu", "chrf", "--chrf-word-order", "2")
+KEYS = ("ter", "bleu", "chrfpp")
+
+
+def test_paired_tests_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
+    found = compared(zeromt, planted, "--set", planted.option, "--sentences", "0", *OURS)
+    [one] = found["sets"]
+    scores = {metric["key"]: metric["runs"] for metric in one["scores"]}
+    assert tuple(scores) == KEYS
+    references = planted.references[:1]
+    randomised = paired(planted, references, one["files"], *THEIRS, "--paired-ar")
+    for key, runs in scores.items():
+        assert [cell(run, run["randomisation_p"]) for run in runs] == randomised[NAMES[key]]
+
+
+def test_intervals_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
+    done = zeromt("report", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
+    assert done.code == 0, done.err
+    [one] = json.loads(done.out)["sets"]
+    scores = {NAMES[metric["key"]]: metric["runs"] for metric in one["scores"]}
+    arguments = ("-f", "json", *THEIRS, "--confidence")
+    printed = json.loads(sacrebleu(planted, planted.references[:1], one["files"], *arguments))
+    assert {single["name"] for single in printed} == scores.keys()
+    for single in printed:
+        [run] = scores[single["name"]]
+        figures = tuple(round(run[name], 4) for name in ("score", "mean", "interval"))
+        assert figures == (single["score"], single["confidence_mean"], single["confidence_var"])
+
+
+def test_several_references(zeromt: Zeromt, planted: Planted) -> None:
+    first, second = planted.references
+    option = f"{{name: planted, source: {planted.source}, references: [{first}, {second}]}}"
+    [one] = compared(zeromt, planted, "--set", option, "--randomisation", "100")["sets"]
+    arguments = ("-m", "bleu", "chrf", "--paired-ar", "--paired-ar-n", "100")
+    expected = paired(planted, planted.references, one["files"], *arguments)
+    for metric in one["scores"]:
+        assert [cell(run, run["randomisation_p"]) for run in metric["runs"]] == expected[NAMES[metric["key"]]]
+
+
+def test_identical_runs_have_p_1(zeromt: Zeromt, planted: Planted) -> None:
+    """sacreBLEU's own p is its least there: it counts the samples that differ by more than nothing."""
+    run = planted.runs[0]
+    found = compared(zeromt, planted, "--set", planted.option, "--metrics", "bleu", "ter", runs=[run, run])
+    for metric in found["sets"][0]["scores"]:
+        _, other = metric["runs"]
+        assert (other["bootstrap_p"], other["randomisation_p"], other["is_equal"]) == (1.0, 1.0, True)
+    assert found["sets"][0]["sentences"] == []
+    assert len({run["label"] for run in found["runs"]}) == 2
+    shown = zeromt("compare", run, run, "--set", planted.option, "--randomisation", "20", cwd=planted.root)
+    assert re.search(r"BLEU +runs/small \(2\) .* 1\.0000 \(equal\)", shown.out)
+
+
+def test_three_runs_are_tested_beside_the_first(zeromt: Zeromt, planted: Planted) -> None:
+    small, mixture = planted.runs
+    arguments = ("--set", planted.option, "--bootstrap", "100", "--randomisation", "0")
+    found = compared(zeromt, planted, *arguments, runs=[small, mixture, small])
+    pair = compared(zeromt, planted, *arguments)
+    for three, two in zip(found["sets"][0]["scores"], pair["sets"][0]["scores"], strict=True):
+        assert three["runs"][:2] == two["runs"]
+        assert three["runs"][2]["is_equal"]
+        assert three["runs"][1]["randomisation_p"] is None
+
+
+def systems(pairs: int, sentences: int) -> list[list[RunScore]]:
+    """Scores of pairs of systems that differ by coin tosses alone, each beside the first of its pair."""
+    lines = bundled("fr", slice(800)).decode().splitlines()
+    rng = random.Random(5)
+    scorer = Scorer([make("metric", "bleu")], ScoredText(target_language="fr"))
+    found = []
+    for _ in range(pairs):
+        chosen = rng.sample(lines, sentences)
+        made = [
+            [" ".join(word if rng.random() > 0.25 else "xx" for word in line.split()) for line in chosen] for _ in "ab"
+        ]
+        text = SetText(name="null", languages=("en", "fr"), sources=chosen, references=[chosen])
+        shared = SharedSet(name="null", languages="en-fr", role="test", texts=[text, text])
+        [bleu] = score_set(scorer, shared, made, "ab", Samples(bootstrap=200, randomisation=200))
+        found.append(list(bleu.runs))
+    return found
+
+
+def test_of_equal_systems_one_in_twenty_gets_a_star() -> None:
+    """The rate under the null: within three standard errors of the level, for both p."""
+    runs = [other for _, other in systems(150, 60)]
+    for p in ([run.randomisation_p or 0 for run in runs], [run.bootstrap_p or 0 for run in runs]):
+        for level in (0.05, 0.2, 0.5):
+            assert abs(np.mean(np.array(p) < level) - level) < 3 * (level * (1 - level) / len(p)) ** 0.5, level
+
+
+def test_the_bootstrap_gives_intervals_and_no_stars(
+    zeromt: Zeromt, planted: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zeromt.comparing.tables.FEW", 100)
+    arguments = ("--set", planted.option, "--bootstrap", "100")
+    shown = zeromt("compare", *planted.runs, *arguments, "--randomisation", "0", cwd=planted.root).out
+    [head] = [line for line in shown.splitlines() if "difference ± 95 %" in line]
+    assert "bootstrap" not in head
+    assert re.search(r"chrF +mixture .* [+-][\d.]+ ± [\d.]+ +-$", shown, re.MULTILINE)
+    assert "*" not in shown.partition("BY LENGTH")[0]
+    assert "of 65 sentences, fewer than 100, intervals are too narrow" in shown
+    one, two = compared(zeromt, planted, *arguments)["sets"][0]["scores"][0]["runs"]
+    assert two["difference"] == two["score"] - one["score"]
+    assert 0 < two["difference_interval"] < one["interval"] + two["interval"]

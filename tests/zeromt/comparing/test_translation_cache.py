@@ -1,0 +1,124 @@
+"""Nothing is decoded twice, and nothing is taken for what it is not."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Finished
+from tests.small import small_runs
+from tests.zeromt.comparing.conftest import Zeromt
+from trainer.checkpoint.format import Checkpoint
+from trainer.inference.loading import TrainedModel, load_checkpoint
+from zeromt.comparing.comparison import Asked, compare
+from zeromt.comparing.scores import Samples
+
+DECODES = "translating"
+QUICK = ("--json", "--bootstrap", "0", "--sentences", "0", "--allow-paths")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(small_runs(), tmp_path / "kept"))
+
+
+def report(zeromt: Zeromt, kept: Path, *arguments: str) -> tuple[dict[str, Any], Finished]:
+    done = zeromt("report", "runs/small", *QUICK, *arguments, cwd=kept)
+    assert done.code == 0, done.err
+    return json.loads(done.out), done
+
+
+def test_what_is_decoded_is_kept_by_checkpoint_and_search(zeromt: Zeromt, kept: Path) -> None:
+    first, done = report(zeromt, kept)
+    assert f"{DECODES} dataset, 20 lines" in done.err, "training has evaluated on 10 of them"
+    [file] = first["sets"][0]["files"]
+    lines = Path(file).read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 20
+    again, done = report(zeromt, kept)
+    assert DECODES not in done.err
+    assert again == first
+    other, done = report(zeromt, kept, "--beam", "3")
+    assert DECODES in done.err
+    assert other["sets"][0]["files"] != first["sets"][0]["files"]
+    _, done = report(zeromt, kept, "--raw-weights")
+    assert DECODES in done.err
+    Path(file).write_text("".join(f"{line}\n" for line in lines[::-1]), encoding="utf-8")
+    mended, done = report(zeromt, kept)
+    assert DECODES in done.err, "the file is not what was written"
+    assert mended == first
+    older = zeromt("report", "runs/small/checkpoints/step-00000005", *QUICK, cwd=kept)
+    assert DECODES in older.err
+    assert json.loads(older.out)["sets"][0]["files"][0].startswith(str(kept / "runs" / "small" / "eval" / "kept"))
+
+
+def test_evaluate_and_report_share_them(zeromt: Zeromt, kept: Path) -> None:
+    done = zeromt("evaluate", "runs/small", "--set", "{name: valid, prepared: valid}", "--allow-paths", cwd=kept)
+    assert done.code == 0, done.err
+    _, done = report(zeromt, kept)
+    assert DECODES not in done.err
+
+
+def test_those_of_training_are_taken_where_they_score_what_was_logged(zeromt: Zeromt, kept: Path) -> None:
+    first, _ = report(zeromt, kept)
+    run = kept / "runs" / "small"
+    [score] = [metric["runs"][0]["score"] for metric in first["sets"][0]["scores"] if metric["key"] == "chrf"]
+    shutil.copy(first["sets"][0]["files"][0], run / "eval" / "step-00000010.hyp")
+    shutil.rmtree(run / "eval" / "kept")
+    log = (run / "metrics.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in log]
+    for line in lines:
+        if line["kind"] == "evaluation" and line["step"] == 10:
+            line["chrf"] = score
+            line["bleu"] = next(m["runs"][0]["score"] for m in first["sets"][0]["scores"] if m["key"] == "bleu")
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found, done = report(zeromt, kept)
+    assert DECODES not in done.err
+    assert found["sets"][0]["files"] == [str(run / "eval" / "step-00000010.hyp")]
+    (run / "eval" / "step-00000010.hyp").write_text("un mensonge\n" * 20)
+    found, done = report(zeromt, kept)
+    assert DECODES in done.err, "another score than the logged one"
+    assert found["sets"][0]["scores"] == first["sets"][0]["scores"]
+
+
+def test_a_run_that_cannot_be_written_is_reported_all_the_same(zeromt: Zeromt, kept: Path) -> None:
+    shutil.rmtree(kept / "runs" / "small" / "eval")
+    (kept / "runs" / "small" / "eval").write_text("no folder")
+    found, _ = report(zeromt, kept)
+    assert found["sets"][0]["files"] == [None]
+    assert len(found["sets"][0]["scores"]) == 2
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_gives_way_to_the_newest(
+    kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a run that goes on."""
+    monkeypatch.chdir(kept)
+
+    def delete_first(checkpoint: Checkpoint, **how: Any) -> TrainedModel:
+        if checkpoint.manifest["step"] == 10:
+            shutil.rmtree(checkpoint.folder)
+        return load_checkpoint(checkpoint, **how)
+
+    monkeypatch.setattr("zeromt.comparing.hypotheses.load_checkpoint", delete_first)
+    found = compare(["runs/small"], Asked(samples=Samples(bootstrap=0, randomisation=0), allow_paths=True))
+    assert [run.step for run in found.runs] == [5]
+    assert len(found.sets) == 1
+
+
+def test_what_a_strangers_run_names_is_not_read(zeromt: Zeromt, kept: Path) -> None:
+    """The run has no seal of this user's, as a stranger's has none."""
+    named = "runs/small names stream.datasets: 'dataset', and you have not trained it on this machine"
+    done = zeromt("report", "runs/small", *QUICK[:-1], cwd=kept)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["sets"] == []
+    assert f"small: its sets are not read: {named}; if that may be read, add --allow-paths" in found["notes"]
+    mine = f"{{name: mine, source: {kept}/a, references: [{kept}/a]}}"
+    (kept / "a").write_text("a\n")
+    for option, code in ((mine, 0), ("{name: valid, prepared: valid}", 2)):
+        done = zeromt("evaluate", "runs/small", "--set", option, cwd=kept)
+        assert done.code == code, done.err
+    assert done.err.count("\n") == 1
+    assert f"{kept}/{named}; if that may be read, add --allow-paths" in done.err

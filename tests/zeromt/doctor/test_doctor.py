@@ -1,0 +1,143 @@
+"""`zeromt doctor` finds what was planted, names the fix, and finds nothing where nothing is wrong."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Corpus, environment, small_disk
+from tests.waiting import PATIENCE
+from zeromt.doctor import exchange, machine
+from zeromt.doctor.finding import Finding
+
+FAKES = {
+    "bin/nvidia-smi": "#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'\n",
+    "packages/torch/__init__.py": "raise ImportError('planted: torch cannot be loaded')\n",
+    "packages/torch/version.py": "__version__ = '2.13.0+cpu'\ncuda = None\nhip = None\n",
+    "packages/webdataset-0.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: webdataset\nVersion: 0.1\n",
+}
+PLANTED = [
+    ("environment", "OMP_NUM_THREADS: 'many'", "a number of threads"),
+    ("network", "GLOO_SOCKET_IFNAME: 'eth77' is no network interface", "one of"),
+    ("devices", "1 GPU(s), and torch 2.13.0+cpu is built without CUDA", "make install CUDA=1"),
+    ("engine.device", "built without CUDA", "engine.device=cpu"),
+    ("packages", "webdataset 0.1 is installed", "pip install 'webdataset"),
+    ("open files", "64 at once", "ulimit -n 65536"),
+    ("folders", "output: ", "name another folder (output=)"),
+    ("dataset", "holds no index.json", "zeromt prepare debug"),
+    ("scores", "'flores200' needs a model", "choose char"),
+    ("ranks", "planted: torch cannot be loaded", "GLOO_SOCKET_IFNAME"),
+]
+
+
+def doctor(folder: Path, *arguments: str, prefix: str = "", **variables: str) -> tuple[int, list[dict[str, str]]]:
+    command = f'{prefix} exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", sys.executable, "-m", "zeromt", "doctor", "--json", *arguments],
+        cwd=folder,
+        env={name: value for name, value in {**environment(), **variables}.items() if value != "-"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_planted_faults_are_found_each_with_its_mend(tmp_path: Path) -> None:
+    for name, content in FAKES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    (tmp_path / "file").touch()
+    variables = environment()
+    code, found = doctor(
+        tmp_path,
+        "debug",
+        "output=file/runs",
+        "evaluation.tokenizer=flores200",
+        prefix="ulimit -S -n 64;",
+        PATH=f"{tmp_path / 'bin'}:{variables['PATH']}",
+        PYTHONPATH=f"{tmp_path / 'packages'}:{variables['PYTHONPATH']}",
+        CUDA_VISIBLE_DEVICES="-",
+        OMP_NUM_THREADS="many",
+        GLOO_SOCKET_IFNAME="eth77",
+        SACREBLEU=str(tmp_path / "none"),
+    )
+    assert code == 1
+    faults = [one for one in found if one["grade"] == "fault"]
+    for subject, said, mend in PLANTED:
+        [text] = [one for one in faults if one["subject"] == subject]
+        assert said in text["said"]
+        assert mend in text["mend"]
+    assert len(faults) == len(PLANTED)
+
+
+def test_where_nothing_is_wrong_it_says_so(corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    code, found = doctor(tmp_path, "debug", *corpus_en_fr.overrides, "prepare.pairs_per_block=32")
+    assert [one for one in found if one["grade"] == "fault"] == []
+    assert code == 0
+    ranks = [one["said"] for one in found if one["subject"] == "ranks"]
+    assert [said.partition(":")[0] for said in ranks] == ["2 by gloo", "2 by shared memory"]
+    code, found = doctor(tmp_path, "debug", "optimizer.lr=-1", "training.max_updatse=3")
+    said = [one["said"] for one in found if one["subject"] == "configuration"]
+    assert code == 1
+    assert len(said) == 2
+
+
+def the_fault(found: list[Finding]) -> Finding:
+    [one] = [finding for finding in found if finding.grade != "good"]
+    return one
+
+
+def test_a_clock_that_is_off(tmp_path: Path) -> None:
+    found = the_fault(list(machine.clock(tmp_path, lambda: time.time() - 90)))
+    assert found.said.startswith("90 s off the clock of the file system")
+    assert "NTP" in found.mend
+    assert [one.grade for one in machine.clock(tmp_path)] == ["good"]
+
+
+def test_a_name_without_an_address() -> None:
+    found = the_fault(list(machine.names("no-such-host.invalid")))
+    assert "'no-such-host.invalid' has no address" in found.said
+    assert "/etc/hosts" in found.mend
+    assert "127.0." not in found.mend, "other machines would not reach it"
+
+
+def test_what_triton_compiles_with(tmp_path: Path) -> None:
+    environ = {"PATH": str(tmp_path)}
+    assert list(machine.kernels(environ, tmp_path, gpus=0)) == []
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (gcc or clang)"
+    (tmp_path / "clang").touch(0o755)
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == f"no {tmp_path / 'Python.h'}"
+    (tmp_path / "Python.h").touch()
+    assert [one.grade for one in machine.kernels(environ, tmp_path, gpus=1)] == ["good"]
+    environ["CC"] = "icx"
+    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (icx)"
+
+
+def test_what_libraries_write_beside_the_ranks() -> None:
+    err = (
+        "Traceback (most recent call last):\n"
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:93\n"
+        "Last error: socketStartConnect: Connect to 10.0.0.2<41> failed : No route to host\n\n"
+        "[rank0]:[W1125 23:50:01.123456789 ProcessGroupNCCL.cpp:1553] Warning: WARNING: destroy_process_group() was "
+        "not called before program exit, which can leak resources.\n"
+    )
+    assert exchange.last_words(err).endswith("No route to host")
+    assert exchange.last_words(err.splitlines()[-1]) == exchange.last_words("") == ""
+    out = 'NCCL version 2.29.3+cuda13.0\n{"gloo seconds": 0.5}\nnode1:7:7 [0] NCCL INFO Destroy COMPLETE\n'
+    assert exchange.figures_in(out) == {"gloo seconds": 0.5}
+
+
+@pytest.mark.parametrize(("gpus", "grade"), [(0, "doubt"), (2, "fault")])
+def test_little_shared_memory(tmp_path: Path, gpus: int, grade: str) -> None:
+    found = the_fault(list(machine.shared_memory(tmp_path / "none", gpus=gpus)))
+    assert (found.grade, "--shm-size" in found.mend) == (grade, True)
+    with small_disk(tmp_path / "shm", "64m") as place:
+        if place is not None:
+            assert the_fault(list(machine.shared_memory(place, gpus=gpus))).said.endswith("0.07 GB free")

@@ -1,0 +1,129 @@
+"""One set is translated with the same tag by every command, and lines without one are spoken of by all."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from configs import PrepareSection, TokenizerSection
+from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from tests.conftest import bundled
+from tests.forked import Forked
+from trainer.checkpoint.format import read_whole
+from trainer.evaluation.sets import tagged
+
+SET = "{name: x, source: x.en, references: [x.fr]}"
+UNTAGGED = "source lines have no tag, and all that the model was trained on have one"
+
+
+@pytest.fixture(scope="module")
+def place(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs: `one` on a dataset with a tag, `two` on that and one of another tag, with no tag of its own."""
+    root = tmp_path_factory.mktemp("tagged")
+    for name, lines in (("a", slice(0, 200)), ("x", slice(200, 220))):
+        for language in ("en", "fr"):
+            (root / f"{name}.{language}").write_bytes(bundled(language, lines))
+    shared = """
+prepare: &prepare
+  target_language: fr
+  output: data/fra
+  train: {source: [a.en], target: [a.fr]}
+  tokenizer: {vocab_size: 300, tags: [">>fra<<", ">>eng<<"]}
+  max_pieces: 128
+  target_tag: ">>fra<<"
+"""
+    (root / "one.yaml").write_text(f"{shared}\nevaluation: {{every_updates: 20, sets: [{SET}]}}\n")
+    (root / "two.yaml").write_text(f"""
+name: two
+stream: {{datasets: [{{path: data/fra}}, {{path: data/eng}}]}}
+evaluation: {{every_updates: 20, sets: [{SET}, {{name: own, role: test, source: own.en, references: [x.fr]}}]}}
+prepare: {{target_language: fr}}
+""")
+    (root / "own.en").write_text("".join(f">>fra<< {line}" for line in (root / "x.en").open()))
+    small = [
+        "model.d_model=32", "model.encoder_layers=1", "model.decoder_layers=1", "model.attention.num_heads=2",
+        "model.feed_forward.d_ff=64", "model.max_positions=256", "model.dropout=0", "stream.source_tokens=512",
+        "stream.target_tokens=512", "stream.micro_batches=1", "schedule.warmup_updates=5", "optimizer.lr=0.01",
+        "training.max_updates=20", "training.tensorboard=false", "training.memory_probe=false",
+        "checkpoint.every_updates=20", "engine.precision=fp32",
+    ]  # fmt: skip
+    other = [
+        "prepare.output=data/eng", "prepare.source_language=fr", "prepare.target_language=en",
+        "prepare.train.source=[a.fr]", "prepare.train.target=[a.en]", "prepare.tokenizer.path=data/fra",
+        "prepare.target_tag='>>eng<<'",
+    ]  # fmt: skip
+    for words in (
+        ("prepare", "one.yaml"),
+        ("prepare", "one.yaml", *other),
+        ("train", "one.yaml", "name=one", *small),
+        ("train", "two.yaml", *small),
+    ):
+        done = forked.zeromt(*words, cwd=root)
+        assert done.code == 0, done.err
+        (root / f"said-{Path(words[1]).stem}").write_text(done.out + done.err)
+    return root
+
+
+def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path, forked: Forked) -> None:
+    done = forked.zeromt("evaluate", "runs/one", "--set", SET, "-o", "by-set", cwd=place)
+    assert done.code == 0, done.err
+    by_set = done.out
+    files = ("--source", "x.en", "--reference", "x.fr")
+    done = forked.zeromt("evaluate", "runs/one", *files, "-o", "by-files", cwd=place)
+    assert done.code == 0, done.err
+    assert UNTAGGED not in done.err
+    own = forked.zeromt("evaluate", "runs/one", "--source", "own.en", "--reference", "x.fr", "-o", "by-own", cwd=place)
+    assert own.code == 0, own.err
+    untagged = forked.zeromt("translate", "runs/one", "-i", "x.en", "-o", "untagged", "--processes", "1", cwd=place)
+    assert f"20 {UNTAGGED}" in untagged.err
+    quick = ("--bootstrap", "0", "--randomisation", "0", "--json")
+    done = forked.zeromt("compare", "runs/one", "runs/one", "--set", SET, *quick, cwd=place)
+    assert done.code == 0, done.err
+    assert "translating" not in done.err, "it finds what evaluate kept"
+    [found] = json.loads(done.out)["sets"]
+    expected = (place / "by-set").read_bytes()
+    [of_training] = (place / "runs" / "one" / "eval").glob("*.hyp")
+    others = [place / "by-files", place / "by-own", Path(place, found["files"][0]), of_training]
+    assert [file.read_bytes() for file in others] == [expected] * 4
+    assert (place / "untagged").read_bytes() != expected
+    chrf = next(metric for metric in found["scores"] if metric["key"] == "chrf")
+    assert round(chrf["runs"][0]["score"], 2) == json.loads(by_set)["sets"]["x"]["chrf"]
+    for words in (("evaluate", "runs/one"), ("compare", "runs/one", "runs/one", *quick)):  # the run's own set
+        done = forked.zeromt(*words, "--beam", "2", cwd=place)
+        assert done.code == 0, done.err
+        assert "translating" not in done.err, "as evaluate has done, which training has not"
+
+
+def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Path, forked: Forked) -> None:
+    """By training, translate, evaluate and compare alike; not where they have one."""
+    [checkpoint] = (place / "runs" / "two" / "checkpoints").glob("step-*")
+    assert read_whole(checkpoint).manifest["target_tags"] == [">>fra<<", ">>eng<<"]
+    said = (place / "said-two").read_text()
+    assert f"evaluation.sets: x: 20 {UNTAGGED}" in said
+    assert "evaluation.sets: own:" not in said
+    assert UNTAGGED not in (place / "said-one").read_text()
+    commands: Mapping[str, tuple[str, ...]] = {
+        "evaluate": ("evaluate", "runs/two", "--source", "{}", "--reference", "x.fr"),
+        "compare": ("compare", "runs/two", "runs/two", "--set", "{{name: y, source: {}, references: [x.fr]}}",
+                    "--beam", "2", "--bootstrap", "0", "--randomisation", "0"),
+        "translate": ("translate", "runs/two", "-i", "{}", "--processes", "1"),
+    }  # fmt: skip
+    for words in commands.values():
+        for file, is_said in (("x.en", True), ("own.en", False)):
+            done = forked.zeromt(*(word.format(file) for word in words), cwd=place)
+            assert done.code == 0, done.err
+            assert (f"20 {UNTAGGED} (the model's tags, at the very start of a line: >>fra<<, >>eng<<)" in done.err) == (
+                is_said
+            ), words
+
+
+def test_the_runs_tag_comes_before_lines_without_one_of_its_language() -> None:
+    section = TokenizerSection(vocab_size=60, threads=1, tags=[">>fra<<", ">>deu<<"])
+    lines = [f"the cat {number} sat" for number in range(100)]
+    tokenizer = train_tokenizer(section, lines, [line.upper() for line in lines])
+    prepare = PrepareSection(target_language="fr", target_tag=">>fra<<", tokenizer=section)
+    lines = ["a", ">>fr<< a", ">>deu<< a", ">>xyz<< a", " >>fra<< a", "a >>fra<<"]
+    assert tagged(lines, "fra", prepare, tokenizer) == [">>fra<< a", *lines[1:5], ">>fra<< a >>fra<<"]
+    assert tagged(lines, "de", prepare, tokenizer) == lines
+    assert tagged(lines, "fr", PrepareSection(target_language="fr"), tokenizer) == lines

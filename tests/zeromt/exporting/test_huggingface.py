@@ -1,0 +1,149 @@
+"""What Transformers loads from an export computes what the model does, for every option that it has."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs import UserError
+from configs.components import make
+from data_pipeline.tokenizer import Tokenizer
+from tests.model.flat import section_of
+from tests.zeromt.exporting.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run
+from zeromt.exporting import as_huggingface, command
+from zeromt.exporting.as_huggingface import architecture, problems, reordered
+from zeromt.exporting.check import ExportError
+
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+
+LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs", ""]
+
+
+def export(run: Path, output: Path, **changes: Any) -> None:
+    names = ("dtype", "quantization", "source", "reference")
+    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
+    assert command.run(run=str(run), format="huggingface", output=str(output), **{**options, **changes}) == 0
+
+
+def their_greedy(folder: Path, lines: list[str], longest: int = 12) -> list[list[int]]:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    rows = model.generate(**batch, num_beams=1, max_new_tokens=longest, forced_eos_token_id=None).tolist()
+    return [[i for i in row[1:] if i > 2] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Pegasus", {}),
+        ("Pegasus", {"position_layout": "halves", "activation": "gelu", "output_bias": True}),
+        ("Pegasus", {"num_kv_heads": 1, "attention_scale": "model_width", "activation": "silu"}),
+        ("Pegasus", {"attention_bias": False, "attention_output_bias": False, "feed_forward_bias": False}),
+        ("Pegasus", {"norm": "sample", "scale_embeddings": False, "activation": "none"}),
+        ("Blenderbot", {"positions": "learned", "position_offset": 2}),
+        ("Blenderbot", {"positions": "none"}),
+        ("Blenderbot", {"position_layout": "tensor2tensor", "position_offset": 2}),
+        ("Marian", {"norm_position": "post", "output_bias": True}),
+        ("Marian", {"norm_position": "post_block_dropout", "position_layout": "halves"}),
+        ("Marian", {"norm_position": "post", "tied_embeddings": "decoder"}),
+        ("Marian", {"norm_position": "post", "tied_embeddings": "none"}),
+    ],
+)
+def test_the_same_greedy_output(
+    name: str, options: dict[str, Any], joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_run(tmp_path / "run", joint, **options)
+    assert architecture(model.section) == name
+    export(tmp_path / "run", tmp_path / "out")
+    assert "logits within" in capsys.readouterr().out
+    assert their_greedy(tmp_path / "out", LINES) == greedy(model, joint, LINES)
+
+
+@pytest.mark.parametrize("ties", ["decoder", "none"])
+def test_two_vocabularies(ties: str, separate: Tokenizer, tmp_path: Path) -> None:
+    model = make_run(tmp_path / "run", separate, norm_position="post", tied_embeddings=ties)
+    export(tmp_path / "run", tmp_path / "out")
+    ids = their_greedy(tmp_path / "out", LINES)
+    assert ids == greedy(model, separate, LINES)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs.batch_decode(ids, skip_special_tokens=True) == [
+        line.replace(" ⁇ ", "").strip() for line in separate.decode_target(ids)
+    ]
+
+
+def test_saved_again_by_transformers_it_is_the_same_model(joint: Tokenizer, tmp_path: Path) -> None:
+    """Marian does not save its positions, so they must be those that it computes by itself."""
+    make_run(tmp_path / "run", joint, norm_position="post")
+    export(tmp_path / "run", tmp_path / "out")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    model.save_pretrained(tmp_path / "again")
+    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
+    ids = torch.tensor([[5, 6, 7, 2]])
+    assert again(input_ids=ids, decoder_input_ids=ids).logits.equal(model(input_ids=ids, decoder_input_ids=ids).logits)
+
+
+def test_the_tokenizers_agree(joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(tmp_path / "run", joint)
+    (tmp_path / "en").write_text("\n".join([*LINES[:-1], "  two  spaces\there", "é ü 日本"]))
+    (tmp_path / "fr").write_text("\n".join(FRENCH[:9]))
+    export(tmp_path / "run", tmp_path / "out", source=str(tmp_path / "en"), reference=str(tmp_path / "fr"))
+    assert "tokenizer:" not in capsys.readouterr().out
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs(LINES)["input_ids"] == [[*ids, 2] for ids in joint.encode_source(LINES)]
+
+
+def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", joint)
+    export(tmp_path / "run", tmp_path / "out", dtype="bfloat16")
+    assert transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"norm": "rms"}, ["model.norm.kind: 'rms'; allowed is layer, sample"]),
+        ({"norm_eps": 1e-6}, ["model.norm.eps: 1e-06 must be 1e-05"]),
+        ({"final_norm": False}, ["model.final_norm: false with pre; allowed is true"]),
+        ({"norm_position": "post", "final_norm": True}, ["model.final_norm: true with post; allowed is false"]),
+        ({"head_width": 4}, ["model.attention.head_width: 4 must be d_model / num_heads"]),
+        (
+            {"positions": "rotary", "activation": "swiglu"},
+            ["model.positions.kind: 'rotary'", "model.feed_forward.kind: 'swiglu'"],
+        ),
+        ({"norm_position": "post", "positions": "learned"}, ["model.positions.kind: 'learned'", "with post-norm"]),
+        ({"tied_embeddings": "decoder"}, ["model.tied_embeddings: 'decoder' with pre-norm; allowed is three-way"]),
+    ],
+)
+def test_refuses_naming_every_option(
+    options: dict[str, Any], words: list[str], joint: Tokenizer, tmp_path: Path
+) -> None:
+    section = section_of(**{**SMALL, **options})
+    assert len(list(problems(section))) == len([w for w in words if w.startswith("model.")])
+    make_run(tmp_path / "run", joint, **options)
+    with pytest.raises(UserError) as error:
+        export(tmp_path / "run", tmp_path / "out")
+    assert all(word in str(error.value) for word in words)
+    assert "\n" not in str(error.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_weight_in_the_wrong_order_writes_nothing(
+    joint: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "run", joint)
+
+    def forgetful(weights: Any, order: torch.Tensor) -> dict[str, torch.Tensor]:
+        name = "decoder.layers.0.cross_attention.key.weight"
+        return {**reordered(weights, order), name: weights[name]}
+
+    monkeypatch.setattr(as_huggingface, "reordered", forgetful)
+    with pytest.raises(ExportError, match="nothing was written"):
+        export(tmp_path / "run", tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_sines_first() -> None:
+    assert make("positions", "sinusoidal").sines_first(6) == [0, 2, 4, 1, 3, 5]
+    assert make("positions", "sinusoidal", layout="halves").sines_first(6) is None

@@ -1,0 +1,93 @@
+import dataclasses
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from data_pipeline.tokenizer import Tokenizer
+from tests.zeromt.exporting.made import make_run
+from trainer.inference.loading import TrainedModel, load_trained
+from trainer.runs.layout import STATE
+from zeromt.exporting.model_card import card
+
+EVIL = '1 |\n\n# Free <a href="x">gift</a> ![p](http://t.example/x) `` ` `` </td>\x1b[31m\x9b\x7f\u202e\u2028---\n- *b*'
+Planted = Callable[[TrainedModel], TrainedModel]
+
+
+def of_config(**changes: Any) -> Planted:
+    def plant(trained: TrainedModel) -> TrainedModel:
+        prepare = dataclasses.replace(trained.config.prepare, **{k: v for k, v in changes.items() if k != "name"})
+        config = dataclasses.replace(trained.config, prepare=prepare, name=changes.get("name", "run"))
+        return dataclasses.replace(trained, config=config)
+
+    return plant
+
+
+def of_manifest(**changes: Any) -> Planted:
+    def plant(trained: TrainedModel) -> TrainedModel:
+        trained.checkpoint.manifest.update(changes)
+        return trained
+
+    return plant
+
+
+def of_scores(name: str = "BLEU", **fields: str) -> Planted:
+    def plant(trained: TrainedModel) -> TrainedModel:
+        curve = {"scores": {"7": 1.0}, "fields": {"weights": "ema", "signature": "nrefs:1|case:mixed", **fields}}
+        state = {"step": 7, "target_tokens": 1, "seconds": 1.0, "curves": {name: curve}}
+        (trained.checkpoint.folder / STATE).write_text(json.dumps({"trainer": state}))
+        trained.checkpoint.manifest["files"][STATE] = {"bytes": 0, "sha256": ""}
+        return trained
+
+    return plant
+
+
+def fingerprints(data: Sequence[str] = ("a" * 64,), tokenizer: str = "b" * 64) -> Planted:
+    return of_manifest(fingerprints={"data": list(data), "tokenizer": tokenizer})
+
+
+PLACES = {
+    "name": (of_config(name=EVIL), of_config(name="run")),
+    "source": (of_config(source_language=EVIL), of_config(source_language="en")),
+    "target": (of_config(target_language=EVIL), of_config(target_language="en")),
+    "package": (of_manifest(versions={EVIL: "1"}), of_manifest(versions={"torch": "1"})),
+    "version": (of_manifest(versions={"torch": EVIL}), of_manifest(versions={"torch": "1"})),
+    "data": (fingerprints(data=[EVIL]), fingerprints()),
+    "tokenizer": (fingerprints(tokenizer=EVIL), fingerprints()),
+    "curve": (of_scores(name=EVIL), of_scores()),
+    "weights": (of_scores(weights=EVIL), of_scores()),
+    "signature": (of_scores(signature=EVIL), of_scores()),
+}
+
+
+def marks(text: str) -> Counter[str]:
+    """How often each kind of mark stands in a Markdown text, but code within a line."""
+
+    def walk(tokens: Sequence[Token]) -> list[str]:
+        return [kind for one in tokens for kind in (one.type, *walk(one.children or ()))]
+
+    parser = MarkdownIt("gfm-like", {"linkify": False})
+    return Counter(kind for kind in walk(parser.parse(text)) if kind not in ("text", "code_inline", "text_special"))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_text_of_a_checkpoint_is_no_markup(place: str, joint: Tokenizer, tmp_path: Path) -> None:
+    make_run(tmp_path / "run", joint)
+    loaded = [load_trained(tmp_path / "run") for _ in PLACES[place]]
+    cards = [
+        card(plant(trained), format="safetensors", rounding=None).split("---\n", 2)
+        for plant, trained in zip(PLACES[place], loaded, strict=True)
+    ]
+    planted, usual = (marks(text) for _, _, text in cards)
+    assert planted == usual
+    assert usual["table_open"] == 1
+    assert "Free" in cards[0][2] or place in ("data", "tokenizer")  # of which only the beginning is shown
+    assert not [c for c in "".join(cards[0]) if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
+    assert yaml.safe_load(cards[0][1]).keys() == yaml.safe_load(cards[1][1]).keys()

@@ -1,0 +1,111 @@
+"""What docs/export.md shows of exports, executed as it stands: translations are the run's own, tags and limits too."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs import SearchSection
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from tests.zeromt.exporting.made import ENGLISH, TAG, make_run, make_tagged
+from trainer.inference.translation.translator import Translator
+from zeromt.cli.main import main
+from zeromt.exporting.exact import load_exact
+
+DOCS = Path(__file__).parents[3] / "docs" / "export.md"
+SHORT = SearchSection(max_length_ratio=1.0, max_length_extra=3)
+BEAM = SearchSection(beam=3, length_penalty=0.7, length_penalty_kind="mean", max_length_ratio=1.0, max_length_extra=3)
+LINES = [*ENGLISH[:4], f"{TAG} {ENGLISH[1]}", f"{TAG} dogs", " ".join(ENGLISH[:9])]
+"""The last one is longer than the model's positions."""
+
+
+def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
+    """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
+    found = [code for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if word in code]
+    assert len(found) == 1
+    scope: dict[str, Any] = {"json": json, "Path": Path, **names}
+    exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
+    translate: Callable[[str], str] = scope["translate"]
+    return translate
+
+
+def ours(run: Path, lines: list[str], search: SearchSection) -> list[str]:
+    loaded = load_exact(run)
+    translator = Translator(loaded.model, loaded.tokenizer, search, torch.device("cpu"))
+    return [found[0].text for found in translator.translate(lines)]
+
+
+def ctranslate2_snippet(folder: Path) -> Callable[[str], str]:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from sentencepiece import SentencePieceProcessor
+
+    return snippet("translate_batch", folder, ctranslate2=ctranslate2, SentencePieceProcessor=SentencePieceProcessor)
+
+
+@pytest.mark.parametrize("search", [SHORT, BEAM])
+def test_ctranslate2(
+    search: SearchSection, joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Random models hardly ever end by themselves, so the limit decides on most of the text."""
+    make_run(tmp_path / "run", joint, search=search)
+    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert f"tags: {TAG} and a space before a text are one piece" in said
+    assert "of a source of n pieces, at most min(32, int(1 n) + 3), EOS counted" in said
+    translate = ctranslate2_snippet(tmp_path / "out")
+    assert [translate(line) for line in LINES] == ours(tmp_path / "run", LINES, search)
+    assert ours(tmp_path / "run", LINES, search) != ours(tmp_path / "run", LINES, SearchSection())
+
+
+@pytest.mark.parametrize("search", [SHORT, BEAM])
+def test_transformers(
+    search: SearchSection, joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    make_run(tmp_path / "run", joint, search=search)
+    assert main(["export", str(tmp_path / "run"), "--format", "huggingface", "-o", str(tmp_path / "out")]) == 0
+    assert f"tags: {TAG} and a space before a text are one piece" in capsys.readouterr().out
+    names = {name: getattr(transformers, name) for name in ("AutoTokenizer", "AutoModelForSeq2SeqLM")}
+    translate = snippet("AutoModelForSeq2SeqLM", tmp_path / "out", **names)
+    found = [translate(line) for line in LINES[:-1]]
+    assert found == [line.replace(" \u2047 ", "").strip() for line in ours(tmp_path / "run", LINES[:-1], search)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("is_joint", [True, False])
+def test_the_exported_model_cuts_tags_as_in_training(kind: Any, is_joint: bool, tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    pytest.importorskip("ctranslate2")
+    tags = [TAG, ">>zho_Hans<<", ">>x-y<<"]
+    tokenizer = make_tagged(kind, is_joint, tags)
+    make_run(tmp_path / "run", tokenizer, tied_embeddings="decoder")
+    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
+    name = JOINT_FILE if is_joint else SOURCE_FILE
+    exported = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / name))
+    lines = [f"{tag} {line}" for tag in tags for line in ("the cat sat", "", "<s> dogs </s>", "12 dogs,  3 cats")]
+    assert exported.encode(lines) == tokenizer.encode_source(lines)
+    known = [line for line in lines if line.endswith("sat")]
+    assert exported.encode(known, out_type=str) == [tokenizer.source_pieces(r) for r in tokenizer.encode_source(known)]
+    again = Tokenizer.load(tmp_path / "out")
+    assert again.fingerprint == tokenizer.fingerprint
+    mixed = [f"a {TAG} cat", f" {TAG} cat", *lines]
+    assert again.encode_source(mixed) == tokenizer.encode_source(mixed), "a tag is one at the beginning alone"
+    if not is_joint:
+        assert (tmp_path / "out" / TARGET_FILE).read_bytes() == tokenizer.files()[TARGET_FILE]
+
+
+def test_a_tag_that_the_exported_model_does_not_cut_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Case is folded before tags are looked for."""
+    pytest.importorskip("ctranslate2")
+    tokenizer = make_tagged("bpe", True, [TAG, ">>zho_Hans<<"], normalization="nmt_nfkc_cf")
+    make_run(tmp_path / "run", tokenizer)
+    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
+    assert "does not cut >>zho_Hans<<; put the piece \u2581>>zho_Hans<< before" in capsys.readouterr().out
+    assert (
+        ctranslate2_snippet(tmp_path / "out")(f"{TAG} the cat")
+        == ours(tmp_path / "run", [f"{TAG} the cat"], SearchSection())[0]
+    )

@@ -1,0 +1,91 @@
+"""Small checkpoints as Transformers' own classes save them, with random weights of which none is 0 or 1."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentencepiece import SentencePieceProcessor
+
+from data_pipeline.tokenizer import JOINT_FILE
+from tests.zeromt.exporting.made import make_tokenizer
+from tests.zeromt.importing.test_importing import SIZES, fairseq_model, shaken
+from zeromt.cli.main import main
+
+TENSORS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def save_marian(folder: Path, *, seed: int = 1, max_shard_size: str = "1GB", **options: Any) -> Any:
+    """As Helsinki-NLP's: EOS 0, unknown 1, padding last, which also begins a target. The model."""
+    transformers = pytest.importorskip("transformers")
+    folder.mkdir(exist_ok=True)
+    content = make_tokenizer().files()[JOINT_FILE]
+    model = SentencePieceProcessor(model_proto=content)
+    pieces = [model.id_to_piece(i) for i in range(5, model.get_piece_size())]
+    vocabulary = ["</s>", "<unk>", *pieces, "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(vocabulary)}))
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").write_bytes(content)
+    pad = len(vocabulary) - 1
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
+    sizes = {**SIZES, **ids, "vocab_size": len(vocabulary), "activation_function": "swish", "scale_embedding": True}
+    config = transformers.MarianConfig(**{**sizes, **options})
+    theirs = shaken(transformers, "MarianMTModel", config)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(1 + 0.1 * (seed - 1))
+    theirs.save_pretrained(folder, max_shard_size=max_shard_size)
+    return theirs
+
+
+def save_nllb(folder: Path, **options: Any) -> Any:
+    """As facebook's, but small, with its SentencePiece model. The model."""
+    transformers = pytest.importorskip("transformers")
+    folder.mkdir(exist_ok=True)
+    content = fairseq_model(make_tokenizer().files()[JOINT_FILE])
+    (folder / "sentencepiece.bpe.model").write_bytes(content)
+    size = SentencePieceProcessor(model_proto=content).get_piece_size() + 1
+    codes = {size: "eng_Latn", size + 1: "fra_Latn"}
+    added = {"added_tokens_decoder": {str(i): {"content": code, "special": True} for i, code in codes.items()}}
+    settings = {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": list(codes.values()), **added}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    sizes = {**SIZES, **ids, "vocab_size": size + 4, "scale_embedding": True, "activation_function": "relu"}
+    config = transformers.M2M100Config(**{**sizes, **options})
+    theirs = shaken(transformers, "M2M100ForConditionalGeneration", config)
+    theirs.save_pretrained(folder)
+    return theirs
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Set fields of a JSON file; a value of None takes the field out."""
+    tree = json.loads(path.read_text()) if path.exists() else {}
+    tree |= changes
+    path.write_text(json.dumps({name: value for name, value in tree.items() if value is not None}))
+
+
+def edit_tensors(path: Path, more: Mapping[str, torch.Tensor] | None = None, *, without: str = "") -> None:
+    """Take a tensor out of a safetensors file, or put others in."""
+    tensors = {name: t for name, t in load_file(path).items() if name != without}
+    save_file({**tensors, **(more or {})}, path, metadata={"format": "pt"})
+
+
+def refusal(folder: Path, output: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """The one line that an import is refused with; nothing is written."""
+    capsys.readouterr()
+    assert main(["import", "--huggingface", str(folder), "-o", str(output), *options]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1, error
+    assert not output.exists()
+    return error
+
+
+def imported(folder: Path, output: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What an import says."""
+    capsys.readouterr()
+    assert main(["import", "--huggingface", str(folder), "-o", str(output), *options]) == 0
+    return capsys.readouterr().out

@@ -1,0 +1,109 @@
+"""`zeromt batch` shows what the run trained on, whatever it has been through."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Refused, read_pairs
+from tests.forked import Forked
+from tests.small import small_runs
+from zeromt.inspecting.batch import Recorded, logged_update
+from zeromt.inspecting.found import find_update
+
+Pairs = dict[tuple[int, int], list[int]]
+
+
+def found_pairs(run: Path, step: int) -> Pairs:
+    found = find_update(run, step)
+    return {(step, m.lane): m.pair_ids.tolist() for m in found.micro_batches}
+
+
+def recorded(run: Path, step: int) -> Pairs:
+    return {key: pairs for key, pairs in read_pairs(run).items() if key[0] == step}
+
+
+def batch(forked: Forked, run: Path, step: int, *more: str) -> list[dict[str, Any]]:
+    done = forked.zeromt("batch", str(run), str(step), "--json", *more, cwd=run)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+@pytest.mark.parametrize("step", [1, 600, 601, 631, 1000, 1003])
+def test_pairs_are_those_that_were_recorded(resumed: Path, step: int) -> None:
+    assert found_pairs(resumed, step) == recorded(resumed, step)
+
+
+def test_the_data_are_gone_through_from_the_last_save_only(resumed: Path) -> None:
+    assert [find_update(resumed, step).found_from.step for step in (1, 601, 1000)] == [0, 600, 999]
+
+
+def test_without_its_history_it_is_found_by_checkpoints_or_from_the_beginning(resumed: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(resumed, tmp_path / "r"))
+    (run / "history.jsonl").unlink()
+    found = find_update(run, 1000)
+    assert found.found_from.step == 999
+    for step in (2, 1000):
+        assert found_pairs(run, step) == recorded(run, step)
+
+
+def test_pairs_with_another_digest_are_refused(tmp_path: Path, refused: Refused) -> None:
+    """What is found is then not what was trained on."""
+    shutil.copytree(small_runs(), tmp_path, dirs_exist_ok=True)
+    log = tmp_path / "runs" / "mixture" / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"pairs_digest": ', '"pairs_digest": 1, "was": '))
+    said = refused("batch", "runs/mixture", "1", "--allow-paths")
+    assert said.startswith("UPDATE: 1: its pairs cannot be found again: metrics.jsonl has another digest of them")
+
+
+def test_losses_add_up_to_the_logged_one(resumed: Path, forked: Forked) -> None:
+    pairs = batch(forked, resumed, 1000, "--loss")
+    mean = sum(pair["loss"] for pair in pairs) / sum(pair["target_tokens"] for pair in pairs)
+    line = logged_update(resumed, 1000)
+    assert line is not None
+    assert mean == pytest.approx(line["loss"], rel=1e-5)
+    assert [p["pair"] for p in pairs] == [i for _, ids in sorted(recorded(resumed, 1000).items()) for i in ids]
+    assert all(len(pair["source"]) > 0 for pair in pairs)
+
+
+def test_compared_by_its_own_digests_where_the_log_has_no_such_line(resumed: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(resumed, tmp_path / "r"))
+    log = run / "metrics.jsonl"
+    log.write_text(log.read_text().replace('"updates": 1,', '"updates": 2,'))
+    for step in (1, 601, 1000):
+        found = find_update(run, step)
+        recorded = Recorded.of(run, found)
+        assert (recorded.where, recorded.is_same) == ("updates.bin", True)
+        other = dataclasses.replace(found, counts=dataclasses.replace(found.counts, pairs_digest=1))
+        assert not Recorded.of(run, other).is_same
+
+
+def test_as_text(resumed: Path, forked: Forked) -> None:
+    done = forked.zeromt("batch", str(resumed), "1000", "--loss", cwd=resumed)
+    assert done.code == 0, done.err
+    head = [line for line in done.out.splitlines() if line.startswith("#")]
+    assert head[0].startswith("# update 1000 of ")
+    assert head[2].endswith("equal to that of metrics.jsonl")
+    assert head[3].startswith("# loss ")
+    assert head[-1].split("\t")[0] == "#pair"
+    assert len(done.out.splitlines()) - len(head) == sum(map(len, recorded(resumed, 1000).values()))
+
+
+def test_refused(resumed: Path, refused: Refused) -> None:
+    assert (
+        refused("batch", str(resumed), "1004") == f"UPDATE: 1,004, and {resumed} has made 1,003; allowed is 1 to 1,003"
+    )
+    assert "has no whole checkpoint before update 5: the first that is kept is of step" in refused(
+        "batch", str(resumed), "5", "--loss"
+    )
+
+
+def test_another_order_is_told(resumed: Path, tmp_path: Path, refused: Refused) -> None:
+    """As where a later version deals otherwise: nobody is shown pairs that were not trained on."""
+    run = Path(shutil.copytree(resumed, tmp_path / "r"))
+    path = run / "history.jsonl"
+    path.write_text(path.read_text().replace("seed: 1", "seed: 2").replace('"seed": 1', '"seed": 2'))
+    assert "its pairs cannot be found again: metrics.jsonl has another digest" in refused("batch", str(run), "1000")

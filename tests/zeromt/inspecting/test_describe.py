@@ -1,0 +1,68 @@
+"""`zeromt inspect` of runs that are odd and legitimate, and of those that are not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.small import small_runs
+from zeromt.cli.main import main
+
+
+def _inspect(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    code = main(["inspect", str(path)])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_weights_only_is_said_of_a_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["average", str(small_runs() / "runs" / "small"), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
+    capsys.readouterr()
+    code, lines = _inspect(tmp_path / "mean", capsys)
+    assert (code, lines[-1]) == (0, "checkpoint      step-00000010: whole, weights only (zeromt average)")
+    _, lines = _inspect(small_runs() / "runs" / "small", capsys)
+    assert "weights only" not in "\n".join(lines)
+
+
+def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a window in which every update was skipped, half written, and not from here."""
+    good = {
+        "kind": "train",
+        "step": 3,
+        "epoch": 0,
+        "loss": None,
+        "nll": None,
+        "tokens_per_second": 5.0,
+        "total_seconds": 2.0,
+    }
+    lines = [
+        "[]",
+        "null",
+        '{"kind": 1}',
+        '{"kind": "evaluation", "step": 2, "bleu": null}',
+        json.dumps(good),
+        '{"kind": "tra',
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    code, shown = _inspect(tmp_path, capsys)
+    assert code == 0
+    assert shown[1:] == [
+        "step            3, epoch 0, loss unknown, nll unknown, 5 tokens/s, 2 s in all",
+        "evaluation      step 2: BLEU unknown, chrF unknown",
+    ]
+
+
+def test_scores_of_another_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"kind": "evaluation", "step": s, "bleu": 9.0, "chrf": 1.0, "series": n} for s, n in ((1, "a"), (2, "b"))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert _inspect(tmp_path, capsys)[1][1:] == [
+        "evaluation      step 1: BLEU 9.00, chrF 1.00, of another series of scores",
+        "evaluation      step 2: BLEU 9.00, chrF 1.00",
+    ]
+
+
+def test_name_that_would_write_lines_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a\nb\x1b[31m"
+    shutil.copytree(small_runs() / "runs" / "small", folder)
+    _, lines = _inspect(folder, capsys)
+    assert lines[0] == f"run {tmp_path}/a\\nb\\x1b[31m"

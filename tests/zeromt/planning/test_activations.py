@@ -1,0 +1,61 @@
+"""What a forward pass keeps, against the tensors that torch saves for the backward pass."""
+
+import dataclasses
+
+import torch
+from hypothesis import given, settings
+
+from configs import ModelSection
+from model import Objective
+from model.costs.flops import BatchShape
+from model.parameters import Vocabularies
+from tests.zeromt.planning.options import models
+from tests.zeromt.planning.test_counts import LOSS, build, ids
+from zeromt.planning.costs.activations import activations, cpu, output_bytes
+
+
+def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: BatchShape) -> int:
+    """Of every storage that autograd saves, but for weights, buffers and token ids. The loss is there too."""
+    objective = Objective(build(section, vocabularies, "cpu"), LOSS.build()).train()
+    source, target = ids(shape.rows, shape.source), ids(shape.rows, shape.target)
+    inputs = (*objective.parameters(), *objective.buffers(), source, target)
+    own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        objective(source, target, target)
+    selected = 8 * shape.target_tokens  # the numbers of rows that are no padding, which a CPU alone selects
+    return sum(storage.nbytes() for storage in saved.values()) - selected
+
+
+SHAPE = BatchShape(rows=3, source=5, target=7)
+
+
+def kept_by_the_output(section: ModelSection, vocabularies: Vocabularies) -> int:
+    return output_bytes(section, LOSS, vocabularies, SHAPE.target_tokens, precision="fp32").kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(models())
+def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=False), drawn[1]
+    kept = activations(section, SHAPE, precision="fp32", kernels=cpu).total + kept_by_the_output(section, vocabularies)
+    assert kept == saved_bytes(section, vocabularies, SHAPE)
+
+
+@settings(max_examples=30, deadline=None)
+@given(models())
+def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    section, vocabularies = dataclasses.replace(drawn[0], activation_checkpointing=True), drawn[1]
+    layers = activations(section, SHAPE, precision="fp32", kernels=cpu)
+    inputs = sum(layers.kept.values()) + kept_by_the_output(section, vocabularies)
+    assert inputs == saved_bytes(section, vocabularies, SHAPE)
+    one = dataclasses.replace(section, encoder_layers=1, decoder_layers=1, activation_checkpointing=False)
+    kept = activations(one, SHAPE, precision="fp32", kernels=cpu).kept
+    assert layers.recomputed == max(kept["encoder"], kept["decoder"])

@@ -1,0 +1,119 @@
+"""Parameters and FLOPs against torch's own counts."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+
+from configs import ModelSection, preset_model
+from configs.components import make
+from configs.reading.shipped import shipped_presets
+from model import Objective, SpecialIds, Transformer, build_transformer
+from model.costs import flops
+from model.costs.flops import BatchShape
+from model.kernels import use_kernels
+from model.parameters import PARTS, Vocabularies, by_part, parameters
+from tests.flops import flop_counter
+from tests.model.flat import section_of
+from tests.zeromt.planning.options import models
+
+SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
+SHAPE = BatchShape(rows=3, source=5, target=7)
+LOSS = make("loss", "cross_entropy")
+
+
+def build(section: ModelSection, vocabularies: Vocabularies, device: str) -> Transformer:
+    with torch.device(device):
+        model = build_transformer(
+            section,
+            source_vocab_size=vocabularies.source,
+            target_vocab_size=vocabularies.target,
+            special=SPECIAL,
+            seed=1,
+        )
+    use_kernels(model, torch.device(device))
+    return model
+
+
+def assert_same_parameters(section: ModelSection, vocabularies: Vocabularies) -> None:
+    model = build(section, vocabularies, "meta")
+    expected = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    found = parameters(section, vocabularies)
+    assert [(p.name, p.shape) for p in found] == expected
+    sizes = by_part(found)
+    assert sum(sizes.values()) == sum(p.numel() for p in model.parameters())
+    assert list(sizes) == list(PARTS)
+
+
+@settings(max_examples=25, deadline=None)
+@given(models())
+def test_parameters_are_those_of_the_model(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    assert_same_parameters(*drawn)
+
+
+@pytest.mark.parametrize("preset", shipped_presets())
+def test_parameters_of_presets(preset: str) -> None:
+    assert_same_parameters(preset_model(preset, {}), Vocabularies(source=32_000, target=32_000))
+
+
+def ids(rows: int, length: int) -> torch.Tensor:
+    return torch.full((rows, length), 5)
+
+
+def count(section: ModelSection, vocabularies: Vocabularies, *, backward: bool) -> int:
+    objective = Objective(build(section, vocabularies, "cpu"), LOSS.build()).train()
+    inputs = ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target), ids(SHAPE.rows, SHAPE.target)
+    with flop_counter() as counter, torch.set_grad_enabled(backward):
+        loss = objective(*inputs).loss_sum
+        if backward:
+            loss.backward()
+    return int(counter.get_total_flops())
+
+
+@settings(max_examples=15, deadline=None)
+@given(models())
+def test_flops_are_those_that_torch_counts(drawn: tuple[ModelSection, Vocabularies]) -> None:
+    assert count(*drawn, backward=False) == sum(flops.forward_flops(drawn[0], LOSS, drawn[1], SHAPE).values())
+    assert count(*drawn, backward=True) == sum(flops.executed_flops(drawn[0], LOSS, drawn[1], SHAPE).values())
+
+
+def test_flops_by_part() -> None:
+    """What is counted while each part runs."""
+    section, vocabularies = (
+        section_of(d_model=16, num_heads=2, d_ff=24, tied_embeddings="decoder"),
+        Vocabularies(source=9, target=11),
+    )
+    model = build(section, vocabularies, "cpu")
+    with flop_counter() as counter, torch.no_grad():
+        model.output(model(ids(SHAPE.rows, SHAPE.source), ids(SHAPE.rows, SHAPE.target)))
+    measured = {name: sum(ops.values()) for name, ops in counter.get_flop_counts().items()}
+    in_layers = measured["Transformer.encoder"] + measured["Transformer.decoder"]
+    expected = flops.forward_flops(section, LOSS, vocabularies, SHAPE)
+    for part, stack, name in (
+        ("encoder attention", "encoder", "self_attention"),
+        ("encoder feed-forward", "encoder", "feed_forward"),
+        ("decoder self-attention", "decoder", "self_attention"),
+        ("decoder cross-attention", "decoder", "cross_attention"),
+        ("decoder feed-forward", "decoder", "feed_forward"),
+    ):
+        layers = [measured[f"Transformer.{stack}.layers.{i}.{name}"] for i in range(6)]
+        assert sum(layers) == expected[part], part
+    assert measured["Global"] - in_layers == expected["output"]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_flops_of_recomputation(norm_position: str, dropout: float, activation: str) -> None:
+    section = section_of(
+        d_model=16,
+        num_heads=2,
+        d_ff=24,
+        norm_position=norm_position,
+        activation=activation,
+        dropout=dropout,
+        activation_checkpointing=True,
+    )
+    vocabularies = Vocabularies(source=9, target=9)
+    assert count(section, vocabularies, backward=True) == sum(
+        flops.executed_flops(section, LOSS, vocabularies, SHAPE).values()
+    )

@@ -1,0 +1,190 @@
+"""Commands whose outputs are inputs or cannot be written, or whose streams are closed: nothing is lost."""
+
+import contextlib
+import gzip
+import os
+import select
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Refused, contents, environment, zeromt
+from tests.small import FILES, small_runs
+from tests.trainer.conftest import TrainedRun
+from tests.waiting import PATIENCE
+from zeromt.cli.main import main
+from zeromt.translating.lines import CHUNK_LINES, _cut, _lines, _stream, read_chunks
+
+
+@pytest.fixture
+def lines(trained: TrainedRun, tmp_path: Path) -> Path:
+    """A folder with five lines in s and r."""
+    for name, path in (("s", trained.source), ("r", trained.reference)):
+        (tmp_path / name).write_text("".join(path.read_text().splitlines(keepends=True)[:5]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "-i", "s", "-o", "s"],
+        ["translate", "-i", "s", "-o", "link"],
+        ["translate", "-i", "s", "--prefix", "r", "-o", "r"],
+        ["translate", "-i", "s", "--score", "--target", "r", "-o", "r"],
+        ["translate", "-i", "s", "-o", "new", "--alignment", "new"],
+        ["translate", "-i", "s", "-o", "new", "--attention", "s"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "r"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "link"],
+        ["translate", "-i", "s", "-o", "RUN/metrics.jsonl"],
+        ["evaluate", "--source", "s", "--reference", "r", "-o", "RUN/checkpoints/step-00000300/config.yaml"],
+        ["translate", "-i", "s", "-o", "new", "--alignment", "RUN/checkpoints/latest"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_that_is_an_input(arguments: list[str], lines: Path, trained: TrainedRun, refused: Refused) -> None:
+    (lines / "link").symlink_to("s")
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    before = contents(lines)
+    assert "; give another" in refused(arguments[0], str(run), *arguments[1:])
+    assert contents(lines) == before, "an input has changed"
+
+
+def test_a_file_of_the_run_that_is_none_of_its_own(lines: Path, trained: TrainedRun) -> None:
+    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
+    for _ in range(2):
+        assert main(["translate", str(run), "-i", str(lines / "s"), "-o", str(run / "translations")]) == 0
+    assert len((run / "translations").read_text().splitlines()) == 5
+
+
+def test_full_standard_output_is_not_the_files_fault(
+    lines: Path, trained: TrainedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lines / "o").write_text("old")
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        source, reference = str(lines / "s"), str(lines / "r")
+        run = ["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", str(lines / "o")]
+        code = main(run)
+        said = capsys.readouterr().err
+    assert said == "zeromt: error: standard output: No space left on device; free some space, or give another place\n"
+    assert code == 1
+    assert (lines / "o").read_text() == "old"
+
+
+def test_scores_are_shown_whatever_becomes_of_the_file(
+    lines: Path, trained: TrainedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, reference = str(lines / "s"), str(lines / "r")
+    code = main(["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", "/dev/full"])
+    said = capsys.readouterr()
+    assert '"bleu"' in said.out
+    assert code == 2
+    assert said.err == (
+        "zeromt: error: --output: '/dev/full' cannot be written: No space left on device; free some space, "
+        "or give another place\n"
+    )
+
+
+def test_compressed_input_and_a_byte_order_mark(
+    lines: Path, trained: TrainedRun, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (lines / "s").read_bytes()
+    (lines / "s.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text))
+    assert main(["translate", str(trained.folder), "-i", str(lines / "s")]) == 0
+    plain = capsys.readouterr().out
+    assert main(["translate", str(trained.folder), "-i", str(lines / "s.gz")]) == 0
+    assert capsys.readouterr().out == plain
+    assert len(plain.splitlines()) == 5
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedRun) -> None:
+    """One line at a time, as a program that holds the pipe open would; it goes on when the answer is there."""
+    process = subprocess.Popen(
+        zeromt("translate", str(trained.folder), "--processes", processes),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        answers = []
+        for line in (lines / "s").read_text().splitlines()[:3]:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert select.select([process.stdout], [], [], PATIENCE)[0], "no answer while the pipe is held open"
+            answers.append(process.stdout.readline())
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        assert process.wait(PATIENCE) == 0
+        assert all(answers)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
+    """It is never idle, and its lines are translated all the same, though there is no end and no whole chunk."""
+    reading, writing = os.pipe()
+    is_answered = threading.Event()
+
+    def write() -> None:
+        while not is_answered.wait(0.05):
+            os.write(writing, b"a line\n")
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    with os.fdopen(reading, "rb") as file:
+        chunks = _cut(_lines(_stream(file), "-"), "-", is_scored=False)
+        first = next(chunk for chunk in chunks if chunk is not None)
+        is_answered.set()
+        thread.join()
+    assert 1 <= len(first.sources) < CHUNK_LINES
+
+
+@pytest.mark.parametrize("name", ["s.gz", "s"])
+def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_path: Path) -> None:
+    """It is opened once, and known by its name or by what it begins with."""
+    os.mkfifo(tmp_path / name)
+    content = gzip.compress(b"".join(trained.source.read_bytes().splitlines(keepends=True)[:5]))
+    thread = threading.Thread(target=lambda: (tmp_path / name).write_bytes(content))
+    thread.start()
+    with contextlib.ExitStack() as stack:
+        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name), None, None, is_scored=False) if c is not None]
+    thread.join()
+    assert chunk is not None
+    assert len(chunk.sources) == 5
+
+
+def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(small_runs() / "runs" / "small")
+    assert main(["export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`\n"
+    )
+
+
+def test_a_dataset_in_a_loop_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert (
+        main(
+            [
+                "prepare",
+                str(FILES / "small.yaml"),
+                f"prepare.output={tmp_path}/loop",
+                f"prepare.root={FILES}/corpus",
+            ]
+        )
+        == 2
+    )
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith("zeromt: error: ")

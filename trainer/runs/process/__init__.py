@@ -1,1 +1,0 @@
-"""What every process of this project does first: its environment, streams and imports. Imports no torch."""

@@ -1,0 +1,1 @@
+"""`zeromt average`: the weights of several checkpoints, averaged into a new run."""

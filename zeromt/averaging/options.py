@@ -1,0 +1,30 @@
+"""The command `zeromt average` and its arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights
+from launcher.options.values import existing_folder, whole
+
+
+def add_average(parser: Parser) -> None:
+    """Arguments of `zeromt average`."""
+    parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="average the newest K complete checkpoints")
+    which.add_argument(
+        "--best", metavar="K", type=whole(1, 10_000), help="average the K checkpoints with the best validation scores"
+    )
+    add_raw_weights(parser)
+    add_plugins(parser)
+    add_new_folder(parser)
+
+
+COMMANDS = {
+    "average": Command(
+        summary="average the weights of several checkpoints into a new run",
+        usage="RUN --last K | --best K -o DIR",
+        add_arguments=add_average,
+        target="zeromt.averaging.average:run",
+        computes=True,
+        place=5,
+    ),
+}

@@ -1,0 +1,99 @@
+"""The commands, by name: those of the core here, and those of each tool in its folder."""
+
+import importlib
+import pkgutil
+from importlib import util
+from pathlib import Path
+
+from launcher import clusters
+from launcher.options import node, running, values
+from launcher.options.command import Command
+from launcher.options.parser import Parser
+
+
+def _add_prepare(parser: Parser) -> None:
+    """Arguments of `zeromt prepare`."""
+    running.add_config(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--part",
+        metavar="I/N",
+        type=values.part,
+        help="encode only part I of N, on one of N machines with a shared file system; --merge joins the parts",
+    )
+    which.add_argument("--merge", action="store_true", help="merge the parts into the dataset, once all are encoded")
+    parser.add_argument(
+        "--tokenizer-of",
+        metavar="RUN[@step]",
+        type=values.path,
+        help="encode with the tokenizer of this run (or dataset) instead of training one, such as for fine-tuning; an "
+        "existing dataset made with another tokenizer is renamed to NAME.replaced-DATE-TIME, never deleted",
+    )
+
+
+def _add_completion(parser: Parser) -> None:
+    """Arguments of `zeromt completion`."""
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
+
+
+def commands() -> dict[str, Command]:
+    """Every command, in the order in which help lists them.
+
+    A tool is a folder of `zeromt` with an `options.py`, whose `COMMANDS` imports nothing heavy.
+    """
+    found = dict(_CORE)
+    for folder in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
+        if folder.ispkg and util.find_spec(name := f"zeromt.{folder.name}.options") is not None:
+            found |= importlib.import_module(name).COMMANDS
+    return dict(sorted(found.items(), key=lambda item: item[1].place))
+
+
+_CORE: dict[str, Command] = {
+    "prepare": Command(
+        summary="prepare a corpus: raw text -> tokenizer, shards and index",
+        usage="CONFIG [--tokenizer-of RUN] [--part I/N | --merge] [section.key=value ...]",
+        add_arguments=_add_prepare,
+        target="zeromt.cli.commands:prepare",
+        computes=True,
+    ),
+    "train": Command(
+        summary="train in one process, or as one rank if torchrun started it",
+        usage="CONFIG [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
+        add_arguments=running.add_train,
+        target="zeromt.cli.commands:train",
+        computes=True,
+    ),
+    **clusters.commands(),
+    "launch node": Command(
+        summary="train on several machines: start torchrun on this one; the other `launch` commands run this on each",
+        usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
+        add_arguments=node.add_launch_node,
+        target="launcher.commands:launch_node",
+        computes=True,
+    ),
+    "status": Command(
+        summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time",
+        usage="RUN [--json]",
+        add_arguments=running.add_status,
+        target="launcher.monitoring.control:status",
+    ),
+    "stop": Command(
+        summary="make a run save a checkpoint and stop",
+        usage="RUN [--no-wait]",
+        add_arguments=running.add_stop,
+        target="launcher.monitoring.control:stop",
+    ),
+    "log": Command(
+        summary="print the output of a run's job, or of its ranks",
+        usage="RUN [--follow]",
+        add_arguments=running.add_log,
+        target="launcher.monitoring.control:log",
+    ),
+    "completion": Command(
+        summary='print a script that completes commands and options: eval "$(zeromt completion bash)"',
+        usage="{bash,zsh,fish}",
+        add_arguments=_add_completion,
+        target="zeromt.cli.main:completion",
+        place=9,
+    ),
+}

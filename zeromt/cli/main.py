@@ -1,0 +1,215 @@
+"""`zeromt`: parses the command line, runs the command, and turns errors into exit codes.
+
+0 done; 2 the user's input is wrong, with one line on stderr for each error; 75 stopped on request after a complete
+save; 130 interrupted; 1 anything else, with a traceback. Nothing heavy is imported before the command line has been
+checked.
+"""
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+try:
+    from trainer.runs.clash import find_clash  # first: it can tell what else is shadowed
+except ImportError as error:
+    print(
+        f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or fix PYTHONPATH",
+        file=sys.stderr,
+    )
+    raise SystemExit(2) from error
+try:
+    from configs.process.leaving import leave
+    from configs.process.streams import leave_standard_streams, open_standard_streams
+    from launcher.dispatch import resolve
+    from launcher.options import hints
+    from launcher.options.command import Command
+    from launcher.options.parser import Parser, read_arguments
+    from zeromt.cli.core import commands
+    from zeromt.cli.exit_codes import code_of
+except ImportError as error:
+    print(f"zeromt: error: {find_clash() or error}", file=sys.stderr)
+    raise SystemExit(2) from error
+
+
+COMMANDS = commands()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the arguments after `zeromt`; by default those of this process.
+
+    Returns:
+        The exit code.
+    """
+    open_standard_streams()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return leave(code_of(error))
+    finally:
+        leave_standard_streams()
+        # A program that has called `main` gets back what it had.
+        sys.stdout, sys.stderr = (getattr(stream, "unfiltered", stream) for stream in (sys.stdout, sys.stderr))
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        command, arguments = parse(argv)
+    except SystemExit as leaving:  # argparse has printed help, the version or an error
+        return leaving.code if isinstance(leaving.code, int) else 2
+    if command.computes:
+        from configs.process.environment import check_process
+
+        check_process(os.environ)  # before libraries read the environment and print messages of their own
+    from configs.process.caller import restored_environment
+
+    with restored_environment():  # `main` may have been called by another program, whose environment must not change
+        if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # with CONFIG, it loads them itself
+            resolve("configs.plugins:load_named")(plugins)
+        return int(resolve(command.target)(**command.given, **arguments))
+
+
+def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+    """The command that `argv` names and its arguments.
+
+    Raises:
+        SystemExit: after help or version (0) or a usage error (2).
+    """
+    command, parser, rest = _parser(argv)
+    own, words = in_array(parser, rest)
+    if not words:
+        return command, read_arguments(parser, own)
+    arguments = read_arguments(parser, [*own, words[0]])  # where CONFIG stands, which is among the command's words
+    if arguments["overrides"]:
+        parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
+    _, parser, rest = _parser(words)
+    if not {"part", "merge"} <= {action.dest for action in parser._actions}:
+        parser.error(f"--array: {words[0]} takes no --part I/N and --merge; give a command that does, such as prepare")
+    given = {"config": "", "overrides": [], "plugins": [], **read_arguments(parser, rest)}
+    if given["part"] is not None or given["merge"]:
+        parser.error("--part, --merge: the array gives them to its tasks; leave them out")
+    named = {name: given[name] for name in ("config", "overrides")}
+    return command, arguments | named | {"plugins": arguments["plugins"] + given["plugins"], "words": words}
+
+
+def in_array(parser: Parser, rest: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """A command's own arguments, and the words of the command that `--array` runs in parts; none without it."""
+    where = rest.index("--") if "--" in rest else len(rest)
+    is_array = any(word.partition("=")[0] == "--array" for word in rest[:where])
+    if not is_array or parser.get_default("words") is None:
+        return rest, []
+    if not rest[where + 1 :]:
+        parser.error("--array: no command to run; give one behind `--`, such as --array 4 -- prepare CONFIG")
+    return rest[:where], rest[where + 1 :]
+
+
+def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
+    """The command that `argv` names, its parser, and the words behind its name. Exits for help and errors."""
+    name, command, rest = _split(argv)
+    parser = Parser(
+        prog=f"zeromt {name}",
+        usage=f"zeromt {name} {command.usage}",
+        description=command.summary,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return command, parser, rest
+
+
+def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
+    """The name of the command (one or two words), the command, and its arguments. Exits for help and errors."""
+    parser = Parser(prog="zeromt", usage=_usage(), add_help=False)
+    if not argv:
+        parser.error(f"COMMAND: none given; give one of {', '.join(COMMANDS)}")
+    if argv[0] in ("-h", "--help"):
+        parser.exit(_print(_help(COMMANDS)))
+    if argv[0] == "--version":
+        parser.exit(_print(f"zeromt {_version()}"))
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
+    if argv[0] == "help":
+        return _split(_helped(argv[1:], parser))
+    name = " ".join(argv[: 2 if argv[0] in groups else 1])
+    rest = list(argv[len(name.split()) :])
+    if name in COMMANDS:
+        return name, COMMANDS[name], rest
+    commands = COMMANDS
+    if argv[0] == "launch":  # plugins can define clusters
+        commands = COMMANDS | resolve("launcher.jobs.command:commands")(rest) | COMMANDS  # ours, in our order
+    if name in commands:
+        return name, commands[name], rest
+    if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
+        parser.exit(_print(_help(commands, argv[0])))
+    if name in groups:
+        allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
+        return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
+    near = difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
+    hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
+    hint = hints.COMMANDS.get(name.lower(), hint)
+    if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
+        hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
+    return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
+
+
+def _helped(words: Sequence[str], parser: Parser) -> list[str]:
+    """The arguments that are equivalent to `help` and some words. If they are fields, prints their help and exits."""
+    groups = {name.split()[0] for name in COMMANDS}
+    if not words or words[0] in groups or words[0].startswith("-"):
+        return [*words, "--help"]
+    if len(words) == 1 and (fields := str(resolve("configs.reading.meanings:text_of")(words[0]))):
+        parser.exit(_print(fields))
+    if len(words) == 1 and words[0] not in COMMANDS:
+        parser.error(
+            f"COMMAND: {words[0]!r} is unknown, and no setting has that name; `zeromt help` lists commands, "
+            "`zeromt train --help` all settings with their meaning"
+        )
+    return [*words, "--help"]
+
+
+def completion(*, shell: str) -> int:
+    """`zeromt completion SHELL`: print a script that completes commands and options."""
+    print(resolve("zeromt.cli.completion:script")(COMMANDS, shell))
+    return 0
+
+
+def _usage() -> str:
+    return "zeromt COMMAND ..."
+
+
+def _help(commands: Mapping[str, Command], group: str = "") -> str:
+    lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers.", ""]
+    for name, command in commands.items():
+        if name.startswith(group):
+            lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
+    lines += [
+        "",
+        "`zeromt help optimizer` lists the fields of a section, `zeromt help lr` the fields with a name.",
+        "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
+    ]
+    return "\n".join(
+        [
+            *lines,
+            "`zeromt COMMAND --help` (or `zeromt help COMMAND`) lists options; `zeromt --version` prints the version.",
+        ]
+    )
+
+
+def _print(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _version() -> str:
+    from importlib import metadata  # imported late: it takes 30 ms, and only this needs it
+
+    try:
+        return metadata.version("zeromt")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"

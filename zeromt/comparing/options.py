@@ -1,0 +1,89 @@
+"""The commands `zeromt compare` and `zeromt report` and their arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_raw_weights, add_run
+from launcher.options.values import existing, other_file, whole
+from zeromt.translating.options import add_metrics, add_precision, add_search
+
+
+def add_compare(parser: Parser) -> None:
+    """Arguments of `zeromt compare`."""
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        type=existing,
+        nargs="+",
+        help="folders of runs, or checkpoints in them; each run is tested against the first",
+    )
+    _add_common(parser)
+
+
+def add_report(parser: Parser) -> None:
+    """Arguments of `zeromt report`."""
+    add_run(parser)
+    _add_common(parser)
+
+
+def _add_common(parser: Parser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="sets",
+        metavar="SET",
+        action="append",
+        help="a held-out set that every run translates: the name of a set of any of the runs, or '{name: N, source: F, "
+        "references: [G]}'; may be repeated (default: the sets that all runs are evaluated on)",
+    )
+    add_metrics(parser)
+    form = parser.add_mutually_exclusive_group()
+    parser.set_defaults(form=None)
+    form.add_argument("--json", dest="form", action="store_const", const="json", help="print one JSON object")
+    form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="print GitHub Markdown")
+    parser.add_argument(
+        "--html", metavar="FILE", type=other_file, help="write a page with plots; the file needs no network"
+    )
+    parser.add_argument(
+        "--sentences",
+        metavar="N",
+        type=whole(0, 10_000),
+        default=10,
+        help="number of sentences of each set to show, those that differ most (default: 10)",
+    )
+    parser.add_argument(
+        "--bootstrap",
+        metavar="N",
+        type=whole(0, 1_000_000),
+        default=1000,
+        help="number of bootstrap resamples, for confidence intervals; 0: none (default: 1000)",
+    )
+    parser.add_argument(
+        "--randomisation",
+        metavar="N",
+        type=whole(0, 1_000_000),
+        default=10_000,
+        help="number of trials of the paired approximate randomisation test; 0: none (default: 10000)",
+    )
+    add_raw_weights(parser)
+    add_precision(parser)
+    add_search(parser)
+    add_allow_paths(parser)
+    add_plugins(parser)
+
+
+COMMANDS = {
+    "compare": Command(
+        summary="compare runs: scores with significance tests, differing translations, curves, cost",
+        usage="RUN RUN [...] [--set SET] [--json | --markdown] [--html FILE] [...]",
+        add_arguments=add_compare,
+        target="zeromt.comparing.command:compare_runs",
+        computes=True,
+        place=3,
+    ),
+    "report": Command(
+        summary="report on one run, as compare does on several",
+        usage="RUN [--set SET] [--json | --markdown] [--html FILE] [...]",
+        add_arguments=add_report,
+        target="zeromt.comparing.command:report",
+        computes=True,
+        place=3,
+    ),
+}

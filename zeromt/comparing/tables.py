@@ -1,0 +1,260 @@
+"""A comparison as tables of text, which the terminal, Markdown and the page all show."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from zeromt.comparing.breakdown import Breakdown
+from zeromt.comparing.comparison import Comparison, OfSet, Run
+from zeromt.comparing.curves import in_common
+from zeromt.comparing.scores import MetricScores, RunScore
+
+_FIGURE = re.compile(
+    r"-|none|baseline|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?( \(equal\)| updates| target tokens| hours)?",
+)
+
+SIGNIFICANT = 0.05
+"""sacreBLEU's own threshold."""
+FEW = 50
+"""Below so many sentences the bootstrap's intervals hold the true score less often than they say."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Table:
+    """Rows of text below a title."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = field(default_factory=tuple)
+    """Lines below it."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Part:
+    """Tables of one subject."""
+
+    title: str
+    key: str
+    tables: Sequence[Table]
+
+
+def to_parts(found: Comparison) -> list[Part]:
+    """The tables, part by part; a part without tables is omitted."""
+    parts = [
+        Part(title="Runs", key="runs", tables=[_runs(found.runs)]),
+        Part(title="Scores", key="scores", tables=[*_scores(found), *_language_pairs(found)]),
+        Part(title="By length and frequency", key="groups", tables=[*_groups(found)]),
+        Part(title="Curves", key="curves", tables=[*_best(found), *_common(found)]),
+        Part(title="Cost", key="cost", tables=[_cost(found.runs)]),
+        Part(title="Configuration and data", key="fields", tables=[*_fields(found)]),
+    ]
+    return [part for part in parts if part.tables]
+
+
+def _labels(found: Comparison) -> list[str]:
+    return [run.label for run in found.runs]
+
+
+def _runs(runs: Sequence[Run]) -> Table:
+    rows = [
+        [
+            run.label,
+            "none" if run.step is None else f"{run.step:,}",
+            run.checkpoint[:12] if run.checkpoint else "-",
+            run.cost.state or "unknown",
+            run.cost.reason or "-",
+        ]
+        for run in runs
+    ]
+    notes = [f"{run.label} is {run.path}" for run in runs if run.label != run.path]
+    notes += [f"{run.label} was begun from {run.parent}" for run in runs if run.parent is not None]
+    return Table(
+        title="",
+        head=["run", "checkpoint step", "checkpoint hash", "state", "why it ended"],
+        rows=rows,
+        notes=notes,
+    )
+
+
+def _scores(found: Comparison) -> Iterator[Table]:
+    labels = _labels(found)
+    several = len(labels) > 1
+    for one in found.sets:
+        head = ["metric", "run", "score", "mean ± 95 %"] + (["difference ± 95 %", "p"] if several else [])
+        rows = [row for metric in one.scores for row in _rows_of(metric, labels, several=several)]
+        notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, found)}" for metric in one.scores]
+        if any(metric.is_tested for metric in one.scores):
+            notes += _about_chance(found, labels[0], one.pairs)
+        notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
+        title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{_references(one)})"
+        yield Table(title=title, head=head, rows=rows, notes=notes)
+
+
+def _about_chance(found: Comparison, first: str, pairs: int) -> Iterator[str]:
+    if len(found.runs) > 1 and found.samples.randomisation:
+        yield (
+            f"p: how probable so large a difference from {first} is by chance, by sacreBLEU's approximate "
+            f"randomisation; * marks p < {SIGNIFICANT}"
+        )
+    if found.samples.bootstrap > 1 and pairs < FEW:
+        yield f"of {pairs} sentences, fewer than {FEW}, intervals are too narrow: about 90 % hold the true score"
+
+
+def _references(one: OfSet) -> str:
+    return f", {one.references} references" if one.references > 1 else ""
+
+
+def _of_samples(metric: MetricScores, found: Comparison) -> str:
+    if not metric.is_tested:
+        return ""
+    numbers = {"bs": found.samples.bootstrap, "ar": found.samples.randomisation if len(found.runs) > 1 else 0}
+    return "".join(f"|{name}:{number}" for name, number in numbers.items() if number)
+
+
+def _rows_of(metric: MetricScores, labels: Sequence[str], *, several: bool) -> Iterator[list[str]]:
+    for place, (label, run) in enumerate(zip(labels, metric.runs, strict=True)):
+        row = [metric.label, label, plain(run.score, metric.digits), _interval(run.mean, run.interval, metric.digits)]
+        if several:
+            difference = _interval(run.difference, run.difference_interval, metric.digits, "+")
+            row += ["baseline" if place == 0 else difference, _p(run.randomisation_p, run)]
+        yield row
+
+
+def _interval(value: float | None, half: float | None, digits: int, sign: str = "") -> str:
+    if value is None:
+        return "-"
+    return f"{value:{sign}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
+
+
+def _p(value: float | None, run: RunScore) -> str:
+    if value is None:
+        return "-"
+    if run.is_equal:
+        return f"{value:.4f} (equal)"
+    return f"{value:.4f}{'*' if value < SIGNIFICANT else ''}"
+
+
+def _language_pairs(found: Comparison) -> Iterator[Table]:
+    rows = [
+        [pair, label, *(plain(value, digits) for value in values)]
+        for pair, metrics in found.language_pairs.items()
+        for label, digits, values in metrics
+    ]
+    if rows:
+        yield Table(
+            title="By pair of languages", head=["pair", "metric", *_labels(found)], rows=rows,
+            notes=["means over the sets of each pair"],
+        )  # fmt: skip
+
+
+def _groups(found: Comparison) -> Iterator[Table]:
+    for one in found.sets:
+        for by in one.breakdowns:
+            yield _breakdown(one, by, _labels(found))
+
+
+def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
+    def shown(run: RunScore) -> str:
+        interval = "" if run.interval is None else f" ± {run.interval:.{by.digits}f}"
+        return f"{plain(run.score, by.digits)}{interval}"
+
+    counted = "words" if by.metric.startswith("F1") else "sentences"
+    return Table(
+        title=f"{one.name}: {by.metric} by {by.of}",
+        head=[by.head, counted, *labels],
+        rows=[[group.name, f"{group.size:,}", *map(shown, group.runs)] for group in by.groups],
+    )
+
+
+def _best(found: Comparison) -> Iterator[Table]:
+    rows = []
+    for figure in found.figures:
+        if figure.higher_is_better is None or not figure.is_compared:
+            continue
+        for label, curve in zip(_labels(found), figure.curves, strict=True):
+            if not curve.values:
+                continue
+            pick = max if figure.higher_is_better else min
+            best = pick(range(curve.begins, len(curve.values)), key=curve.values.__getitem__)
+            at = [curve.axes[axis][best] for axis in ("updates", "target tokens", "hours")]
+            rows.append(
+                [figure.label, label, plain(curve.values[-1], figure.digits), plain(curve.values[best], figure.digits)]
+                + [plain(x, 0 if n < 2 else 3) for n, x in enumerate(at)]
+            )
+    if rows:
+        head = ["figure", "run", "last", "best", "at updates", "target tokens", "hours"]
+        yield Table(title="Last and best", head=head, rows=rows)
+
+
+def _common(found: Comparison) -> Iterator[Table]:
+    if len(found.runs) < 2:
+        return
+    rows = [
+        [figure.label, f"{plain(one.at, 3 if one.axis == 'hours' else 0)} {one.axis}"]
+        + [plain(value, figure.digits) for value in one.values]
+        for figure in found.figures
+        if figure.is_compared
+        for one in in_common(figure)
+    ]
+    if rows:
+        yield Table(
+            title="At the same updates, target tokens and time", head=["figure", "at", *_labels(found)], rows=rows,
+            notes=["at the farthest point that all runs have reached; interpolated linearly between evaluations"],
+        )  # fmt: skip
+
+
+def _cost(runs: Sequence[Run]) -> Table:
+    def hours(seconds: float) -> str:
+        return f"{seconds / 3600:.3f}"
+
+    kinds = list(dict.fromkeys(kind for run in runs for kind in run.cost.seconds))
+    devices = list(dict.fromkeys(device for run in runs for device in run.cost.device_hours))
+    rows = {
+        "updates": [plain(run.cost.updates, 0) for run in runs],
+        "target tokens": [plain(run.cost.target_tokens, 0) for run in runs],
+        "target tokens a second": [plain(run.cost.tokens_per_second, 0) for run in runs],
+        **{f"{device} hours": [plain(run.cost.device_hours.get(device), 3) for run in runs] for device in devices},
+        "goodput": ["-" if run.cost.goodput is None else f"{run.cost.goodput:.1%}" for run in runs],
+        **{
+            f"{kind.replace('_', ' ')} hours": [
+                hours(run.cost.seconds[kind]) if kind in run.cost.seconds else "-" for run in runs
+            ]
+            for kind in kinds
+        },
+    }
+    notes = ["goodput: the fraction of wall time spent on updates that count; device hours are summed over ranks"]
+    if estimated := [run.label for run in runs if run.cost.is_by_newest]:
+        notes.append(
+            f"device hours of {', '.join(estimated)} are estimated: wall time times the ranks of the newest checkpoint"
+        )
+    return Table(
+        title="", head=["", *(run.label for run in runs)], rows=[[k, *row] for k, row in rows.items()], notes=notes
+    )
+
+
+def _fields(found: Comparison) -> Iterator[Table]:
+    several = len(found.runs) > 1
+    titles = {
+        "configuration": "Fields with another value" if several else "Fields that are not the default",
+        "data": "Data, tokenizer and versions that differ" if several else "Data, tokenizer and versions",
+    }
+    for name, rows in (("configuration", found.configuration), ("data", found.data)):
+        if rows:
+            yield Table(
+                title=titles[name],
+                head=["field", *_labels(found)],
+                rows=[[field_, *values] for field_, values in rows.items()],
+            )
+        elif several:
+            yield Table(title=titles[name], head=[], rows=[], notes=["none"])
+
+
+def plain(value: float | None, digits: int) -> str:
+    """A figure formatted for reading; a dash if there is none."""
+    return "-" if value is None else f"{value:,.{digits}f}" if digits == 0 else f"{value:.{digits}f}"
+
+
+def are_numbers(cells: Sequence[str]) -> bool:
+    """Whether a column holds figures, which are right-aligned."""
+    return all(map(_FIGURE.fullmatch, cells))

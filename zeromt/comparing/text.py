@@ -1,0 +1,124 @@
+"""A comparison for a terminal, and as Markdown."""
+
+from collections.abc import Iterator, Sequence
+
+from configs.process.text import markdown, visible, visible_name
+from zeromt.comparing.comparison import Comparison
+from zeromt.comparing.sentences import METRIC, Sentence, Translated
+from zeromt.comparing.tables import Table, are_numbers, to_parts
+
+MOST_CHARACTERS = 300
+"""Characters shown of a sentence in a terminal, and of a cell."""
+
+
+def to_terminal(found: Comparison) -> str:
+    """Lines of text, in which differences between sentences are in brackets."""
+    lines: list[str] = [f"note: {visible_name(note)}" for note in found.notes]
+    for part in to_parts(found):
+        lines += ["", part.title.upper()]
+        for table in part.tables:
+            lines += _lines(table)
+    if any(one.sentences for one in found.sets):
+        lines += ["", f"SENTENCES THAT DIFFER MOST, by {METRIC}"]
+    for one in found.sets:
+        for sentence in one.sentences:
+            lines += ["", *_sentence(sentence, [run.label for run in found.runs])]
+    return "\n".join(lines).strip("\n")
+
+
+def _lines(table: Table) -> Iterator[str]:
+    yield ""
+    if table.title:
+        yield visible_name(table.title)
+    cells = [
+        [_cut(visible_name(cell)) for cell in row] for row in ([table.head] if table.head else []) + list(table.rows)
+    ]
+    columns = list(zip(*cells, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    of_numbers = [number > 0 and are_numbers(column[1:]) for number, column in enumerate(columns)]
+    for row in cells:
+        padded = [
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(row, widths, of_numbers, strict=True)
+        ]
+        yield f"  {'  '.join(padded)}".rstrip()
+    for note in table.notes:
+        yield f"  {visible_name(note)}"
+
+
+def _sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[str]:
+    width = max(map(len, (*labels, "reference")))
+    yield f"  {sentence.set}, line {sentence.number}"
+    yield f"  {'source'.ljust(width)}         {_cut(visible(sentence.source))}"
+    for reference in sentence.references:
+        yield f"  {'reference'.ljust(width)}         {_cut(visible(reference))}"
+    for label, run in zip(labels, sentence.runs, strict=True):
+        yield f"  {visible_name(label).ljust(width)}  {run.score:5.1f}  {_cut(visible(_bracketed(run)))}"
+
+
+def _bracketed(run: Translated) -> str:
+    return "".join(f"[{text}]" if differs else text for text, differs in run.pieces)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
+
+
+def to_markdown(found: Comparison) -> str:
+    """GitHub's Markdown, in which differences between sentences are bold."""
+    title = "Report of" if len(found.runs) == 1 else "Comparison of"
+    lines = [f"# {title} {', '.join(markdown(run.label) for run in found.runs)}", ""]
+    lines += [f"> {markdown(note)}\n" for note in found.notes]
+    for part in to_parts(found):
+        lines += [f"## {part.title}", ""]
+        for table in part.tables:
+            lines += _markdown_table(table)
+    if any(one.sentences for one in found.sets):
+        lines += [f"## Sentences that differ most, by {METRIC}", ""]
+    for one in found.sets:
+        for sentence in one.sentences:
+            lines += [*_markdown_sentence(sentence, [run.label for run in found.runs]), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _markdown_table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"### {markdown(table.title)}\n"
+    if table.head:
+        yield _row(map(markdown, table.head))
+        yield _row("---" for _ in table.head)
+        for row in table.rows:
+            yield _row(map(markdown, row))
+        yield ""
+    for note in table.notes:
+        yield f"- {markdown(note)}"
+    if table.notes:
+        yield ""
+
+
+def _markdown_sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[str]:
+    yield f"### {markdown(sentence.set)}, line {sentence.number}\n"
+    yield _row(("", METRIC, "text"))
+    yield _row(("---",) * 3)
+    yield _row(("source", "", markdown(sentence.source)))
+    for reference in sentence.references:
+        yield _row(("reference", "", markdown(reference)))
+    for label, run in zip(labels, sentence.runs, strict=True):
+        yield _row((markdown(label), f"{run.score:.1f}", _bold(run)))
+
+
+def _bold(run: Translated) -> str:
+    """Bold text; spaces stay outside the marks, which would not work otherwise."""
+    found = []
+    for text, differs in run.pieces:
+        inner = text.strip()
+        begin = text[: len(text) - len(text.lstrip())]
+        if not differs or not inner:
+            found.append(markdown(text))
+            continue
+        found.append(f"{begin}<b>{markdown(inner)}</b>{text[len(begin) + len(inner) :]}")
+    return "".join(found)
+
+
+def _row(cells: "Iterator[str] | Sequence[str] | map[str]") -> str:
+    return f"| {' | '.join(cells)} |"

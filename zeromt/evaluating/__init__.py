@@ -1,0 +1,1 @@
+"""`zeromt evaluate`: scores of a test set."""

@@ -1,0 +1,350 @@
+"""`zeromt evaluate`: corpus scores of a run on any test set, as JSON with signatures."""
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
+from configs.components import Metric, ScoredText, make, unknown
+from configs.components.metric import SIGNATURE
+from configs.process.caller import restored_environment
+from configs.process.files import check_apart, written
+from configs.process.streams import tell
+from configs.reading.own_runs import of_caller
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import Tokenizer
+from model.search import Ensemble
+from trainer.checkpoint.format import Checkpoint
+from trainer.datasets import dataset_names
+from trainer.evaluation.sets import SetText, load_sets, read_set, tagged
+from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
+from trainer.inference.translation.languages import LanguageTags, language_tags
+from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.translator import Translator
+from trainer.metrics.scoring import Scorer
+from trainer.ranks.process import tune_process
+from trainer.runs.layout import run_of
+from zeromt.evaluating.translation_cache import Work, keep
+from zeromt.translating.command import search_section, warn
+from zeromt.translating.parsing import parse_option
+
+
+@restored_environment()
+def run(
+    *,
+    run: str,
+    source: str | None,
+    reference: list[str] | None,
+    sets: list[str] | None,
+    ensemble: list[str],
+    raw_weights: bool,
+    precision: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    search: Mapping[str, Any],
+    metrics: list[str] | None,
+    lowercase: bool,
+    tokenizer: str | None,
+    output: str | None,
+    allow_paths: bool = False,
+) -> int:
+    """Translate held-out sets and score them against their references; JSON on standard output.
+
+    Args:
+        run: its folder.
+        source, reference: a file (plain, .gz, .zst, .xz or .bz2), and files of as many lines with its references.
+        sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
+        ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: use the weights themselves, even if there are moving averages.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
+        source_language, target_language: of models with tags on both sides; the run's unless given.
+        search: fields of the run's search section to replace.
+        metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
+        lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
+        output: a file for the translations of one set.
+        allow_paths: read the sets and data that the run names, though it be a stranger's.
+
+    Raises:
+        UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
+    """
+    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
+    tune_process()
+    _check_output(output, source, reference or (), (run, *ensemble))
+    chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
+    checkpoints, model, trained = with_checkpoints(
+        (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
+    )
+    texts = chosen.texts(chosen.of_caller(trained.config, checkpoints[0], allow=allow_paths), trained.tokenizer)
+    if output is not None and len(texts) > 1:
+        raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
+    section = search_section(trained.config.evaluation.search, search)
+    with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
+        done = [score_set(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
+        settings = _settings(section, checkpoints, trained, raw=raw_weights)
+        report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
+        print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
+        if sink is not None:
+            sink.writelines(f"{h}\n" for h in done[0].hypotheses)
+    for one in done:
+        warn(one.counts, trained.tokenizer, trained.config, trained.checkpoint)
+    return 0
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Chosen:
+    """The sets to evaluate on."""
+
+    files: tuple[Sequence[str], Sequence[Sequence[str]]] | None
+    """Lines of source and references, if files are named."""
+    languages: Mapping[str, str | None]
+    """Their languages, by side; None: the run's."""
+    sets: Sequence[str | HeldOutSection]
+    """If no files are named: names of the run's sets, or others; empty for all of the run's."""
+
+    def of_caller(self, config: RunConfig, checkpoint: Checkpoint, *, allow: bool) -> RunConfig:
+        """The run's configuration, if what it names may be read or need not be; see `own_runs.of_caller`."""
+        needed = not self.sets or any(isinstance(one, str) or one.prepared is not None for one in self.sets)
+        run = run_of(checkpoint.folder) or checkpoint.folder
+        return of_caller(run, config, allow=allow, sets=True) if self.files is None and needed else config
+
+    def texts(self, config: RunConfig, tokenizer: Tokenizer) -> list[SetText]:
+        """The text of the sets, with the run's tag; see `trainer.evaluation.sets.tagged`.
+
+        Raises:
+            UserError: the run has no such set, or a set cannot be read.
+        """
+        if self.files is not None:
+            own = (config.prepare.source_language, config.prepare.target_language)
+            source, target = (a or b for a, b in zip(self.languages.values(), own, strict=True))
+            sources = tagged(self.files[0], target, config.prepare, tokenizer)
+            return [SetText(name="files", languages=(source, target), sources=sources, references=self.files[1])]
+        known = {section.name: section for section in config.evaluation.sets}
+        if not known and not self.sets:
+            raise UserError("--source: missing, and the run has no evaluation.sets; give files, or --set")
+        sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets] or list(known.values())
+        needs_data = any(section.prepared is not None for section in sections)
+        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
+        option = "--set" if self.sets else "evaluation.sets"
+        return load_sets(sections, config.prepare, dataset_names(datasets), option=option, tokenizer=tokenizer)
+
+    def tags(self, text: SetText, trained: TrainedModel) -> LanguageTags | None:
+        """The tags with which a set's sources and translations begin.
+
+        Raises:
+            UserError: the model does not know these languages.
+        """
+        prepare = trained.config.prepare
+        if self.files is not None:
+            return language_tags(prepare, trained.tokenizer, **self.languages)
+        if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
+            return None
+        return language_tags(prepare, trained.tokenizer, source=text.languages[0], target=text.languages[1])
+
+
+def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
+    if name not in known:
+        raise UserError(f"--set: {unknown(name, known, what='set of the run')}; or '{{name: x, prepared: test}}'")
+    return known[name]
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Wanted:
+    """The metrics to score by."""
+
+    metrics: Sequence[Metric] | None
+    """None: the run's own metrics."""
+    tokenizer: str | None
+    """BLEU's tokenizer; None: the run's."""
+    lowercase: bool
+
+    @classmethod
+    def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
+        """Read from the command's options.
+
+        Raises:
+            UserError: a named metric, or BLEU with the named tokenizer, cannot be computed here.
+        """
+        metrics = None
+        if texts is not None:
+            items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
+            section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
+            metrics = section.metrics
+        bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
+        text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
+        Scorer([*(metrics or ()), *bleu], text)
+        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
+
+    def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
+        """The scorer of a set; warns if its scores will mean little.
+
+        Raises:
+            UserError: a metric cannot be computed here.
+        """
+        metrics = section.metrics if self.metrics is None else self.metrics
+        if self.tokenizer is not None and not any(metric.kind == "bleu" for metric in metrics):
+            raise UserError(f"--tokenizer: {self.tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
+        scored = ScoredText(
+            target_language=text.languages[1],
+            tokenizer=self.tokenizer or section.tokenizer,
+            tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
+        )
+        chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
+        scorer = Scorer(chosen, scored, num_references=len(text.references))
+        for doubt in scorer.doubts(text.references):
+            tell(f"zeromt: {doubt}")
+        return scorer
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Evaluated:
+    """A set, translated and scored."""
+
+    text: SetText
+    hypotheses: Sequence[str]
+    figures: Mapping[str, Any]
+    """Scores, rounded for reading, each with its signature."""
+    digits: Mapping[str, int]
+    seconds: float
+    counts: SourceCounts
+
+
+def score_set(
+    text: SetText,
+    tags: LanguageTags | None,
+    wanted: Wanted,
+    model: Ensemble,
+    trained: TrainedModel,
+    section: SearchSection,
+    *,
+    raw: bool,
+) -> Evaluated:
+    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
+    scorer = wanted.scorer(trained.config.evaluation, text)
+    translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
+    begin = time.monotonic()
+    hypotheses = [best[0].text for best in translator.translate(text.sources)]
+    seconds = time.monotonic() - begin
+    if len(model.models) == 1:
+        weights = trained.checkpoint.weights_kind(raw=raw)
+        work = Work.of(text, section, tags, weights=weights, precision=trained.precision)
+        keep(trained.checkpoint, work, hypotheses, name=text.name)
+    scores = scorer.score(text.sources, hypotheses, text.references)
+    figures: dict[str, Any] = {}
+    for metric in scorer.metrics:
+        key = metric.key()
+        figures |= {key: _rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
+    return Evaluated(
+        text=text,
+        hypotheses=hypotheses,
+        figures=figures,
+        digits={metric.key(): metric.digits for metric in scorer.metrics},
+        seconds=seconds,
+        counts=translator.counts,
+    )
+
+
+def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores by set and, with several language pairs, the means over each pair's sets."""
+    by_pair: dict[str, list[Evaluated]] = {}
+    for one in done:
+        by_pair.setdefault("-".join(one.text.languages), []).append(one)
+    means = {
+        pair: {key: _mean([one.figures[key] for one in sets], sets[0].digits[key]) for key in sets[0].digits}
+        for pair, sets in by_pair.items()
+    }
+    sets = {
+        one.text.name: {"role": one.text.role, "languages": "-".join(one.text.languages), **one.figures, **_work(one)}
+        for one in done
+    }
+    return {"sets": sets, **({"language_pairs": means} if len(means) > 1 else {}), **settings}
+
+
+def _work(done: Evaluated) -> dict[str, Any]:
+    return {
+        "pairs": len(done.text.sources),
+        "truncated": done.counts.truncated,
+        "seconds": round(done.seconds, 2),
+    }
+
+
+def _mean(figures: Sequence[float | None], digits: int) -> float | None:
+    known = [figure for figure in figures if figure is not None]
+    return round(sum(known) / len(known), digits) if len(known) == len(figures) else None
+
+
+def _rounded(value: float, digits: int) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def _settings(
+    section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
+) -> dict[str, Any]:
+    """The settings that the scores were measured with."""
+    return {
+        "beam": section.beam,
+        "patience": section.patience,
+        "length_penalty": section.length_penalty,
+        "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
+        "checkpoint": str(trained.checkpoint.folder),
+        "step": trained.checkpoint.manifest["step"],
+        "precision": trained.precision,
+        "weights": trained.checkpoint.weights_kind(raw=raw),
+    }
+
+
+def _load(
+    checkpoints: list[Checkpoint], *, raw: bool, precision: str | None
+) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
+
+
+def _check_output(output: str | None, source: str | None, references: Sequence[str], runs: Sequence[str]) -> None:
+    """Check that the output is not one of the inputs.
+
+    Raises:
+        UserError: it is.
+    """
+    several = len(references) > 1
+    named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
+    outputs = {} if output is None else {"--output": output}
+    check_apart({"--source": source, **named, **places_of(runs)}, outputs)
+
+
+def _choose(
+    source: str | None,
+    references: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    languages: Mapping[str, str | None],
+) -> Chosen:
+    """The sets that the options choose.
+
+    Raises:
+        UserError: an option is missing or superfluous, or a file cannot be used.
+    """
+    if source is not None and references is not None and sets is None:
+        return Chosen(files=read_set(source, references, place="--source"), languages=languages, sets=())
+    if source is not None or references is not None:
+        if sets is not None:
+            raise UserError("--set: given with --source or --reference; give one or the other")
+        raise UserError(f"--{'source' if source is None else 'reference'}: missing; give both, or --set")
+    for side, language in languages.items():
+        if language is not None:
+            raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
+    return Chosen(files=None, languages=languages, sets=[parse_set(text) for text in sets or ()])
+
+
+def parse_set(text: str) -> str | HeldOutSection:
+    """A set given by name, or written as an item of `evaluation.sets`.
+
+    Raises:
+        UserError: the text is neither.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    section: EvaluationSection = parse_option("--set", [f"sets[0]={text}"], EvaluationSection)
+    return section.sets[0]

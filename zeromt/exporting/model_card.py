@@ -1,0 +1,95 @@
+"""README.md of an export: what the model is, where it comes from, what it scored; what is unknown is said to be.
+
+The first lines are the metadata that model hubs read (Mitchell et al., 2019, propose such cards). A licence is not in
+them: it depends on the data, which only whoever publishes the model knows. The checkpoint may be a stranger's: its text
+is shown as it is, and is never markup.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from configs.process.text import markdown, visible_name
+from trainer.inference.loading import TrainedModel
+from trainer.runs.layout import STATE
+
+_USE = {
+    "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built and searched.",
+    "huggingface": "`AutoModelForSeq2SeqLM` and `AutoTokenizer` load this folder; `search.json` has limits they lack.",
+    "ctranslate2": "`ctranslate2.Translator` loads this folder; search as `search.json` says.",
+}
+_TO_FILL = """\
+## To be filled in by whoever publishes it
+
+- **Licence** of the weights, which the licences of the training data bound.
+- **Training data**: names, sources, how they were cleaned.
+- **Intended use, and what it is not for.** A translation model repeats the mistakes and prejudices of its data, and may
+  leave out, add or invert meaning without any sign of it.
+"""
+
+
+def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
+    """The card, as Markdown.
+
+    Args:
+        trained: the model, and the checkpoint that it comes from.
+        format: what it is exported as.
+        rounding: of the stored weights, such as `int8`; None: none.
+    """
+    config, manifest = trained.config, trained.checkpoint.manifest
+    source, target = config.prepare.source_language, config.prepare.target_language
+    parameters = sum(parameter.numel() for parameter in trained.model.parameters())
+    model = config.model
+    facts = [
+        ("languages", f"{_text(source or 'not recorded')} to {_text(target or 'not recorded')}"),
+        ("architecture", f"Transformer, {model.encoder_layers} + {model.decoder_layers} layers, width {model.d_model}"),
+        ("parameters", f"{parameters:,}"),
+        ("weights", f"of update {manifest['step']:,} of the run {_text(config.name)}; {rounding or 'fp32'}"),
+        ("data", ", ".join(map(_beginning, manifest["fingerprints"]["data"])) or "not recorded"),
+        ("tokenizer", _beginning(manifest["fingerprints"]["tokenizer"])),
+        ("trained with", ", ".join(_text(f"{name} {number}") for name, number in manifest["versions"].items())),
+    ]
+    lines = ["---", *_metadata(source, target), "---", "", f"# {_text(config.name)}", ""]
+    lines += ["A translation model, trained and exported with zeromt.", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in facts]
+    lines += ["", "Data and tokenizer are named by the beginning of their SHA-256 fingerprint.", ""]
+    lines += ["## Scores", "", *(list(_scores(trained)) or ["Not evaluated at this update."]), ""]
+    lines += [
+        "## Use",
+        "",
+        _USE[format],
+        "",
+    ]
+    return "\n".join([*lines, _TO_FILL])
+
+
+def _metadata(source: str | None, target: str | None) -> Iterator[str]:
+    languages = list(dict.fromkeys(filter(None, (source, target))))
+    if languages:
+        yield f"language: {json.dumps([visible_name(one) for one in languages])}"
+    yield "pipeline_tag: translation"
+    yield "tags: [translation, zeromt]"
+
+
+def _scores(trained: TrainedModel) -> Iterator[str]:
+    """The scores of this very update on the validation sets, with their signatures."""
+    if STATE not in trained.checkpoint.files:  # weights alone: an average, an import
+        return
+    state: dict[str, Any] = trained.checkpoint.state().get("trainer", {})
+    step = str(trained.checkpoint.manifest["step"])
+    curves = {str(state.get("best_by")): {**(state.get("series") or {}), "scores": state.get("scores", {})}}
+    for name, curve in {**curves, **(state.get("curves") or {})}.items():
+        if (score := curve["scores"].get(step)) is not None:
+            fields = curve.get("fields", {})
+            weights, signature = str(fields.get("weights", "not recorded")), str(fields.get("signature", ""))
+            shown = f"`{visible_name(signature)}`" if "`" not in signature else _text(signature)
+            yield f"- {_text(name)} on the validation set: {score:.4g}, weights {_text(weights)}, {shown}"
+
+
+def _text(text: str) -> str:
+    return markdown(visible_name(text))
+
+
+def _beginning(fingerprint: str) -> str:
+    begin = fingerprint[:16]
+    return f"`{begin}`" if begin.isalnum() else _text(begin)

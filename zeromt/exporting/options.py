@@ -1,0 +1,49 @@
+"""The command `zeromt export` and its arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights, add_run
+from launcher.options.values import existing_file
+
+FORMATS = ("safetensors", "huggingface", "ctranslate2")
+DTYPES = ("float32", "float16", "bfloat16")
+QUANTIZATIONS = (
+    "float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16",
+)  # fmt: skip
+
+
+def add_export(parser: Parser) -> None:
+    """Arguments of `zeromt export`."""
+    add_run(parser)
+    parser.add_argument("--format", choices=FORMATS, required=True, help="which program will load it")
+    add_new_folder(parser)
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="data type of the weights, for safetensors and huggingface (default: float32)",
+    )
+    parser.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="quantization for ctranslate2 (default: float32); prints the change in BLEU if there is text to translate",
+    )
+    parser.add_argument(
+        "--source",
+        metavar="FILE",
+        type=existing_file,
+        help="sentences for the check and for BLEU (default: the run's validation set, if it is available)",
+    )
+    parser.add_argument("--reference", metavar="FILE", type=existing_file, help="references of --source")
+    add_raw_weights(parser)
+    add_plugins(parser)
+
+
+COMMANDS = {
+    "export": Command(
+        summary="write the model for Hugging Face Transformers, CTranslate2 or safetensors, and check it",
+        usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
+        add_arguments=add_export,
+        target="zeromt.exporting.command:run",
+        computes=True,
+        place=4,
+    ),
+}

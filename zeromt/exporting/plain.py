@@ -1,0 +1,55 @@
+"""A model's weights in the plain form that other programs use.
+
+Variants that other programs do not have are rewritten as equivalent weights. The model's parts do this themselves
+(`ModelPart.plain_weights`): grouped heads become full ones, the scale of the scores goes into the queries, a norm by
+the sample variance becomes a layer norm. This module adds zeros for missing biases, the table of positions, and three
+embeddings if they are tied. The result has LayerNorm or RMSNorm, full multi-head attention scaled by 1 / sqrt(head
+width), and biases everywhere.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from configs.components.model import ModelPart
+from model import Transformer
+from model.transformer import TokenEmbedding
+
+_LAST_NORMS = ("encoder.norm", "decoder.norm")
+
+
+def plain_weights(model: Transformer) -> dict[str, Tensor]:
+    """Every weight by its name, as described above.
+
+    Besides the parameters there are `source_embedding.positions` and `target_embedding.positions`, tables
+    (max_positions, D) that are added to the embeddings, except with rotary positions. `output.bias` and the biases of
+    all projections are always present.
+    """
+    section = model.section
+    weights = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
+    found = {name: tensor for name, tensor in weights.items() if "_embedding.positions." not in name}
+    for name, part in _parts(model):
+        inside = {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(f"{name}.")}
+        found |= {f"{name}.{n}": tensor for n, tensor in part.plain_weights(inside, section).items()}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and module.bias is None and f"{name}.bias" not in found:
+            found[f"{name}.bias"] = torch.zeros(module.out_features)
+        elif isinstance(module, TokenEmbedding):
+            table = section.positions.table(module.positions, section.max_positions, section.d_model)
+            if table is not None:
+                found[f"{name}.positions"] = table
+    found.setdefault("output.bias", torch.zeros(model.output.weight.shape[0]))
+    return found
+
+
+def _parts(model: Transformer) -> Iterator[tuple[str, ModelPart]]:
+    """The parts with weights, by module name; residuals are exported by their norms."""
+    section = model.section
+    for name, _ in model.named_modules():
+        if name.endswith("_attention"):
+            yield name, section.attention
+        elif name.endswith(".feed_forward"):
+            yield name, section.feed_forward
+        elif name.endswith("_residual.norm") or (name in _LAST_NORMS and section.has_final_norm):
+            yield name, section.norm

@@ -1,0 +1,166 @@
+"""`zeromt import`: makes a run of weights that others trained, to translate with and to fine-tune."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError
+from configs.process.files.inside import name_of, read_bytes, reading
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
+from model import Transformer, reference
+from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.weights_only import write_run
+from trainer.inference.translation.languages import check_languages
+from trainer.runs.new_folder import check_new, new_folder
+from zeromt.importing.generation import read_generation
+from zeromt.importing.huggingface import has_tags_on_both_sides, load_checkpoint
+from zeromt.importing.languages import find_languages
+from zeromt.importing.settings import read_tokenizer_config
+
+
+def run(
+    *,
+    weights: str | None,
+    preset: str | None,
+    tokenizer: str | None,
+    num_heads: int | None,
+    huggingface: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    output: str,
+) -> int:
+    """Import the weights of a reference system, or a checkpoint of Transformers.
+
+    Args:
+        weights: a safetensors file with a reference system's state dict.
+        preset: the reference system.
+        tokenizer: a SentencePiece model for both sides, or a folder: of a dataset, of a run, or with two models.
+        num_heads: of its attention; default: the preset's.
+        huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
+        source_language, target_language: what the run translates by default; M2M100 and NLLB have tags for languages.
+        output: a new folder.
+
+    Raises:
+        UserError: the weights are not the system's, or the tokenizer is not theirs.
+    """
+    check_new(Path(output))
+    if huggingface is not None:
+        if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
+            raise UserError(f"--huggingface: with {given[0]}; give --huggingface DIR -o RUN alone")
+        return _import_huggingface(huggingface, source_language, target_language, Path(output))
+    if weights is None or preset is None or tokenizer is None:
+        raise UserError("import: give STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
+    return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
+
+
+def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
+    loaded = load_checkpoint(Path(folder))
+    generation = read_generation(Path(folder), loaded.config)
+    found = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
+    section = PrepareSection(
+        source_language=source_language or found.source or UNDETERMINED,
+        target_language=target_language or found.target or UNDETERMINED,
+        tag_both_sides=has_tags_on_both_sides(Path(folder)),
+    )
+    pieces = loaded.vocabularies.tokenizer
+    check_languages(section, pieces)
+    origin = {"command": "import", "huggingface": folder}
+    save_model(loaded.model, pieces, output, origin=origin, prepare=section, search=generation.search)
+    print(f"imported {folder}: {output}")
+    for note in (*generation.notes, *found.notes(section)):
+        print(note)
+    return 0
+
+
+def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
+    state = read_state(weights)
+    pieces = read_tokenizer(tokenizer)
+    heads = num_heads or reference.default_num_heads(preset)
+    model = reference.load(preset, state, num_heads=heads)
+    for side, given, wanted in (
+        ("source", pieces.source_vocab_size, model.source_embedding.tokens.num_embeddings),
+        ("target", pieces.target_vocab_size, model.target_embedding.tokens.num_embeddings),
+    ):
+        if given != wanted:
+            raise UserError(f"--tokenizer: {given} {side} pieces; allowed is {wanted}, as the weights have")
+    save_model(model, pieces, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
+    whose = "" if num_heads else ", as many as the preset has: --num-heads says otherwise"
+    print(f"imported {weights} as {preset}: {output}; {heads} heads{whose}")
+    return 0
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. Other formats are not read: they can run code.
+
+    Raises:
+        UserError: it is not such a file.
+    """
+    try:
+        with reading(path, follow=True) as file:
+            return load_file(name_of(file))
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"STATE: {str(path)!r} is not a safetensors file ({error}); "
+            "allowed is one, made by `safetensors.torch.save_file(model.state_dict(), FILE)`"
+        ) from error
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A SentencePiece model for both sides, or the tokenizer of a folder.
+
+    Raises:
+        UserError: it cannot be read, or has different special pieces.
+    """
+    if path.is_dir():
+        return Tokenizer.load(path)
+    try:
+        return Tokenizer({JOINT_FILE: read_bytes(path, follow=True)})
+    except OSError as error:
+        raise UserError(f"--tokenizer: {str(path)!r} cannot be read: {error.strerror}") from error
+
+
+def save_model(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    output: Path,
+    *,
+    origin: Mapping[str, Any],
+    prepare: PrepareSection | None = None,
+    search: SearchSection | None = None,
+) -> None:
+    """Write a run at step 0 with the model's weights.
+
+    Args:
+        model: in fp32.
+        tokenizer: of its vocabularies.
+        output: a new folder.
+        origin: for the manifest.
+        prepare: its languages and their tags, if they are known.
+        search: its search settings, if they are known.
+
+    Raises:
+        UserError: the folder cannot be written, or its name is not a valid name of a run.
+    """
+    parameters = dict(model.named_parameters())
+    prepare = prepare or PrepareSection()
+    room = model.max_positions - 1 - bool(tokenizer.tags)  # for EOS and a language's tag
+    prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
+    evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
+    config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)
+    with new_folder(output) as folder:
+        write_run(
+            folder,
+            output,
+            config,
+            tokenizer,
+            shapes={name: list(p.shape) for name, p in parameters.items()},
+            tensors=((name, p.detach()) for name, p in parameters.items()),
+            state=TrainerState(),
+            data_fingerprints=[],
+            origin=origin,
+        )

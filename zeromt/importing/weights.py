@@ -1,0 +1,102 @@
+"""Finds the weight files of a Transformers checkpoint: exactly those that its index names.
+
+A folder may hold the remains of other checkpoints: shards of an older, larger set, or one file beside shards. If it is
+not clear which are meant, the error names the files.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from configs import UserError
+from configs.process.files import exists, is_file
+from trainer.checkpoint.format import StoredTensors
+from zeromt.importing.json_files import read_json
+
+WHOLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_SHOWN = 4
+"""Names that a message lists at most."""
+
+
+def read_weights(folder: Path) -> StoredTensors:
+    """The tensors of a checkpoint, none of them read yet.
+
+    Raises:
+        UserError: there are no safetensors files, a file or a tensor is missing, or it is not clear which files are
+            meant.
+    """
+    if is_file(folder / "adapter_config.json"):
+        raise UserError(
+            f"--huggingface: {folder} holds an adapter (adapter_config.json); merge it into the model "
+            "(merge_and_unload, then save_pretrained), and import that"
+        )
+    whole, index = folder / WHOLE, folder / INDEX
+    if exists(whole) and exists(index):
+        raise UserError(
+            f"--huggingface: {folder} holds two checkpoints, {WHOLE} and the shards of {INDEX}; delete the one that "
+            "is not meant"
+        )
+    if exists(whole):
+        return StoredTensors([whole], follow=True)
+    if exists(index):
+        return _read_shards(folder, _weight_map(index))
+    raise UserError(f"--huggingface: {folder} has no {WHOLE}{_what_is_there(folder)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first few distinct names, and how many more there are."""
+    found = list(dict.fromkeys(names))
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + more
+
+
+def _what_is_there(folder: Path) -> str:
+    """What is there instead, why it cannot be read, and what to do."""
+    pickles = sorted(p.name for p in folder.glob("pytorch_model*.bin*"))
+    others = sorted(p.name for p in folder.glob("*.safetensors"))
+    if others:
+        return f" and no {INDEX}, only {listed(others)}; add the index, or call the one file {WHOLE}"
+    if pickles:
+        return (
+            f", only {listed(pickles)}: pickled weights can run code and are not read; load it with Transformers and "
+            "save model and tokenizer by save_pretrained, which writes safetensors"
+        )
+    return "; give the folder of a whole checkpoint, saved as safetensors"
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """The file of every tensor."""
+    tree = read_json(index)
+    found = tree.get("weight_map") if isinstance(tree, Mapping) else None
+    if not isinstance(found, dict) or not found or not all(isinstance(f, str) for f in found.values()):
+        raise UserError(f"--huggingface: {index} has no weight_map of tensors and files; copy the checkpoint anew")
+    if strange := [f for f in found.values() if Path(f).name != f or not f.endswith(".safetensors")]:
+        raise UserError(f"--huggingface: {index} names {listed(strange)}; only safetensors files beside it are read")
+    return found
+
+
+def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> StoredTensors:
+    """The tensors that the index names, each from the file that it gives."""
+    files = sorted(set(weight_map.values()))
+    if missing := [f for f in files if not exists(folder / f)]:
+        lost = [name for name, f in weight_map.items() if f in missing]
+        raise UserError(
+            f"--huggingface: {folder} lacks {listed(missing)}, which {INDEX} names for {listed(lost)}; "
+            "copy the missing files"
+        )
+    held = {f: StoredTensors([folder / f], follow=True).keys() for f in files}
+    for problem in (_lacking(weight_map, held), _unlisted(weight_map, held)):
+        if problem:
+            raise UserError(f"--huggingface: {folder}: {problem}; copy shards and index of one checkpoint anew")
+    return StoredTensors([folder / f for f in files], follow=True)
+
+
+def _lacking(weight_map: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> str:
+    lost = {name: f for name, f in weight_map.items() if name not in held[f]}
+    return f"{listed(lost.values())} lacks {listed(lost)}, which {INDEX} promises" if lost else ""
+
+
+def _unlisted(weight_map: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> str:
+    extra = [(n, f) for f, names in held.items() for n in names if weight_map.get(n) != f]
+    names, files = (listed(column) for column in zip(*extra, strict=True)) if extra else ("", "")
+    return f"{files} holds {names}, which {INDEX} does not name there" if extra else ""

@@ -1,0 +1,189 @@
+"""`zeromt batch`: prints the pairs of an update as text, with their origin and loss."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs import UserError
+from configs.process.files import naming
+from configs.process.text import visible
+from data_pipeline.prepared.dataset import Dataset
+from trainer.datasets import dataset_names, tokenizer_of
+from trainer.engines.batches import wrap
+from trainer.inference.loading import load_checkpoint
+from trainer.ranks.process import tune_process
+from trainer.runs.history.updates import UpdatesFile
+from trainer.runs.layout import METRICS_FILE, UPDATES_FILE
+from trainer.runs.metrics_file import Line, number, read_lines
+from zeromt.inspecting.found import FoundUpdate, checkpoint_before, find_update
+from zeromt.inspecting.losses import PairLoss, pair_losses
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Pair:
+    """A pair of an update, in the order of the columns."""
+
+    pair: int
+    """As in pairs/rank-N.jsonl."""
+    dataset: str
+    lane: int
+    """Number of the micro-batch within the update."""
+    row: int
+    """Within the micro-batch."""
+    block: int
+    """Of the dataset."""
+    place: str | None
+    """File and line in the raw corpus; None if preparation did not record it."""
+    target_tokens: int
+    loss: float | None
+    """Sum over the target tokens, in nats."""
+    source: str
+    target: str
+
+
+def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool = False) -> int:
+    """Print the pairs of an update.
+
+    Raises:
+        UserError: the run has not made the update, its data or checkpoints are missing, or the pairs do not match the
+            recorded digest.
+    """
+    tune_process()
+    with naming("RUN"):
+        folder = Path(run)
+        found = find_update(folder, update, allow_paths=allow_paths)
+        recorded = Recorded.of(folder, found)
+        recorded.check(update)
+        checkpoint = checkpoint_before(folder, update) if loss else None
+    losses: list[list[PairLoss]] | None = None
+    if checkpoint is not None:
+        trained = load_checkpoint(checkpoint, raw=True, precision=None)
+        losses = pair_losses(trained, found.found_from.config, found.micro_batches)
+    pairs = list(pairs_of(found, losses))
+    if as_json:
+        for pair in pairs:
+            print(json.dumps(asdict(pair), ensure_ascii=False))
+    else:
+        under = None if checkpoint is None else checkpoint.folder.name
+        lines = [*_head(found, folder, recorded), *_of_losses(pairs, under, recorded), *_table(pairs)]
+        print("\n".join(lines))
+    return 0
+
+
+def pairs_of(found: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -> Iterator[Pair]:
+    """The pairs of an update, lane by lane.
+
+    Args:
+        found: the update.
+        losses: of the rows of each micro-batch.
+    """
+    names = {dataset.location: name for name, dataset in dataset_names(found.datasets).items()}
+    tokenizer = tokenizer_of(found.datasets)
+    for order, micro_batch in enumerate(found.micro_batches):
+        sources = tokenizer.decode_source(micro_batch.source.tolist())
+        targets = tokenizer.decode_target(micro_batch.target_output.tolist())
+        tokens = np.count_nonzero(micro_batch.target_output, axis=1).tolist()
+        for row in range(micro_batch.num_pairs):
+            dataset, local = found.place(micro_batch, row)
+            yield Pair(
+                pair=int(micro_batch.pair_ids[row]),
+                dataset=names[dataset.location],
+                lane=micro_batch.lane,
+                row=row,
+                block=block_of(dataset, local),
+                place=dataset.place(local),
+                target_tokens=tokens[row],
+                loss=None if losses is None else losses[order][row].loss,
+                source=sources[row],
+                target=targets[row],
+            )
+
+
+def block_of(dataset: Dataset, pair: int) -> int:
+    """The block that contains a pair of a dataset."""
+    return int(np.searchsorted(dataset.blocks["first_pair"], pair, side="right")) - 1
+
+
+def logged_update(run: Path, step: int) -> Line | None:
+    """The line of metrics.jsonl about this update alone; None if there is none."""
+    for line in read_lines(run / METRICS_FILE, having='"train"'):
+        if line.get("kind") == "train" and line.get("step") == step:
+            return line if line.get("updates") == 1 and "pairs_digest" in line else None
+    return None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Recorded:
+    """What the run itself recorded of an update."""
+
+    where: str | None
+    """The file that has the record; None if there is none."""
+    is_same: bool
+    """Whether the recorded digest equals that of the pairs found."""
+    loss: float
+    """Loss per target token; NaN if it is not known."""
+
+    @classmethod
+    def of(cls, run: Path, found: FoundUpdate) -> "Recorded":
+        """Read from the log line about this update alone, else from updates.bin."""
+        digest = wrap(found.counts.pairs_digest)
+        if (line := logged_update(run, found.step)) is not None:
+            return cls(where=METRICS_FILE, is_same=line["pairs_digest"] == digest, loss=number(line, "loss"))
+        try:
+            file = UpdatesFile(run)
+        except FileNotFoundError:
+            return cls(where=None, is_same=True, loss=math.nan)
+        record, is_same = file.record(found.step), file.is_of(found.step, digest)
+        file.close()
+        if record is None or is_same is None:
+            return cls(where=None, is_same=True, loss=math.nan)
+        return cls(where=UPDATES_FILE, is_same=is_same, loss=record.loss)
+
+    def check(self, step: int) -> None:
+        """Refuse pairs that differ from those that the run recorded.
+
+        Raises:
+            UserError: they differ.
+        """
+        if not self.is_same:
+            raise UserError(
+                f"UPDATE: {step:,}: its pairs cannot be found again: {self.where} has another digest of them; the run "
+                "was made by another version of zeromt, or its configuration was changed by hand"
+            )
+
+
+def _head(found: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
+    counts = found.counts
+    checked = "not compared: the run kept none" if recorded.where is None else f"equal to that of {recorded.where}"
+    return [
+        f"# update {found.step} of {visible(str(run))}: epoch {found.epoch}, update {found.number} of it"
+        + ("" if found.phase is None else f", phase {visible(found.phase)}"),
+        f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
+        f"{counts.micro_batches} micro-batches; found from step {found.found_from.step}",
+        f"# digest of the pairs {wrap(counts.pairs_digest)}: {checked}",
+    ]
+
+
+def _of_losses(pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> Iterator[str]:
+    if under is None:
+        return
+    total = math.fsum(pair.loss or 0.0 for pair in pairs) / sum(pair.target_tokens for pair in pairs)
+    said = "" if recorded.where is None else f"; {recorded.where} has {recorded.loss:.7f}"
+    yield f"# loss {total:.7f} a target token under {under}, without dropout{said}"
+
+
+def _table(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Tab-separated columns, the widest last."""
+    wanted = [name for name in Pair.__dataclass_fields__ if any(getattr(pair, name) is not None for pair in pairs)]
+    yield "#" + "\t".join(wanted)
+    for pair in pairs:
+        yield "\t".join(_cell(getattr(pair, name)) for name in wanted)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6f}" if isinstance(value, float) else visible(str(value))

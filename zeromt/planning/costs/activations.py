@@ -1,0 +1,141 @@
+"""Activation memory: the bytes that the forward pass of a micro-batch keeps for its backward pass.
+
+It is the sum of what each part of the model states. The method is that of Korthikanti et al. (2022, section 4); the
+terms are those of our layers. With fused attention, as on GPUs, activations grow linearly with the number of tokens;
+without it, attention weights grow with the square of the lengths.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from configs import ModelSection
+from configs.components.model import Loss, LossBytes, Storage
+from model.costs.flops import BatchShape
+from model.parameters import Vocabularies
+from zeromt.planning.costs.model_states import ELEMENT
+
+Kernels = Callable[[str], Storage]
+"""How the kernels of a device store activations, given the training precision."""
+
+
+def gpu(precision: str) -> Storage:
+    """Storage of `F.dropout` and of fused `F.scaled_dot_product_attention` (Dao et al., 2022)."""
+    return Storage(element=ELEMENT[precision], mask=1, is_fused=True)
+
+
+def cpu(precision: str) -> Storage:
+    """Storage of the kernels in `model/kernels/cpu`; a test compares it, in fp32, with what autograd saves.
+
+    It holds for matmuls too small for `model.kernels.cpu.linear.can_join`; larger ones keep fewer masks and copies.
+    """
+    return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], is_fused=False)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Activations:
+    """Activation memory of one micro-batch, in bytes."""
+
+    kept: Mapping[str, int]
+    """Kept at the end of the forward pass, by part of the model."""
+    recomputed: int
+    """With activation checkpointing: the largest layer, which the backward pass computes again."""
+    working: int
+    """Gradients of the widest activations, or of attention with its workspace: they exist only for a moment in the
+    backward pass."""
+
+    @property
+    def total(self) -> int:
+        """Kept and recomputed activations, without the output layer."""
+        return sum(self.kept.values()) + self.recomputed
+
+
+def activations(
+    section: ModelSection, shape: BatchShape, *, precision: str, kernels: Kernels = gpu, num_rows: int | None = None
+) -> Activations:
+    """Activation memory of all layers. With fused attention only the shape's numbers of tokens matter, not its lengths.
+
+    Args:
+        section: the run's section `model`.
+        shape: of the micro-batch.
+        precision: fp32, bf16 or fp16.
+        kernels: storage of the device's kernels.
+        num_rows: rows of a packed micro-batch whose `shape` has all tokens in one.
+
+    Raises:
+        UserError: a part of the model does not state its activation memory.
+    """
+    storage, width = kernels(precision), section.d_model
+    source, target = shape.source_tokens, shape.target_tokens
+    encoder, decoder = _encoder_layer(section, shape, storage), _decoder_layer(section, shape, storage)
+    has_layers_kept = not section.activation_checkpointing
+    hidden = width * storage.element
+    last_norms = sum(section.norm.activation_bytes(width, tokens, storage) for tokens in (source, target))
+    kept = {
+        "embedding": _embedding(section, source, storage) + _embedding(section, target, storage),
+        "encoder": section.encoder_layers * (encoder if has_layers_kept else source * hidden),
+        "decoder": section.decoder_layers * (decoder if has_layers_kept else target * hidden),
+        # the encoder's output, and the mask of its padding, which plain attention does not need
+        "memory": source * hidden + source * storage.element * (storage.is_fused or not has_layers_kept),
+        "final norms": last_norms if section.has_final_norm else 0,
+    }
+    return Activations(
+        kept=kept,
+        recomputed=0 if has_layers_kept else max(encoder, decoder),
+        working=_working(section, max(source, target), num_rows or shape.rows, storage),
+    )
+
+
+def output_bytes(
+    section: ModelSection, loss: Loss, vocabularies: Vocabularies, target_tokens: int, *, precision: str
+) -> LossBytes:
+    """Memory of the output layer and the loss on a GPU, in bytes."""
+    return loss.activation_bytes(
+        section.d_model, target_tokens, vocabularies.target, has_bias=section.output_bias, storage=gpu(precision)
+    )
+
+
+def _embedding(section: ModelSection, tokens: int, storage: Storage) -> int:
+    mask = storage.masks(tokens * section.d_model, section.actual_embedding_dropout)
+    return mask + section.positions.activation_bytes(section.d_model, tokens, storage)
+
+
+def _encoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
+    tokens = shape.source_tokens
+    found = _self_attention(section, shape.rows, shape.source, storage)
+    found += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
+    return found + sum(_residual(section, tokens, storage, is_last=i == 1) for i in range(2))
+
+
+def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
+    tokens = shape.target_tokens
+    found = _self_attention(section, shape.rows, shape.target, storage)
+    found += section.attention.activation_bytes(
+        section.d_model, rows=shape.rows, length=shape.target, memory_length=shape.source, storage=storage
+    )
+    found += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
+    return found + sum(_residual(section, tokens, storage, is_last=i == 2) for i in range(3))
+
+
+def _working(section: ModelSection, tokens: int, rows: int, storage: Storage) -> int:
+    width, attention = section.d_model, section.attention
+    widest = max(section.feed_forward.widest(width), width, attention.widest(width))
+    workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage)
+    # of queries, keys, values and the output
+    gradients = 4 * tokens * attention.widest(width) * storage.element
+    return max(2 * tokens * widest * storage.element, gradients + workspace)
+
+
+def _self_attention(section: ModelSection, rows: int, length: int, storage: Storage) -> int:
+    found = section.attention.activation_bytes(
+        section.d_model, rows=rows, length=length, memory_length=length, storage=storage
+    )
+    if section.attention.rotated_width(section.d_model) is None:
+        return found
+    rotated = 2 * rows * length * section.attention.widest(section.d_model)
+    return found + section.positions.rotation_bytes(rotated, storage)
+
+
+def _residual(section: ModelSection, tokens: int, storage: Storage, *, is_last: bool) -> int:
+    return section.residual.activation_bytes(
+        section.d_model, section.norm, section.dropout, tokens=tokens, is_last=is_last, storage=storage
+    )

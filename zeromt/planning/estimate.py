@@ -1,0 +1,274 @@
+"""Chooses the setting of a run on a cluster, and estimates its time, cost and energy there."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from configs import RunConfig
+from model.costs import flops
+from model.costs.flops import BatchShape
+from zeromt.planning import goodput
+from zeromt.planning.corpus import Corpus
+from zeromt.planning.costs.communication import communication_volume
+from zeromt.planning.costs.latency import num_collectives, round_trip
+from zeromt.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable_memory
+from zeromt.planning.costs.model_states import ELEMENT, FLOAT, num_moments
+from zeromt.planning.goodput import Failures
+from zeromt.planning.hardware import Cluster
+from zeromt.planning.trajectory import MicroBatches, split_update
+
+PCIE_BANDWIDTH = 25e9
+"""Bytes per second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""
+HOST_BANDWIDTH = 20e9
+"""Bytes per second of host memory that the AdamW of one rank reaches if the optimizer is offloaded."""
+ADAM_BYTES = 28
+"""Bytes that AdamW reads and writes per fp32 element: it reads four tensors and writes three."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Prices:
+    """Prices, and the length of the run."""
+
+    gpu_hour: float | None
+    """Price of one GPU for an hour."""
+    kwh: float | None
+    """Price of a kilowatt hour."""
+    watts: float
+    """Power of one GPU while it trains."""
+    tokens: float | None
+    """Target tokens to train on; None: `epochs` decides, or `training.max_updates` if that is None too."""
+    epochs: float | None
+    """Passes over the prepared datasets."""
+    padding: float
+    """Fraction of a micro-batch's tokens that are padding."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Step:
+    """The time of one update and what it consists of, in seconds unless stated otherwise."""
+
+    flops: float
+    """FLOPs of one micro-batch."""
+    compute: float
+    """Forward and backward passes: their FLOPs over the peak times the MFU."""
+    communication: float
+    """Sending the bytes. It overlaps with the computation at stage 3 and with `overlap_comm`."""
+    latency: float
+    """Round trips of the collectives, in addition to `communication`."""
+    offload: float
+    """Copies to the host, and AdamW there."""
+    sent: float
+    """Bytes that each rank sends."""
+    seconds: float
+    """The whole update."""
+    tokens: float
+    """Number of target tokens without padding."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Saving:
+    """Size, time and interval of checkpoints."""
+
+    bytes: int
+    """Size of a checkpoint."""
+    write: float
+    """Seconds until a save is complete."""
+    stop: float
+    """Seconds that training pauses for a save."""
+    interval: float
+    """Seconds between saves: Daly's optimum, but at least the time of a save and of an update."""
+    young: float
+    """Seconds between saves by Young's formula, for comparison."""
+    updates: int
+    """Updates between saves."""
+    goodput: float
+    """Fraction of the time that goes into updates that are not lost."""
+    mtbf: float
+    """Seconds between failures of any part of the cluster."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Estimate:
+    """The plan of a run on a cluster."""
+
+    cluster: Cluster
+    micro_batches: MicroBatches
+    memory: Memory
+    step: Step
+    saving: Saving
+    updates: float
+    tokens_per_second: float
+    days: float
+    """Duration, including the time that saves and failures cost."""
+    gpu_hours: float
+    cost: float | None
+    energy: float
+    """Energy of the GPUs in kWh, without the rest of the machines."""
+    energy_cost: float | None
+
+
+class Planner:
+    """Plans the run of one configuration on clusters of any size."""
+
+    def __init__(self, config: RunConfig, corpus: Corpus, prices: Prices, *, precision: str) -> None:
+        self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
+        self.model = MemoryModel(config, corpus.vocabularies, precision=precision)
+        self.longest = config.prepare.max_pieces + 1
+        self._flops: dict[tuple[bool, BatchShape], dict[str, int]] = {}  # the same at every stage
+
+    def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:
+        """The fastest setting that fits with the configured micro-batches, or with smaller ones if none does.
+
+        Offload and checkpointing are chosen only if nothing fits without them, since they cost time. Of equally fast
+        stages, the lowest is chosen.
+        """
+        budget, world_size = usable_memory(cluster.gpu_memory), cluster.num_gpus
+        candidates = list(settings(self.config.engine, checkpointing=self.config.model.activation_checkpointing))
+        configured = split_update(self.config.stream, world_size, most=1 << 62, longest=self.longest)
+        assert configured is not None
+        if (memory := self._fastest(candidates, configured, cluster)) is not None:
+            return configured, memory
+        best = max(candidates, key=lambda s: self.model.largest_micro_batch(s, world_size=world_size, budget=budget))
+        most = self.model.largest_micro_batch(best, world_size=world_size, budget=budget)
+        smaller = split_update(self.config.stream, world_size, most=most, longest=self.longest)
+        if smaller is None:
+            return None
+        return smaller, self._fastest(candidates, smaller, cluster) or self.memory(best, smaller, world_size)
+
+    def _fastest(self, candidates: Sequence[Setting], micro_batches: MicroBatches, cluster: Cluster) -> Memory | None:
+        """The stage with the shortest step, in the first group of candidates with equal offload and checkpointing that
+        contains one that fits; None if none fits.
+        """
+        for _, stages in itertools.groupby(candidates, key=lambda s: (s.offload, s.checkpointing)):
+            memories = [self.memory(setting, micro_batches, cluster.num_gpus) for setting in stages]
+            if fitting := [memory for memory in memories if memory.peak <= usable_memory(cluster.gpu_memory)]:
+                return min(fitting, key=lambda m: self.step(m.setting, micro_batches, cluster).seconds)
+        return None
+
+    def memory(self, setting: Setting, micro_batches: MicroBatches, world_size: int) -> Memory:
+        """Memory of one rank with these micro-batches."""
+        return self.model.memory(
+            setting,
+            world_size=world_size,
+            source_tokens=micro_batches.source_tokens,
+            target_tokens=micro_batches.target_tokens,
+        )
+
+    def estimate(self, cluster: Cluster) -> Estimate | None:
+        """The plan for a cluster; None if not even a micro-batch with only the longest pair fits."""
+        chosen = self.choose(cluster)
+        if chosen is None:
+            return None
+        micro_batches, memory = chosen
+        step = self.step(memory.setting, micro_batches, cluster)
+        saving = self.saving(cluster, step)
+        updates = self._num_updates(step, micro_batches)
+        hours = updates * step.seconds / max(saving.goodput, 1e-12) / 3600
+        energy = hours * cluster.num_gpus * self.prices.watts / 1000
+        return Estimate(
+            cluster=cluster,
+            micro_batches=micro_batches,
+            memory=memory,
+            step=step,
+            saving=saving,
+            updates=updates,
+            tokens_per_second=step.tokens / step.seconds,
+            days=hours / 24,
+            gpu_hours=hours * cluster.num_gpus,
+            cost=None if self.prices.gpu_hour is None else hours * cluster.num_gpus * self.prices.gpu_hour,
+            energy=energy,
+            energy_cost=None if self.prices.kwh is None else energy * self.prices.kwh,
+        )
+
+    def shape(self, micro_batches: MicroBatches) -> BatchShape:
+        """The shape of a micro-batch in which all sentences have the average length."""
+        lengths = [
+            max(1, round(length / (1 - self.prices.padding)))
+            for length in (self.corpus.source_length, self.corpus.target_length)
+        ]
+        rows = min(micro_batches.source_tokens // lengths[0], micro_batches.target_tokens // lengths[1])
+        return BatchShape(rows=max(1, min(rows, self.config.stream.max_rows)), source=lengths[0], target=lengths[1])
+
+    def flops(self, setting: Setting, shape: BatchShape) -> dict[str, int]:
+        """FLOPs of the forward and backward pass of a micro-batch, by part of the model."""
+        key = setting.checkpointing, shape
+        if key not in self._flops:
+            section = self.model.section(setting)
+            self._flops[key] = flops.executed_flops(section, self.config.loss, self.corpus.vocabularies, shape)
+        return self._flops[key]
+
+    def step(self, setting: Setting, micro_batches: MicroBatches, cluster: Cluster) -> Step:
+        """The time of one update."""
+        shape = self.shape(micro_batches)
+        once = sum(self.flops(setting, shape).values())
+        compute = micro_batches.slots * once / (cluster.peak_flops * cluster.mfu)
+        world_size = cluster.num_gpus
+        volume = communication_volume(self.model, setting, world_size=world_size, num_slots=micro_batches.slots)
+        sent = volume.sent(world_size)
+        communication = sent / cluster.bandwidth
+        latency = 0.0
+        if world_size > 1:
+            trip = round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
+            layout = self.model.layout(setting, world_size)
+            latency = trip * num_collectives(layout, num_slots=micro_batches.slots)
+        offload = 0.0
+        if setting.offload:
+            own = self.model.num_parameters / world_size
+            copies = (FLOAT + ELEMENT[self.precision]) / PCIE_BANDWIDTH
+            offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
+        # DeepSpeed's default is to overlap at stage 3 only
+        is_overlapped = self.config.engine.zero_optimization.get("overlap_comm", setting.stage == 3)
+        sending = communication + latency
+        seconds = max(compute, sending) if is_overlapped else compute + sending
+        return Step(
+            flops=once,
+            compute=compute,
+            communication=communication,
+            latency=latency,
+            offload=offload,
+            sent=sent,
+            seconds=seconds + offload,
+            tokens=micro_batches.number * shape.rows * min(self.corpus.target_length, shape.target),
+        )
+
+    def saving(self, cluster: Cluster, step: Step) -> Saving:
+        """The size of checkpoints, and how often to save.
+
+        An asynchronous save pauses training only while the states are gathered and copied to the host. But if a failure
+        comes before it is written, the time of the save is lost in addition to the work since.
+        """
+        numbers = 1 + num_moments(self.config)
+        size = FLOAT * numbers * self.model.num_parameters
+        write = size / cluster.storage_bandwidth
+        gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
+        stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH
+        is_asynchronous = self.config.checkpoint.asynchronous
+        # reading is assumed to be as fast as writing
+        restart = cluster.restart + write + (write if is_asynchronous else 0.0)
+        failures = Failures(mtbf=cluster.mtbf, save=stop if is_asynchronous else gather + write, restart=restart)
+        # a save must end before the next begins
+        interval = max(goodput.daly(failures), write, step.seconds)
+        updates = max(1, math.ceil(write / step.seconds), round(interval / step.seconds))
+        return Saving(
+            bytes=size,
+            write=write,
+            stop=failures.save,
+            interval=interval,
+            young=goodput.young(failures),
+            updates=updates,
+            goodput=goodput.goodput(updates * step.seconds, failures),
+            mtbf=failures.mtbf,
+        )
+
+    def _num_updates(self, step: Step, micro_batches: MicroBatches) -> float:
+        tokens = self.prices.tokens
+        if tokens is None and self.prices.epochs is not None:
+            assert self.corpus.epoch_tokens is not None
+            tokens = self.prices.epochs * self.corpus.epoch_tokens
+        if tokens is not None:
+            return tokens / step.tokens
+        # if updates are larger than configured, fewer of them give the same number of tokens
+        stream = self.config.stream
+        configured = stream.micro_batches * stream.target_tokens
+        return self.config.training.max_updates * min(1.0, configured / micro_batches.update_tokens)

@@ -1,0 +1,231 @@
+"""A trained model in this process: `zeromt translate` and `zeromt evaluate` as methods."""
+
+import dataclasses
+import operator
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from configs import SearchSection, UserError
+from configs.load import parse_tree
+from configs.plugins import load_named
+from configs.process.files import expand
+from model.search import Ensemble
+from trainer.inference.loading import TrainedModel, load_trained
+from trainer.inference.translation.languages import language_tags
+from trainer.inference.translation.sources import SourceCounts, expects_tag
+from trainer.inference.translation.translator import Translation, Translator
+from zeromt.evaluating.command import Chosen, Wanted, score_set
+from zeromt.python.lists import as_list, as_text
+
+
+def load(
+    path: str | Path,
+    *,
+    raw_weights: bool = False,
+    precision: str | None = None,
+    plugins: Iterable[str | Path] = (),
+) -> "LoadedModel":
+    """Load the model of a run or of a checkpoint, ready to translate.
+
+    Args:
+        path: a run's folder, of which the newest whole checkpoint is taken, or a checkpoint; `~` is the home folder.
+        raw_weights: use the weights themselves, even if there is a moving average.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
+        plugins: Python files with components that the run was trained with; they are run. No run names them by itself.
+
+    Raises:
+        UserError: there is no whole checkpoint, or a plugin is missing or differs; the message is one line.
+    """
+    load_named([str(plugin) for plugin in as_list(plugins, (str, Path), "plugins")])
+    trained = load_trained(Path(expand(str(path))), raw=raw_weights, precision=precision)
+    fields = {field.name: getattr(trained, field.name) for field in dataclasses.fields(trained)}
+    return LoadedModel(**fields, raw_weights=raw_weights)
+
+
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class LoadedModel(TrainedModel):
+    """A model with its tokenizer. Thread-safe: threads take turns.
+
+    A line that is longer than the model's positions loses its end, with a warning (`warnings`) that names it; other odd
+    sources are warned of as by `zeromt translate`.
+
+    Further fields of the configuration's `evaluation.search` (`length_penalty=0.6`, `no_repeat_ngram=3` ...) are
+    keyword arguments of every method that translates; what is not given is the run's.
+    """
+
+    raw_weights: bool = False
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
+    """Held while the model computes."""
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        beam: int | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **search: Any,
+    ) -> list[str]:
+        """The best translation of each line, in order; the translation of an empty line is empty.
+
+        Args:
+            lines: sentences.
+            beam: hypotheses to keep; 1 is greedy.
+            source_language, target_language: of models with tags on both sides; the run's unless given.
+            search: further fields of `evaluation.search`.
+
+        Raises:
+            TypeError: a string in place of a list, or an item that is no string.
+            UserError: a field of the search or a language is wrong.
+        """
+        languages = (source_language, target_language)
+        return [best.text for [best] in self._translate(lines, 1, beam, languages, search)]
+
+    def n_best(
+        self,
+        lines: Iterable[str],
+        number: int,
+        *,
+        beam: int | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **search: Any,
+    ) -> list[list[Translation]]:
+        """Several translations of each line, best first, each with `text`, `log_prob` and `score`.
+
+        Args:
+            lines: sentences.
+            number: of translations per line; at most the beam, whose default is this; with a sampler, the number of
+                samples.
+            beam, source_language, target_language, search: see `translate`.
+
+        Raises:
+            TypeError, UserError: see `translate`; or `number` is more than the beam.
+        """
+        if beam is None and self.config.evaluation.search.sampler is None and "sampler" not in search:
+            beam = max(number, self.config.evaluation.search.beam)
+        return self._translate(lines, number, beam, (source_language, target_language), search)
+
+    def score(
+        self,
+        sources: Iterable[str],
+        targets: Iterable[str],
+        *,
+        source_language: str | None = None,
+        target_language: str | None = None,
+    ) -> list[Translation]:
+        """Score given translations: each with its log-probability, and this over the length penalty.
+
+        NaN for one that is longer than the model's positions.
+
+        Raises:
+            TypeError: a string in place of a list, or an item that is no string.
+            UserError: their number differs from the sources', or a language is wrong.
+        """
+        lines, given = as_text(sources, "sources"), as_text(targets, "targets")
+        if len(lines) != len(given):
+            raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
+        translator = self._translator(self.config.evaluation.search, (source_language, target_language))
+        with self.lock:
+            found = translator.score_part(lines, given, rank=0, world_size=1)
+        self._warn(translator.counts)
+        return [one for one in found if one is not None]
+
+    def evaluate(
+        self,
+        sources: Iterable[str],
+        references: Iterable[str] | Iterable[Sequence[str]],
+        *,
+        metrics: Iterable[str] | None = None,
+        beam: int | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **search: Any,
+    ) -> dict[str, Any]:
+        """Translate and score; each figure comes with its signature, such as `bleu` and `bleu_signature`.
+
+        `truncated` is the number of sources that were cut at the model's positions.
+
+        The translations are kept in the run's folder, as `zeromt evaluate` keeps them, for `zeromt compare`.
+
+        Args:
+            sources: sentences.
+            references: one for each source; or several such lists.
+            metrics: such as bleu, chrf, ter or "{kind: chrf, word_order: 2}"; the run's unless given.
+            beam, source_language, target_language, search: see `translate`.
+
+        Raises:
+            TypeError: a string in place of a list, or an item that is no string.
+            UserError: their numbers differ, there are none, or an option is wrong.
+        """
+        lines = as_text(sources, "sources")
+        columns = _columns(references)
+        for column in columns:
+            if len(column) != len(lines):
+                raise UserError(f"references: {len(column)} for {len(lines)} sources; give one for each")
+        if not lines:
+            raise UserError("sources: none; give at least one")
+        named = None if metrics is None else as_list(metrics, str, "metrics")
+        wanted = Wanted.of(named, None, lowercase=False)
+        languages = {"source": source_language, "target": target_language}
+        chosen = Chosen(files=(lines, columns), languages=languages, sets=())
+        [text] = chosen.texts(self.config, self.tokenizer)
+        section = self._search(beam, search)
+        tags = chosen.tags(text, self)
+        with self.lock:
+            done = score_set(text, tags, wanted, Ensemble([self.model]), self, section, raw=self.raw_weights)
+        self._warn(done.counts)
+        return {**done.figures, "truncated": done.counts.truncated}
+
+    def _translate(
+        self,
+        lines: Iterable[str],
+        number: int,
+        beam: int | None,
+        languages: tuple[str | None, str | None],
+        search: dict[str, Any],
+    ) -> list[list[Translation]]:
+        given, number = as_text(lines, "lines"), operator.index(number)
+        section = self._search(beam, search)
+        if number < 1 or (section.sampler is None and number > section.beam):
+            raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
+        translator = self._translator(section, languages)
+        with self.lock:
+            found = translator.translate(given, n_best=number)
+        self._warn(translator.counts, depth=2)
+        return found
+
+    def _warn(self, counts: SourceCounts, *, depth: int = 1) -> None:
+        """Warn of odd sources, once a call, at the caller's line: `depth` methods of this class are between."""
+        is_expected = expects_tag(self.checkpoint, self.config)
+        for said in counts.warnings(self.tokenizer, self.model.max_positions, expects_tag=is_expected):
+            warnings.warn(said, stacklevel=depth + 2)
+
+    def _search(self, beam: int | None, search: dict[str, Any]) -> SearchSection:
+        """The run's search section, overridden by the given fields."""
+        own, given = self.config.evaluation.search, search if beam is None else {**search, "beam": beam}
+        given = {name: value.item() if hasattr(value, "item") else value for name, value in given.items()}  # numpy's
+        if given.get("sampler") is not None:
+            given = {"beam": 1, **given}
+        fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name != "sampler"}
+        typed: SearchSection = parse_tree({**fields, **given}, SearchSection)  # reports all errors of the fields
+        section = dataclasses.replace(own, **{name: getattr(typed, name) for name in given})
+        if problems := list(section.problems()):
+            raise UserError("\n".join(problems))
+        return section
+
+    def _translator(self, section: SearchSection, languages: tuple[str | None, str | None]) -> Translator:
+        source, target = languages
+        tags = language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
+        return Translator(self.model, self.tokenizer, section, self.device, tags=tags)
+
+
+def _columns(references: Iterable[str] | Iterable[Sequence[str]]) -> list[list[str]]:
+    """One list for each reference translation of the set."""
+    items: list[Any] = as_list(references, (str, Sequence), "references")
+    if items and all(not isinstance(item, str) for item in items):
+        return [as_text(item, f"references[{number}]") for number, item in enumerate(items)]
+    return [as_text(items, "references")]

@@ -1,0 +1,289 @@
+"""`zeromt translate`: lines in, lines out, in order, in bounded memory, in one process or several."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import torch
+
+from configs import RunConfig, SearchSection, UserError, load_saved
+from configs.components import Sampler, make
+from configs.process.caller import restored_environment
+from configs.process.files import check_apart, written
+from configs.process.progress import Progress
+from configs.process.streams import tell
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import Checkpoint
+from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
+from trainer.inference.translation.heat_map import draw
+from trainer.inference.translation.languages import language_tags
+from trainer.inference.translation.sources import SourceCounts, expects_tag
+from trainer.ranks.process import tune_process
+from trainer.runs.layout import CONFIG
+from zeromt.translating.lines import count_lines, read_chunks
+from zeromt.translating.parsing import parse_option
+from zeromt.translating.placeholders import with_copies
+from zeromt.translating.pool import Pool
+from zeromt.translating.worker import Answer, Line, Settings, Work, Worker
+
+PICTURED_LINES = 4
+"""Number of lines whose attention is drawn."""
+
+
+@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+class _Sinks:
+    """The open outputs; None for those not asked for."""
+
+    lines: IO[str]
+    alignments: IO[str] | None
+    picture: IO[bytes] | None
+
+
+@restored_environment()
+def run(
+    *,
+    run: str,
+    ensemble: list[str],
+    raw_weights: bool,
+    precision: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    input: str | None,
+    output: str | None,
+    search: Mapping[str, Any],
+    n_best: int,
+    score: bool,
+    target: str | None,
+    prefix: str | None,
+    alignment: str | None,
+    alignment_layer: int | None,
+    attention: str | None,
+    processes: int | None,
+    placeholders: re.Pattern[str] | None,
+) -> int:
+    """Translate a file, or standard input, line by line.
+
+    With `n_best` above 1 there are that many output lines per input line: `line number <TAB> score <TAB> translation`,
+    numbered from 0. With `score` each output line has the log-probability of the given translation, and this over the
+    length penalty.
+
+    Args:
+        ensemble: further runs, whose probabilities are averaged with those of `run`.
+        raw_weights: use the weights themselves, even if there are moving averages.
+        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
+        source_language, target_language: of models that have tags on both sides; the run's unless given.
+        search: fields of the run's search section to replace.
+        target, prefix: files parallel to the input: translations to score, and prefixes of translations.
+        alignment, attention: files to write; `attention` a picture.
+        processes: None for one on each GPU or core.
+        placeholders: finds what is copied by way of placeholders.
+
+    Raises:
+        UserError: a run, a file or an option is wrong.
+    """
+    tune_process()
+    _check_options(n_best=n_best, score=score, target=target, prefix=prefix, placeholders=placeholders)
+    check_apart(
+        {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
+        _named(output=output, alignment=alignment, attention=attention),
+    )
+    given = {"raw_weights": raw_weights, "precision": precision, "n_best": n_best, "alignment_layer": alignment_layer}
+    languages = {"source": source_language, "target": target_language}
+    with contextlib.ExitStack() as stack:
+        chunks = read_chunks(stack, input, target, prefix, is_scored=score)
+        sinks = _open_sinks(stack, output, alignment, attention)
+        work, tokenizer, config, checkpoint = with_checkpoints(
+            (run, *ensemble), lambda found: _load(stack, found, sinks, processes, search, languages, given)
+        )
+        work = with_copies(work, placeholders, config)
+        progress = _progress(stack, input, output)
+        counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
+    warn(counts, tokenizer, config, checkpoint)
+    return 0
+
+
+def _load(
+    stack: contextlib.ExitStack,
+    checkpoints: Sequence[Checkpoint],
+    sinks: _Sinks,
+    processes: int | None,
+    search: Mapping[str, Any],
+    languages: Mapping[str, str | None],
+    given: Mapping[str, Any],
+) -> tuple[Work, Tokenizer, RunConfig, Checkpoint]:
+    """The translator with its models loaded, and the first checkpoint with its configuration and tokenizer.
+
+    Args:
+        stack: closes the translator.
+        checkpoints: of the ensemble.
+        sinks: the open outputs.
+        processes: as `search`, see `run`.
+        search: see there.
+        languages: by side.
+        given: further fields of `Settings`.
+    """
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    config = load_saved(checkpoints[0].folder / CONFIG)
+    tokenizer = Tokenizer.load(checkpoints[0].folder)
+    settings = Settings(
+        checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
+        tags=language_tags(config.prepare, tokenizer, **languages),
+        section=search_section(config.evaluation.search, search),
+        with_alignment=sinks.alignments is not None,
+        num_pictures=PICTURED_LINES if sinks.picture is not None else 0,
+        **given,
+    )
+    _check_settings(settings, config)
+    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
+    return _work(stack, settings, num_processes), tokenizer, config, checkpoints[0]
+
+
+def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSection:
+    """The run's search settings, overridden by those of the command line.
+
+    Raises:
+        UserError: they contradict each other.
+    """
+    given = dict(given)
+    sampler = _sampler(section.sampler, given)
+    if sampler is not None and section.sampler is None and "beam" not in given:
+        given["beam"] = 1
+    changed = dataclasses.replace(section, **given, sampler=sampler)
+    for problem in changed.problems():
+        name, _, rest = problem.partition(":")
+        raise UserError(f"--{name.replace('_', '-')}:{rest}")
+    return changed
+
+
+def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
+    """The run's sampler, overridden by the command line's settings for it, which are removed from `given`.
+
+    Raises:
+        UserError: the run has no sampler to change, or it has no such field.
+    """
+    named, is_wanted = given.pop("sampler", None), given.pop("sample", False)
+    if named is not None:
+        section: SearchSection = parse_option("--sampler", [f"sampler={named}"], SearchSection)
+        sampler = section.sampler
+    elif is_wanted and sampler is None:
+        sampler = make("sampler", "truncated")
+    fields = {name: given.pop(name) for name in ("temperature", "top_k", "top_p") if name in given}
+    for name, value in fields.items():
+        option = f"--{name.replace('_', '-')}: {value}"
+        if sampler is None:
+            raise UserError(f"{option} without --sample; give both")
+        if name not in {field.name for field in dataclasses.fields(sampler)}:
+            raise UserError(f"{option} with the sampler {sampler.kind}, which has no such field; leave it out")
+    return sampler if sampler is None else dataclasses.replace(sampler, **fields)
+
+
+def _check_options(
+    *, n_best: int, score: bool, target: str | None, prefix: str | None, placeholders: re.Pattern[str] | None
+) -> None:
+    for option, is_given in (("--score", score), ("--prefix", prefix is not None)):
+        if placeholders is not None and is_given:
+            raise UserError(f"--placeholders: given with {option}; give one of them")
+    if target is not None and not score:
+        raise UserError("--target: given without --score; give both")
+    if score and n_best > 1:
+        raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
+    if score and prefix is not None:
+        raise UserError("--prefix: given with --score; give one of them")
+
+
+def _check_settings(settings: Settings, config: RunConfig) -> None:
+    section, layer = settings.section, settings.alignment_layer
+    if settings.n_best > section.beam and section.sampler is None:
+        raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
+    if layer is not None and layer > config.model.decoder_layers:
+        raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
+    attention = config.model.attention
+    if (settings.with_alignment or settings.num_pictures) and not attention.has_weights:
+        option = "--alignment" if settings.with_alignment else "--attention"
+        raise UserError(f"{option}: model.attention.kind {attention.kind!r} has no weights to show; leave it out")
+
+
+def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig, checkpoint: Checkpoint) -> None:
+    """Print warnings about the sources to stderr."""
+    positions, is_expected = config.model.max_positions, expects_tag(checkpoint, config)
+    for line in counts.warnings(tokenizer, positions, expects_tag=is_expected):
+        tell(f"zeromt: {line}")
+
+
+def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
+    """A function from chunks to answers, in order, run here or in other processes; the models are loaded."""
+    if num_processes == 1:
+        worker = Worker(settings)
+        return lambda chunks, on_lines: (worker.do(chunk, on_lines) for chunk in chunks if chunk is not None)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
+    num_gpus = torch.cuda.device_count()
+    gpus = visible or [str(i) for i in range(num_gpus)]
+    pool = Pool(settings, [gpus[i % len(gpus)] if num_gpus else None for i in range(num_processes)])
+    stack.callback(pool.close)
+    return pool.answers
+
+
+def _open_sinks(
+    stack: contextlib.ExitStack, output: str | None, alignment: str | None, attention: str | None
+) -> _Sinks:
+    return _Sinks(
+        lines=stack.enter_context(_open_output(output)),
+        alignments=None if alignment is None else stack.enter_context(written(alignment, "--alignment")),
+        picture=None if attention is None else stack.enter_context(written(attention, "--attention", "wb")),
+    )
+
+
+def _write(
+    answers: Iterator[Answer], sinks: _Sinks, progress: Progress, *, n_best: int, is_scored: bool
+) -> SourceCounts:
+    """Write the results of the lines; returns counts about their sources."""
+    number, counts, is_drawn = 0, SourceCounts(), False
+    for answer in answers:
+        lines = [line for line in answer.lines if line is not None]
+        for line in lines:
+            sinks.lines.writelines(_render(number, line, n_best, is_scored=is_scored))
+            if sinks.alignments is not None:
+                # a line with a score of NaN has no alignment
+                sinks.alignments.writelines(f"{text}\n" for text in line.alignments or [""])
+            number += 1
+        pictured = [line.attention for line in lines if line.attention is not None]
+        if sinks.picture is not None and pictured and not is_drawn:
+            draw(pictured).save(sinks.picture, format="PNG")
+            is_drawn = True
+        counts.add(answer.counts)
+        sinks.lines.flush()
+        progress.reach(number)  # empty lines are in no batch
+    return counts
+
+
+def _render(number: int, line: Line, n_best: int, *, is_scored: bool) -> Iterator[str]:
+    for t in line.translations:
+        if is_scored:
+            yield f"{t.log_prob:.4f}\t{t.score:.4f}\n"
+        elif n_best > 1:
+            yield f"{number}\t{t.score:.4f}\t{t.text}\n"
+        else:
+            yield f"{t.text}\n"
+
+
+def _open_output(name: str | None) -> contextlib.AbstractContextManager[IO[str]]:
+    if name is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        return contextlib.nullcontext(sys.stdout)
+    return written(name, "--output")
+
+
+def _progress(stack: contextlib.ExitStack, input: str | None, output: str | None) -> Progress:
+    """A bar, unless the translations themselves go to the terminal."""
+    is_quiet = output is None and os.isatty(1)
+    total = None if is_quiet else count_lines(input)
+    return stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
+
+
+def _named(**paths: str | None) -> dict[str, str | None]:
+    """The options that were given, in the user's spelling."""
+    return {f"--{name}": path for name, path in paths.items() if path is not None}

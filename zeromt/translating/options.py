@@ -1,0 +1,212 @@
+"""The command `zeromt translate` and its arguments; the options of search, which others have too."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser, add_languages, add_plugins, add_raw_weights, add_run
+from launcher.options.values import (
+    existing,
+    existing_file,
+    input_file,
+    number,
+    one_of,
+    other_file,
+    output_file,
+    pattern,
+    processes,
+    whole,
+)
+
+
+def add_translate(parser: Parser) -> None:
+    """Arguments of `zeromt translate`."""
+    add_runs(parser)
+    parser.add_argument("-i", "--input", metavar="FILE", type=input_file, help="one sentence per line (default: stdin)")
+    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="translations (default: stdout)")
+    add_search(parser)
+    parser.add_argument(
+        "--n-best",
+        metavar="K",
+        type=whole(1, 256),
+        default=1,
+        help="translations per sentence, best first: at most the beam size, or that many samples with --sample "
+        "(default: 1)",
+    )
+    _add_setting(
+        parser, "--batch-tokens", "N", whole(1, 2**31), "maximum of padded source tokens times the beam in a batch"
+    )
+    parser.add_argument(
+        "--prefix",
+        metavar="FILE",
+        type=existing_file,
+        help="prefixes that the translations must begin with, one line per source sentence",
+    )
+    parser.add_argument(
+        "--score",
+        action="store_true",
+        help="score given translations: reads SOURCE TAB TRANSLATION, writes LOG-PROBABILITY TAB SCORE",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="FILE",
+        type=existing_file,
+        help="translations to score, if the input contains only the sources",
+    )
+    _add_alignment(parser)
+    parser.add_argument(
+        "--placeholders",
+        metavar="REGEX",
+        type=pattern,
+        help="copy text that matches this, such as '\\d+([.,:]\\d+)*', to the translation; for runs trained with the "
+        "modifier placeholders",
+    )
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=processes,
+        default=1,
+        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
+    )
+
+
+def _add_alignment(parser: Parser) -> None:
+    """Options that write word alignments and draw attention."""
+    parser.add_argument(
+        "--alignment",
+        metavar="FILE",
+        type=other_file,
+        help="write a word alignment of each translation: pairs i-j of source and target words",
+    )
+    parser.add_argument(
+        "--alignment-layer",
+        metavar="L",
+        type=whole(1, 1024),
+        help="decoder layer whose attention gives the alignment, from 1 (default: the middle one)",
+    )
+    parser.add_argument(
+        "--attention", metavar="FILE", type=other_file, help="draw the attention of the first lines to a PNG file"
+    )
+
+
+def add_runs(parser: Parser) -> None:
+    """RUN, an ensemble with it, and how their weights are read."""
+    add_run(parser)
+    parser.add_argument(
+        "--ensemble",
+        metavar="RUN",
+        type=existing,
+        nargs="+",
+        default=[],
+        help="further runs with the same tokenizer; their probabilities are averaged with RUN's",
+    )
+    add_raw_weights(parser)
+    add_precision(parser)
+    add_languages(parser)
+    add_plugins(parser)
+
+
+def add_metrics(parser: Parser) -> None:
+    """Options of the metrics."""
+    parser.add_argument(
+        "--metrics",
+        metavar="METRIC",
+        nargs="+",
+        help="metrics such as bleu, chrf, ter or '{kind: chrf, word_order: 2}' (default: the run's evaluation.metrics)",
+    )
+    parser.add_argument("-lc", "--lowercase", action="store_true", help="ignore case, in the metrics that support it")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="NAME",
+        help="BLEU's tokenizer, such as 13a, zh or ja-mecab; auto: by the target language (default: the run's)",
+    )
+
+
+def add_precision(parser: Parser) -> None:
+    """`--precision`: the number format to translate in."""
+    parser.add_argument(
+        "--precision",
+        metavar="P",
+        type=one_of("auto", "fp32", "bf16", "fp16"),
+        help="number format: auto, fp32, bf16 or fp16 (default: fp32 on CPUs, the run's on GPUs)",
+    )
+
+
+def add_search(parser: Parser) -> None:
+    """Options that replace fields of the run's `evaluation.search`; the parsed value is one mapping, `search`."""
+    parser.set_defaults(search={})
+    _add_setting(parser, "--beam", "N", whole(1, 256), "beam size; 1 is greedy search")
+    _add_setting(
+        parser,
+        "--patience",
+        "P",
+        number(0),
+        "stop when P x beam translations are complete, or no open one can win; 0 uses only the second rule",
+    )
+    _add_setting(parser, "--length-penalty", "A", number(0), "alpha of the length penalty")
+    _add_setting(
+        parser,
+        "--length-penalty-kind",
+        "KIND",
+        one_of("gnmt", "mean"),
+        "gnmt divides by ((5 + length) / 6)^alpha, mean by length^alpha",
+    )
+    _add_setting(parser, "--min-length-ratio", "R", number(0), "minimum length: R times the source length ...")
+    _add_setting(parser, "--min-length-extra", "N", whole(0, 2**31), "... plus N pieces")
+    _add_setting(
+        parser, "--max-length-ratio", "R", number(0, is_open=True), "maximum length: R times the source length ..."
+    )
+    _add_setting(parser, "--max-length-extra", "N", whole(0, 2**31), "... plus N pieces")
+    _add_setting(
+        parser, "--no-repeat-ngram", "N", whole(0, 2**31), "never repeat a sequence of N pieces; 0 allows repetition"
+    )
+    parser.add_argument(
+        "--sample",
+        action=_Setting,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="sample each piece instead of searching, with the run's sampler or, if it has none, `truncated`",
+    )
+    _add_setting(parser, "--sampler", "SAMPLER", str, "sample with this: a kind, or '{kind: KIND, field: value}'")
+    _add_setting(
+        parser,
+        "--temperature",
+        "T",
+        number(0, is_open=True),
+        "temperature of sampling: below 1 favours probable pieces, above 1 improbable ones",
+    )
+    _add_setting(parser, "--top-k", "K", whole(0, 2**31), "sample from the K most probable pieces; 0: from all")
+    _add_setting(
+        parser,
+        "--top-p",
+        "P",
+        number(0, 1, is_open=True),
+        "sample from the smallest set of pieces whose probabilities sum to P",
+    )
+    _add_setting(parser, "--seed", "N", whole(0, 2**63), "seed of sampling")
+
+
+class _Setting(argparse.Action):
+    """Stores the value as a field of `search`; an option without an argument stores true."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        value = True if self.nargs == 0 else values
+        namespace.search = {**namespace.search, self.dest: value}
+
+
+def _add_setting(parser: Parser, option: str, metavar: str, type_: Callable[[str], Any], what: str) -> None:
+    shown = f"{what} (default: the run's)"
+    parser.add_argument(option, metavar=metavar, type=type_, action=_Setting, default=argparse.SUPPRESS, help=shown)
+
+
+COMMANDS = {
+    "translate": Command(
+        summary="translate lines, by default from stdin to stdout",
+        usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
+        add_arguments=add_translate,
+        target="zeromt.translating.command:run",
+        computes=True,
+        place=1,
+    ),
+}
