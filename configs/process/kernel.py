@@ -4,10 +4,14 @@ import contextlib
 import ctypes
 from pathlib import Path
 
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+"""Options of `prctl`: the signal that this process gets when its parent ends, and whether it adopts descendants whose
+parent ends."""
+
 
 def prctl(option: int, value: int | bytes) -> None:
-    """prctl(2) for this process; does nothing if it is not available."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library: the polling loop notices, a little later
+    """prctl(2) for this process; does nothing where another C library does not have it."""
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value)
 
 

@@ -1,7 +1,6 @@
 """Requests to a rank to save and stop at the next update: signals, a file STOP, and the end of its parent process."""
 
 import contextlib
-import ctypes
 import functools
 import os
 import signal
@@ -12,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 
 from configs.process.files.inside import is_listed
+from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 from configs.process.streams import live_terminal
 
-_PR_SET_PDEATHSIG = 1
 STOPPED = 75
 """Exit code of what was asked to stop: the same command goes on."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -154,8 +153,7 @@ def end_with_parent() -> None:
     agent = agent_pid()
     if agent is None:
         return
-    with contextlib.suppress(OSError, AttributeError):  # another C library: the watchdog's monitor checks too
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # where it does nothing, the watchdog's monitor checks too
     if os.getppid() != agent:  # torchrun died before the line above; nothing has begun
         os.kill(os.getpid(), signal.SIGKILL)
 

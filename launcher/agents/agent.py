@@ -10,7 +10,6 @@ agents wait for one another and notice when one is lost: see `launcher.agents.pe
 import argparse
 import atexit
 import contextlib
-import ctypes
 import importlib
 import logging
 import os
@@ -22,6 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from configs.process.imports import quick_imports
+from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 from configs.process.leaving import collect_nothing
 from configs.process.signals import AGENT_PID, GRACE_SECONDS, STOP_SIGNALS
 from configs.process.streams import tell
@@ -38,7 +38,6 @@ __all__ = ["ALONE", "LAUNCHER_PID", "REFUSED", "STOPPED", "main"]
 LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 ALONE = 3
 """The agent's exit code when the other nodes did not come; trying again would only wait for them again."""
-_PR_SET_PDEATHSIG = 1
 TORCHRUN_GRACE_SECONDS = 30
 """What torchrun gives ranks between SIGTERM and SIGKILL."""
 
@@ -205,7 +204,7 @@ def end_with_launcher() -> None:
     launcher = os.environ.get(LAUNCHER_PID)
     if launcher is None:
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(launcher):  # it died before the line above
         sys.exit(1)
 

@@ -1,14 +1,13 @@
 """The descendants of this process, from the kernel's lists."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36
+from configs.process.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
 
 def descendants(pid: int) -> list[int]:
@@ -41,9 +40,8 @@ def processes_with(variables: Mapping[str, str]) -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Adopt descendants whose own parent ends, so that none gets lost; prctl(2)."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    """Adopt descendants whose own parent ends, so that none gets lost."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def kill_descendants() -> None:
