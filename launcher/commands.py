@@ -8,7 +8,8 @@ from launcher.machine.supervise import Supervisor
 
 def launch_here(**arguments: Any) -> int:
     """`zeromt launch KIND` for a job in the foreground: see `launcher.jobs.command.launch`."""
-    with Supervisor() as supervisor:
+    asks = {} if arguments.get("array") is None else {"asks": "the parts to stop"}
+    with Supervisor(**asks) as supervisor:
         code = resolve("launcher.jobs.command:launch")(supervisor=supervisor, **arguments)
         supervisor.settle()
     return int(code)

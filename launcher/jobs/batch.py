@@ -20,6 +20,7 @@ from launcher.jobs.job import Array, Job, Training, most_nodes
 from launcher.jobs.record import without_values, write_submitted
 from launcher.machine.supervise import Supervisor
 from launcher.options.batch import USAGE, add_launch_batch
+from launcher.options.command import InParts
 from launcher.options.parser import Parser
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
@@ -31,7 +32,7 @@ class Order:
     """The options of `zeromt launch KIND`."""
 
     config: str
-    """A YAML file, or the name of a shipped run; empty for an array of a command that takes none."""
+    """A YAML file, or the name of a shipped run."""
     overrides: Sequence[str]
     nodes: str
     """A number, or MIN-MAX."""
@@ -41,8 +42,8 @@ class Order:
     """The job's name in the queue; None: the run's."""
     max_restarts: int
     """Restarts of the ranks within a job."""
-    array: int | None
-    """Number of parts of a command; None for training."""
+    array: InParts | None
+    """A command to run in parts; None for training."""
     after: object | None
     """A job that must have succeeded."""
     fresh: bool
@@ -55,8 +56,6 @@ class Order:
     """Files with components, in addition to those that the configuration names; the jobs read copies."""
     chain: int = 1
     """Number of jobs, each starting after the one before."""
-    words: Sequence[str] = ()
-    """The command of an array: its name, then its arguments."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -153,10 +152,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     Raises:
         UserError: a value is wrong, or the cluster refuses.
     """
-    if order.config:
-        run = load_run(order.config, order.overrides, plugins=order.plugins)
-    else:
-        run = RunConfig(name=order.words[0])  # for the names of its job and of its folder of logs
+    run = load_run(order.config, order.overrides, plugins=order.plugins)
     if order.array is None:
         if order.after is None and cluster.shares_files:
             _check_datasets(run, order)
@@ -179,7 +175,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
         write_text(logs / f"{cluster.kind}-{name}{cluster.suffix}", kept)
         print(names[-1], flush=True)
         write_submitted(Path(run.folder), cluster, names)
-    for line in cluster.how_to_follow(names, run.folder, logs, array=next(iter(order.words), None)):
+    for line in cluster.how_to_follow(names, run.folder, logs, array=order.array and order.array.words[0]):
         note(line)
     return 0
 
@@ -212,7 +208,7 @@ def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job
     }
     if order.array is not None:
         for is_merge in (False, True):
-            yield Array(**common, words=tuple(order.words), parts=order.array, is_merge=is_merge)
+            yield Array(**common, words=tuple(order.array.words), parts=order.array.number, is_merge=is_merge)
         return
     training = Training(
         **common,

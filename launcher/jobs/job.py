@@ -83,8 +83,7 @@ class Array(Job):
             part: number of the part, from 1, or a placeholder.
             python: the interpreter that has zeromt.
         """
-        share = share_of(self.words, None if self.is_merge else f"{part}/{self.parts}")
-        return [python, "-P", "-m", "zeromt", *share]
+        return command_of(self.words, None if self.is_merge else f"{part}/{self.parts}", python=python)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -113,9 +112,18 @@ class JobState:
         return self.state == "PENDING"
 
 
-def share_of(words: Sequence[str], part: str | None) -> list[str]:
-    """A command's words for one part I/N of it; for the merge of the parts if that is None."""
-    return [words[0], *(["--merge"] if part is None else ["--part", part]), *words[1:]]
+def command_of(
+    words: Sequence[str], part: str | None, *, python: str = sys.executable, entry: Sequence[str] = ("zeromt",)
+) -> list[str]:
+    """The command line of one task of an array.
+
+    Args:
+        words: the command that runs in parts: its name, then its arguments.
+        part: I/N; None for the merge of the parts.
+        python: the interpreter that has zeromt.
+        entry: the module that runs the command, and what it gets before it.
+    """
+    return [python, "-P", "-m", *entry, words[0], *(["--merge"] if part is None else ["--part", part]), *words[1:]]
 
 
 def node_arguments(config: str, overrides: Sequence[str], options: dict[str, object]) -> list[str]:

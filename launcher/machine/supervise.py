@@ -27,7 +27,13 @@ class Supervisor:
     be asked twice, the second time while already saving. Later requests are ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, asks: str = "the ranks to save and stop") -> None:
+        """Make one.
+
+        Args:
+            asks: what a request asks of the children, for the message.
+        """
+        self._asks = asks
         self._unasked: set[subprocess.Popen[bytes]] = set()
         self._request: signal.Signals | None = None
         self._handlers: dict[signal.Signals, Any] = {}
@@ -81,7 +87,7 @@ class Supervisor:
         name = signal.Signals(number).name
         if self._request is None:
             self._request = signal.Signals(number)
-            tell_in_handler(f"zeromt: {name}: asking the ranks to save and stop; waiting for them")
+            tell_in_handler(f"zeromt: {name}: asking {self._asks}; waiting for them")
         else:
             tell_in_handler(f"zeromt: {name}: already stopping; kill -9 {os.getpid()} gives up waiting")
         self._pass_on()

@@ -1,7 +1,8 @@
 """The description of a `zeromt` command. It imports nothing heavy, because `zeromt --help` lists all commands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from launcher.options.parser import Parser
 
@@ -20,3 +21,11 @@ class Command:
     """Arguments that follow from the command's name."""
     place: int = 0
     """Where `zeromt help` lists it: the lower, the earlier."""
+
+
+class InParts(NamedTuple):
+    """The command behind `--array N --`, and N."""
+
+    words: Sequence[str]
+    """Its name, then its arguments."""
+    number: int

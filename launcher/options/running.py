@@ -79,7 +79,7 @@ def add_launch_local(parser: Parser) -> None:
 
 
 def add_array(parser: argparse._ActionsContainer) -> None:
-    """--array, and `words`: those of the command behind `--`, which takes `--part I/N` and `--merge`."""
+    """--array; the command line puts `InParts` in place of its number, with the command behind `--`."""
     parser.add_argument(
         "--array",
         metavar="N",
@@ -87,7 +87,6 @@ def add_array(parser: argparse._ActionsContainer) -> None:
         help="instead of training, run the zeromt command behind -- in N parts: each task has --part I/N, and a last "
         "one, once all have succeeded, --merge. CONFIG and settings stand behind -- too",
     )
-    parser.set_defaults(words=())
 
 
 def add_stop(parser: Parser) -> None:

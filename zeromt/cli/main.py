@@ -24,7 +24,7 @@ try:
     from configs.process.streams import leave_standard_streams, open_standard_streams
     from launcher.dispatch import resolve
     from launcher.options import hints
-    from launcher.options.command import Command
+    from launcher.options.command import Command, InParts
     from launcher.options.parser import Parser, read_arguments
     from zeromt.cli.core import commands
     from zeromt.cli.exit_codes import code_of
@@ -85,30 +85,68 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     """
     command, parser, rest = _parser(argv)
     own, words = in_array(parser, rest)
-    if not words:
-        return command, read_arguments(parser, own)
-    arguments = read_arguments(parser, [*own, words[0]])  # where CONFIG stands, which is among the command's words
-    if arguments["overrides"]:
-        parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
-    _, parser, rest = _parser(words)
-    if not {"part", "merge"} <= {action.dest for action in parser._actions}:
-        parser.error(f"--array: {words[0]} takes no --part I/N and --merge; give a command that does, such as prepare")
-    given = {"config": "", "overrides": [], "plugins": [], **read_arguments(parser, rest)}
-    if given["part"] is not None or given["merge"]:
-        parser.error("--part, --merge: the array gives them to its tasks; leave them out")
-    named = {name: given[name] for name in ("config", "overrides")}
-    return command, arguments | named | {"plugins": arguments["plugins"] + given["plugins"], "words": words}
+    return command, _in_parts(parser, own, words) if words else read_arguments(parser, own)
 
 
 def in_array(parser: Parser, rest: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """A command's own arguments, and the words of the command that `--array` runs in parts; none without it."""
-    where = rest.index("--") if "--" in rest else len(rest)
-    is_array = any(word.partition("=")[0] == "--array" for word in rest[:where])
-    if not is_array or parser.get_default("words") is None:
+    """A command's own words, and those of the command that `--array` runs in parts; none without it, or for help."""
+    own, words = _halves(rest)
+    is_array = _has_array(own) and any(action.dest == "array" for action in parser._actions)
+    if not is_array or not {"-h", "--help"}.isdisjoint(own):
         return rest, []
-    if not rest[where + 1 :]:
+    if not words:
         parser.error("--array: no command to run; give one behind `--`, such as --array 4 -- prepare CONFIG")
-    return rest[:where], rest[where + 1 :]
+    return own, words
+
+
+def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
+    """The arguments of a launcher that runs another command in parts; CONFIG and its settings are that command's.
+
+    Args:
+        parser: the launcher's.
+        own: words of the launcher.
+        words: of the other command, which stands behind `--`.
+    """
+    for option in _OF_TRAINING:
+        if any(word.partition("=")[0] == option for word in own):
+            parser.error(
+                f"{option}: not with --array, where nothing is trained; leave it out, or give it behind `--` if "
+                f"{words[0]} takes it"
+            )
+    arguments = read_arguments(parser, [*own, words[0]])  # where CONFIG stands
+    if arguments["overrides"]:
+        parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
+    _, parser, rest = _parser(words)
+    if not {"config", "part", "merge"} <= {action.dest for action in parser._actions}:
+        parser.error(
+            f"--array: {words[0]} takes not all of CONFIG, --part I/N and --merge; give a command that does, such as "
+            "prepare"
+        )
+    given = read_arguments(parser, rest)
+    if given["part"] is not None or given["merge"]:
+        parser.error("--part, --merge: the array gives them to its tasks; leave them out")
+    array = InParts(words=words, number=arguments["array"])
+    named = {name: given[name] for name in ("config", "overrides")}
+    return {**arguments, **named, "plugins": arguments["plugins"] + given["plugins"], "array": array}
+
+
+_OF_TRAINING = ("--fresh", "--reset", "--from", "--device")
+
+
+def _halves(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The words before the first `--`, and those behind it."""
+    where = words.index("--") if "--" in words else len(words)
+    return words[:where], words[where + 1 :]
+
+
+def _has_array(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] == "--array" for word in words)
+
+
+def _naming_plugins(rest: Sequence[str]) -> list[str]:
+    """The words of `launch KIND` that may name plugins, CONFIG first: that of an array is its command's."""
+    own, words = _halves(rest)
+    return [*_halves(words[1:])[0], *own] if _has_array(own) else list(rest)
 
 
 def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
@@ -142,7 +180,8 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         return name, COMMANDS[name], rest
     commands = COMMANDS
     if argv[0] == "launch":  # plugins can define clusters
-        commands = COMMANDS | resolve("launcher.jobs.command:commands")(rest) | COMMANDS  # ours, in our order
+        found = resolve("launcher.jobs.command:commands")(_naming_plugins(rest))
+        commands = COMMANDS | found | COMMANDS  # ours, in our order
     if name in commands:
         return name, commands[name], rest
     if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):

@@ -29,7 +29,7 @@ from launcher.clusters.kubernetes import meeting
 from launcher.clusters.kubernetes.jobset import ATTEMPT
 from launcher.jobs import End, Ending, ending_of
 from launcher.jobs.batch import slowest_save
-from launcher.jobs.job import share_of
+from launcher.jobs.job import command_of
 from launcher.jobs.requeues import Requeues, read_requeues, write_requeues
 from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
@@ -62,8 +62,7 @@ def main(argv: Sequence[str]) -> int:
     given, rest = parser.parse_args(argv[:where]), argv[where + 1 :]
     index = int(os.environ["JOB_COMPLETION_INDEX"])
     if given.what == "part":
-        share = share_of(rest, f"{index + 1}/{given.parts}")
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "zeromt", *share])
+        os.execv(sys.executable, command_of(rest, f"{index + 1}/{given.parts}"))
     with Supervisor() as supervisor:
         ending = _node(supervisor, given, rest, index)
         supervisor.settle()

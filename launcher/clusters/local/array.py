@@ -2,23 +2,26 @@
 
 import os
 import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from configs.process.signals import STOPPED
 from configs.process.streams import note
-from launcher.jobs.job import share_of
+from launcher.jobs.job import command_of
 from launcher.machine.supervise import Supervisor
+from launcher.options.command import InParts
+
+_ENTRY = "zeromt.python.child"
+"""`zeromt` that is asked to stop when this process ends, however that does."""
 
 
-def run_array(supervisor: Supervisor, words: Sequence[str], parts: int, *, at_a_time: int) -> int:
+def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, str], *, at_a_time: int) -> int:
     """Run a command in parts.
 
     Args:
         supervisor: runs the parts; its signal handlers are in place.
-        words: the command's name, then its arguments.
-        parts: how many.
+        array: the command, and how many parts.
+        environment: of the parts.
         at_a_time: parts that run side by side.
 
     Returns:
@@ -30,15 +33,15 @@ def run_array(supervisor: Supervisor, words: Sequence[str], parts: int, *, at_a_
     def run(part: str | None) -> None:
         if any(codes):
             return
-        code = supervisor.run([sys.executable, "-P", "-m", "zeromt", *share_of(words, part)], os.environ)
+        code = supervisor.run(command_of(array.words, part, entry=(_ENTRY, str(os.getpid()))), environment)
         if code and supervisor.was_stopped:
             code = STOPPED
         elif code:
             how = f"ended with exit code {code}" if code > 0 else f"was killed by {signal.Signals(-code).name}"
-            note(f"{words[0]} --{'merge' if part is None else f'part {part}'} {how}")
+            note(f"{array.words[0]} --{'merge' if part is None else f'part {part}'} {how}")
         codes.append(max(code, 1) if code else 0)
 
     with ThreadPoolExecutor(at_a_time) as pool:
-        list(pool.map(run, [f"{number + 1}/{parts}" for number in range(parts)]))
+        list(pool.map(run, [f"{number + 1}/{array.number}" for number in range(array.number)]))
     run(None)
     return next(filter(None, codes), 0)

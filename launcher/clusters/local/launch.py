@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs import load_run
+from configs.plugins import pins_of, variables
 from configs.process.environment import check_machine
 from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
@@ -15,6 +16,7 @@ from launcher.clusters.local.array import run_array
 from launcher.machine.hardware import num_cores
 from launcher.machine.numa import choose_binding
 from launcher.machine.supervise import Supervisor
+from launcher.options.command import InParts
 
 
 def launch(
@@ -28,8 +30,7 @@ def launch(
     reset: str | None = None,
     parent: str | None = None,
     plugins: Sequence[str] = (),
-    array: int | None = None,
-    words: Sequence[str] = (),
+    array: InParts | None = None,
 ) -> int:
     """Train on this machine, or run the parts of an array and their merge.
 
@@ -43,8 +44,8 @@ def launch(
         reset: data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint.
         parent: RUN[@step] with the initial weights of a run without a checkpoint.
         plugins: files with components, in addition to those that the configuration names.
-        array: number of parts of a command, `nproc` or one at a time; None for training.
-        words: that command: its name, then its arguments.
+        array: a command to run in parts, `nproc` or one at a time, all of which read the plugins that were read here;
+            None for training.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Of an array:
@@ -54,9 +55,11 @@ def launch(
         UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
             writes the run.
     """
-    if array is not None:
-        return run_array(supervisor, words, array, at_a_time=nproc or 1)
     run = load_run(config, overrides, plugins=plugins)
+    if array is not None:
+        pins = pins_of(run.plugins, Path(run.folder), with_content=True)
+        environment = {**os.environ, **variables(config, pins)}
+        return run_array(supervisor, array, environment, at_a_time=nproc or 1)
     check_machine(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)

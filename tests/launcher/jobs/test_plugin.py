@@ -200,6 +200,8 @@ def test_a_file_that_the_user_names(zeromt: Zeromt, workplace: Path, named: str)
     assert without.returncode == 2
     assert without.stderr.startswith("zeromt: error: COMMAND: 'launch paper' is unknown")
     assert "page-1 GONE, lost node" in zeromt("status", "runs/my", "--plugins", "paper.py").stdout
+    array = zeromt("launch", "paper", *option, "--array=2", "--dry-run", "--", "prepare", "my.yaml", "--", "seed=2")
+    assert array.stdout.splitlines()[0].endswith("-m zeromt prepare --part PART/2 my.yaml -- seed=2"), array.stderr
     refused = zeromt("launch", "paper", "my.yaml", *option, "--plugins", "none.py")
     assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     assert "none.py" in refused.stderr

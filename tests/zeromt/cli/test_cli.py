@@ -195,7 +195,6 @@ def test_overrides_stand_anywhere() -> None:
         "plugins": [],
         "parent": None,
         "array": None,
-        "words": (),
     }
 
 
