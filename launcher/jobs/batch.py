@@ -174,7 +174,7 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
         name = names[-1].replace("/", "-")
         write_text(logs / f"{cluster.kind}-{name}{cluster.suffix}", kept)
         print(names[-1], flush=True)
-        write_submitted(Path(run.folder), cluster, names)
+        write_submitted(Path(run.folder), cluster, names, is_array=order.array is not None)
     for line in cluster.how_to_follow(names, run.folder, logs, array=order.array and order.array.words[0]):
         note(line)
     return 0

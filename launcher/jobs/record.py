@@ -14,7 +14,7 @@ from configs.load import parse_tree
 from configs.process.files.inside import read_json, write_text
 from configs.reading.passwords import HIDDEN
 from launcher.jobs.cluster import Cluster
-from launcher.jobs.job import UNKNOWN, JobState
+from launcher.jobs.job import GONE, UNKNOWN, JobState
 from trainer.runs.layout import JOBS_FILE, LOGS
 from trainer.runs.status import Status
 
@@ -37,6 +37,8 @@ class RunsJob:
     """None for an unknown kind."""
     together: list[str]
     """All jobs submitted together with it, in order."""
+    is_array: bool = False
+    """Whether they run a command in parts."""
 
     def query(self) -> JobState | None:
         """The state of the job; see `Cluster.query`."""
@@ -56,15 +58,19 @@ class RunsJob:
             )
         return self.cluster
 
-    def waiting(self) -> list[str]:
-        """The jobs that are waiting in the queue."""
+    def to_cancel(self) -> list[str]:
+        """What ends without a word to a run: jobs that wait in the queue, and all of an array, which is no run."""
         if self.cluster is None:
             return []
         states = {job: self.cluster.query(job) for job in self.together}
-        return [job for job, state in states.items() if state is not None and state.is_waiting]
+        return [job for job, state in states.items() if state is not None and _ends(state, self.is_array)]
 
 
-def write_submitted(run: Path, cluster: Cluster, jobs: list[str]) -> None:
+def _ends(state: JobState, is_array: bool) -> bool:
+    return state.is_waiting or (is_array and state.end is None and state.state not in (GONE, UNKNOWN))
+
+
+def write_submitted(run: Path, cluster: Cluster, jobs: list[str], *, is_array: bool = False) -> None:
     """Record submitted jobs and their run's folder; in a copy of the folder the record does not count.
 
     Values of the site's `environment` are not needed to ask for a job or to stop it, and those that may be secrets are
@@ -77,6 +83,7 @@ def write_submitted(run: Path, cluster: Cluster, jobs: list[str]) -> None:
         "run": str(run.resolve()),
         "section": dataclasses.asdict(without_values(cluster)),
         "jobs": jobs,
+        "is_array": is_array,
         "time": time.time(),
     }
     write_text(run / LOGS / JOBS_FILE, json.dumps(tree) + "\n")
@@ -105,7 +112,8 @@ def job_of_run(run: Path, written: Status | None) -> RunsJob | None:
     if job is None:
         return None
     if submitted and job in submitted["jobs"]:
-        return RunsJob(run=run, id=job, cluster=_cluster(submitted["section"]), together=submitted["jobs"])
+        given = {"together": submitted["jobs"], "is_array": submitted["is_array"]}
+        return RunsJob(run=run, id=job, cluster=_cluster(submitted["section"]), **given)
     return RunsJob(run=run, id=job, cluster=_cluster({"kind": _OTHERS}), together=[job])
 
 
@@ -115,6 +123,7 @@ def _read(run: Path) -> dict[str, Any] | None:
         tree = read_json(run / LOGS / JOBS_FILE)
         jobs = [job for job in tree["jobs"] if isinstance(job, str)]
         found = {"section": dict(tree["section"]), "jobs": jobs, "time": float(tree["time"])}
+        found["is_array"] = tree.get("is_array") is True
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return found if jobs and tree.get("run") == str(run.resolve()) else None

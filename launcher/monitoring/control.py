@@ -13,7 +13,7 @@ from typing import IO
 from configs import UserError
 from configs.process.files import naming
 from configs.process.files.inside import opened
-from configs.process.streams import tell
+from configs.process.streams import note, tell
 from configs.process.terminal import escaped, unfiltered
 from launcher.jobs.cluster import newest_logs, show_files
 from launcher.jobs.record import RunsJob, job_of_run
@@ -45,7 +45,7 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def stop(*, run: str, wait: bool) -> int:
-    """`zeromt stop`: ask a run to save and stop, and wait until it has. A waiting job is cancelled.
+    """`zeromt stop`: ask a run to save and stop, and wait until it has. Waiting jobs and arrays are cancelled.
 
     Returns:
         0: stopped or finished, or asked to with --no-wait; 1: the run ended in another way.
@@ -58,7 +58,7 @@ def stop(*, run: str, wait: bool) -> int:
         return code
     with naming("RUN"):
         found = read_run(folder)
-    if found.state not in ACTIVE and _end_waiting(folder):
+    if found.state not in ACTIVE and _cancel(folder):
         return 0
     if found.state not in ACTIVE:
         raise UserError(f"RUN: {run!r} is not running; its state is {found.state}")
@@ -70,12 +70,12 @@ def stop(*, run: str, wait: bool) -> int:
             f"RUN: {str(request)!r} cannot be written: {error.strerror}; choose a folder that can be written"
         ) from error
     if not wait:
-        _say(f"{run}: asked to save and stop")
+        note(f"{run}: asked to save and stop")
         return 0
     found = _wait(folder)
     request.unlink(missing_ok=True)  # of a run that ended before it looked
     at = f" at step {found.step}" if found.step is not None else ""
-    _say(f"{run}: {found.state}{at}" + (f": {found.error}" if found.error else ""))
+    note(f"{run}: {found.state}{at}" + (f": {found.error}" if found.error else ""))
     return 0 if found.state in ("stopped", "finished") else 1
 
 
@@ -135,15 +135,15 @@ def _pass_on(pipe: IO[bytes], stream: IO[str]) -> None:
         stream.flush()
 
 
-def _end_waiting(folder: Path) -> bool:
-    """Cancel a run's waiting jobs; False if none is waiting."""
+def _cancel(folder: Path) -> bool:
+    """Cancel a run's jobs that are waiting, and those of an array, whose tasks see no file STOP; False for none."""
     job = _job(folder)
-    waiting = job.waiting() if job is not None else []
-    for name in reversed(waiting):  # otherwise the next one would begin when the one before it is gone
+    found = job.to_cancel() if job is not None else []
+    for name in reversed(found):  # otherwise the next one would begin when the one before it is gone
         assert job is not None
         job.owned(name).stop(name)
-        _say(f"{folder}: job {name} was waiting, and is taken out of the queue")
-    return bool(waiting)
+        note(f"{folder}: job {name} {'is cancelled' if job.is_array else 'was waiting, and is taken out of the queue'}")
+    return bool(found)
 
 
 def _wait(folder: Path) -> RunStatus:
@@ -163,7 +163,3 @@ def _wait(folder: Path) -> RunStatus:
     if is_terminal:
         print(file=sys.stderr)
     return found
-
-
-def _say(line: str) -> None:
-    tell(f"zeromt: {line}")

@@ -80,7 +80,7 @@ def test_a_section_that_is_none_of_today(record: dict[str, Any], is_known: bool,
     if not is_known:
         state = found.query()
         assert state is not None
-        assert (state.state, found.waiting()) == ("UNKNOWN", [])
+        assert (state.state, found.to_cancel()) == ("UNKNOWN", [])
 
 
 @pytest.mark.parametrize(

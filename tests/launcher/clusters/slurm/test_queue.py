@@ -13,6 +13,7 @@ STUB = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$LOG"
 case "$(basename "$0") $*" in
 squeue*"--jobs 8 "*) ;;
+squeue*"--jobs 9 "*) echo "${STATE:-PENDING}|Dependency|UNLIMITED" ;;
 squeue*) echo 'PENDING|Dependency|UNLIMITED' ;;
 scontrol*)
     printf 'JobId=%s JobName=run\n   UserId=me(%s) GroupId=me(0) MCS_label=N/A\n' "${*##* }" "${OWNER-$UID}"
@@ -48,6 +49,21 @@ def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict
         " job 10 was waiting, and is taken out of the queue",
         " job 9 was waiting, and is taken out of the queue",
     ]
+
+
+@pytest.mark.parametrize("is_array", [True, False])
+def test_of_an_array_jobs_that_run_are_cancelled_too(
+    is_array: bool, zeromt: Zeromt, queue: dict[str, str], tmp_path: Path
+) -> None:
+    """They see no file STOP, as those of a training do."""
+    write_submitted(tmp_path / "run", SlurmCluster(), ["8", "9", "10"], is_array=is_array)
+    done = zeromt("stop", "run", STATE="RUNNING", **queue)
+    assert done.returncode == 0, done.stderr
+    calls = (tmp_path / "log").read_text().splitlines()
+    cancelled = ["scancel 10", "scancel 9"] if is_array else ["scancel 10"]
+    assert [call for call in calls if call.startswith("scancel")] == cancelled
+    said = "is cancelled" if is_array else "was waiting, and is taken out of the queue"
+    assert done.stderr.splitlines()[0] == f"zeromt: run: job 10 {said}"
 
 
 @pytest.mark.parametrize("record", [{"OUTPUT": "/home/me/runs/mine/logs"}, {"OWNER": "4242"}, {"OUTPUT": ""}])

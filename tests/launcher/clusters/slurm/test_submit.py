@@ -105,6 +105,7 @@ def test_array(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
     assert not (workplace / "log").exists()
     done = zeromt(*array, **sbatch)
     assert done.stdout.split() == ["102", "103"]
+    assert json.loads((workplace / "runs" / "debug" / "logs" / "jobs.json").read_text())["is_array"] is True
     assert f"tail -F {workplace}/runs/debug/logs/prepare-*.out" in done.stderr
     outputs = {f"prepare-{job}.out": f"of {job}\n" for job in ("102_1", "102_2", "103", "1020")}
     for name, text in outputs.items():
