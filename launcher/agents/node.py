@@ -187,21 +187,35 @@ def _check_name(route: str) -> None:
     if os.environ.get("GLOO_SOCKET_IFNAME") or ipaddress.ip_address(route).is_loopback:
         return
     with contextlib.suppress(OSError):
+        usable = _interfaces()
         own = {str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
         if all(ipaddress.ip_address(one).is_loopback for one in own):
             raise UserError(
                 f"--interface: none given, and {name}, this machine's own name, is {', '.join(sorted(own))} "
-                f"(/etc/hosts), where other machines do not reach it; give that of {route}: one of {_interfaces()}"
+                f"(/etc/hosts), where other machines do not reach it; give the one that has {route}: "
+                f"{' or '.join(name for name, ips in usable.items() if route in ips) or ', '.join(usable)}"
             )
 
 
 def _check_interface(interface: str) -> None:
-    addresses = psutil.net_if_addrs().get(interface, [])
-    if not any(one.family in (socket.AF_INET, socket.AF_INET6) for one in addresses):
+    if not _addresses().get(interface):
         raise UserError(
-            f"--interface: {interface!r} has no IP address on {socket.gethostname()}; allowed is one of {_interfaces()}"
+            f"--interface: {interface!r} has no IP address on {socket.gethostname()}; allowed is one of "
+            f"{', '.join(_interfaces())}"
         )
 
 
-def _interfaces() -> str:
-    return ", ".join(name for _, name in socket.if_nameindex())
+def _interfaces() -> dict[str, list[str]]:
+    """The interfaces at which others can reach this machine, with their IP addresses; loopback if there is no other."""
+    found = {name: ips for name, ips in _addresses().items() if ips}
+    far = {name: ips for name, ips in found.items() if not all(ipaddress.ip_address(ip).is_loopback for ip in ips)}
+    return far or found
+
+
+def _addresses() -> dict[str, list[str]]:
+    """The IP addresses of each interface, without the scope that those of IPv6 may have."""
+    families = (socket.AF_INET, socket.AF_INET6)
+    return {
+        name: [one.address.partition("%")[0] for one in addresses if one.family in families]
+        for name, addresses in psutil.net_if_addrs().items()
+    }

@@ -96,10 +96,32 @@ def test_rank_that_is_none(requested: int | None, environ: dict[str, str], messa
 def test_network() -> None:
     check_network(("localhost", 29500), None, is_first=False)
     check_network(("n1", 29500), "lo", is_first=True)
-    with pytest.raises(UserError, match=r"^--interface: 'no9' has no IP address on .*; allowed is one of lo"):
+    with pytest.raises(UserError, match=r"^--interface: 'no9' has no IP address on .*; allowed is one of \w"):
         check_network(("n1", 29500), "no9", is_first=True)
     with pytest.raises(UserError, match=r"^--rendezvous: 'no\.such\.host\.invalid' cannot be reached"):
         check_network(("no.such.host.invalid", 29500), None, is_first=False)
+
+
+def test_interfaces_that_are_named_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one without an address, nor loopback; and the one to give, if this machine's name leads nowhere."""
+    found = {"lo": ["127.0.0.1"], "eth0": ["10.0.0.5"], "ib0": ["10.1.0.5", "fe80::1%ib0"], "tunl0": []}
+    monkeypatch.setattr(
+        "psutil.net_if_addrs",
+        lambda: {
+            name: [argparse.Namespace(family=socket.AF_INET, address=ip) for ip in ips]
+            + [argparse.Namespace(family=socket.AF_PACKET, address="00:00:00:00:00:01")]
+            for name, ips in found.items()
+        },
+    )
+    with pytest.raises(UserError, match=r"'tunl0' has no IP address on .*; allowed is one of eth0, ib0$"):
+        check_network(("n1", 29500), "tunl0", is_first=True)
+    monkeypatch.setattr("launcher.agents.node._check_route", lambda *_: "10.1.0.5")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", ("127.0.1.1", 0))])
+    with pytest.raises(UserError, match=r"is 127.0.1.1 .*; give the one that has 10.1.0.5: ib0$"):
+        check_network(("n1", 29500), None, is_first=False)
+    del found["eth0"], found["ib0"]
+    with pytest.raises(UserError, match=r"; allowed is one of lo$"):
+        check_network(("n1", 29500), "tunl0", is_first=True)
 
 
 def test_rendezvous_at_an_address_of_ipv6() -> None:
