@@ -140,7 +140,7 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
             if index == 0:
                 _wait_for_lock(supervisor, folder)
         _warn_of_grace(run, given.grace)
-        start = _meet(supervisor, given, arguments, job, index, folder)
+        start = _meet(supervisor, given, arguments, job, index, folder, status)
         arguments |= {"node_rank": index, "job_id": start}
         code = launch_node(supervisor, **arguments)
     except meeting.StoppedError:
@@ -165,8 +165,30 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
     return ending
 
 
+def start_of(job: str, attempt: str, status: Status | None) -> str:
+    """The name of a start of a JobSet, the same in all of its pods: they read the same status before any rank begins.
+
+    A JobSet that was suspended may go on with the number that its last start had. What that start left under its name
+    must not be taken for the new one's, so a name whose ranks have begun gets a further number.
+
+    Args:
+        job: the JobSet's name.
+        attempt: the number of its start.
+        status: of the run.
+    """
+    name, launch = f"{job}-{attempt}", status.launch_id if status is not None else None
+    last, _, number = (launch or "").rpartition("-")[0].partition(".")
+    return f"{name}.{int(number or 0) + 1}" if last == name and (number or "0").isdigit() else name
+
+
 def _meet(
-    supervisor: Supervisor, given: argparse.Namespace, arguments: dict[str, Any], job: str, index: int, folder: Path
+    supervisor: Supervisor,
+    given: argparse.Namespace,
+    arguments: dict[str, Any],
+    job: str,
+    index: int,
+    folder: Path,
+    status: Status | None,
 ) -> str:
     """Wait for all pods, unless a JobSet has started them together; returns the name of this start."""
     host, port = arguments["rendezvous"]
@@ -183,7 +205,7 @@ def _meet(
     if attempt is not None:
         if index:
             _wait_for_name(host, is_stopped, deadline)
-        return f"{job}-{attempt}"
+        return start_of(job, attempt, status)
     if index == 0:
         return meeting.host(job, os.environ[SECRET], num_pods=arguments["nnodes"], port=port + 1, **limits)
     return meeting.ask(job, os.environ[SECRET], index=index, address=(host, port + 1), **limits)

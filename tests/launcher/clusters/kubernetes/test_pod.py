@@ -128,6 +128,36 @@ def test_a_pod_of_a_jobset_waits_for_the_name_of_the_first(tmp_path: Path, monke
     )
 
 
+@pytest.mark.parametrize(
+    ("launch_id", "expected"),
+    [
+        (None, "job-0"),
+        ("job-1-2", "job-0"),
+        ("job-00-2", "job-0"),
+        ("other-0-1", "job-0"),
+        ("job-0-2", "job-0.1"),
+        ("job-0.9-1", "job-0.10"),
+    ],
+)
+def test_a_jobset_that_is_resumed_has_starts_of_its_own(
+    launch_id: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller need not count a resumption; what the start before it left is not the new one's."""
+    given = []
+
+    def launch_node(*_: object, **arguments: object) -> int:
+        given.append(arguments["job_id"])
+        return 75
+
+    monkeypatch.setattr(pod, "launch_node", launch_node)
+    (tmp_path / "debug").mkdir()
+    written = {"state": "stopped", "stop_reason": "SIGTERM", "job_id": "job", "launch_id": launch_id}
+    (tmp_path / "debug" / "status.json").write_text(json.dumps(written))
+    _, message = start(tmp_path, monkeypatch, index=0, ZEROMT_ATTEMPT="0")
+    assert message == "interrupted: stopped before the ranks had begun; to be started again"
+    assert given == [expected]
+
+
 # --- the meeting
 
 
