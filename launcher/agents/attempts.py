@@ -12,7 +12,7 @@ from configs import UserError
 from configs.plugins import keep_copies
 from configs.process.environment import PRIVATE, private_folder
 from configs.process.files.inside import is_listed, read_text
-from configs.process.streams import tell
+from configs.process.streams import note
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
 from launcher.agents.restarts import Restarts
@@ -68,7 +68,7 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     lock.acquire(patience_seconds=PATIENCE_WITH_THE_RUNNING if is_running else PATIENCE_WITH_THE_ENDING)
     try:
         keep_copies(job.folder, job.plugins)
-        say(begin)
+        note(begin)
         return _attempts(job, supervisor, cores, max_restarts, first_step=newest_step(job.folder))
     finally:
         lock.release()
@@ -91,20 +91,20 @@ def _attempts(job: Job, supervisor: Supervisor, cores: int, max_restarts: int, *
         if code != 1 or supervisor.was_stopped:
             return code
         if is_listed(job.folder / STOP_FILE):
-            say(f"the ranks failed, and {job.folder / STOP_FILE} asks to stop: they are not started again")
+            note(f"the ranks failed, and {job.folder / STOP_FILE} asks to stop: they are not started again")
             (job.folder / STOP_FILE).unlink(missing_ok=True)
             return code
         if not restarts.may_follow(newest_step(job.folder)):
             if job.node is None:  # otherwise the cluster decides what follows
-                say(f"{_what_is_left(newest_step(job.folder))}; logs: {job.logs}")
+                note(f"{_what_is_left(newest_step(job.folder))}; logs: {job.logs}")
             if restarts.limit:
-                say(
+                note(
                     f"no progress since step {restarts.step}: the ranks failed {restarts.num_failures} times "
                     "without a new checkpoint; given up"
                 )
             return code
         number = f"restart {restarts.num_failures} of {restarts.limit}"
-        say(f"the ranks failed; {number} since step {restarts.step}, from the newest checkpoint")
+        note(f"the ranks failed; {number} since step {restarts.step}, from the newest checkpoint")
 
 
 def _what_is_left(step: int) -> str:
@@ -164,7 +164,7 @@ def _wait_for_orphans(variables: Mapping[str, str], seconds: float) -> None:
     end = time.monotonic() + seconds + _MONITORS_SECONDS
     while left := processes_with(variables):
         if not is_said:
-            say(f"torchrun is gone; waiting for its ranks to save and end: {', '.join(map(str, left))}")
+            note(f"torchrun is gone; waiting for its ranks to save and end: {', '.join(map(str, left))}")
             is_said = True
         if time.monotonic() >= end:
             for pid in left:
@@ -190,8 +190,3 @@ def _last_line(path: Path) -> str | None:
     except OSError:
         return None
     return lines[-1] if lines else None
-
-
-def say(line: str) -> None:
-    """Print a line to the terminal."""
-    tell(f"zeromt: {line}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from configs import UserError
 from configs.process.files import exists, naming
 from configs.process.files.inside import is_listed
-from configs.process.streams import tell
+from configs.process.streams import note
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
 from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.parents.record import check_parent
@@ -35,7 +35,7 @@ def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str 
         _replace(folder)
     if is_listed(folder / STOP_FILE) and not is_locked(folder, RUN_LOCK):
         (folder / STOP_FILE).unlink(missing_ok=True)
-        _say(f"{folder / STOP_FILE}, from before this start, is removed")
+        note(f"{folder / STOP_FILE}, from before this start, is removed")
 
 
 def _replace(folder: Path) -> None:
@@ -55,8 +55,4 @@ def _replace(folder: Path) -> None:
     finally:
         for lock in locks:
             lock.release()
-    _say(f"--fresh: the run that was in {folder} is now in {new}")
-
-
-def _say(line: str) -> None:
-    tell(f"zeromt: {line}")
+    note(f"--fresh: the run that was in {folder} is now in {new}")

@@ -100,7 +100,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
         if not _connect(connections, events, supervisor, cluster.connect_timeout):
             return STOPPED if supervisor.was_stopped else 1
         meeting = _begin(cluster, order, connections, environment, grace)
-        _say(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {meeting}")
+        note(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {meeting}")
         return _watch(connections, events, supervisor, grace)
     finally:
         for connection in connections:
@@ -167,9 +167,9 @@ def _connect(
             break
     for connection in connections:
         if connection.code is not None:
-            _say(f"host {connection.host.label} {connection.failure()}")
+            note(f"host {connection.host.label} {connection.failure()}")
         elif not connection.is_ready:
-            _say(f"host {connection.host.label} cannot be reached: no answer within {seconds} s")
+            note(f"host {connection.host.label} cannot be reached: no answer within {seconds} s")
     return all(c.is_ready and c.code is None for c in connections) and not supervisor.was_stopped
 
 
@@ -191,7 +191,7 @@ def _watch(
             ended.append(connection)
             deadline = min(deadline, now + grace)
             if connection.code == UNREACHABLE:
-                _say(f"host {connection.host.label} is lost: {connection.failure()}; the others are ended")
+                note(f"host {connection.host.label} is lost: {connection.failure()}; the others are ended")
         words = [""] if now >= next_beat else []
         next_beat = now + _BEAT_SECONDS if words else next_beat
         if supervisor.request is not None:
@@ -223,7 +223,3 @@ def outcome(codes: Sequence[int | None]) -> int:
     if all(code == codes[0] for code in codes) and codes[0] in (0, STOPPED):
         return int(codes[0] or 0)
     return 1
-
-
-def _say(line: str) -> None:
-    note(line)
