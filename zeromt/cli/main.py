@@ -23,11 +23,11 @@ try:
     from configs.process.leaving import leave
     from configs.process.streams import leave_standard_streams, open_standard_streams
     from launcher.dispatch import resolve
-    from launcher.options import hints
     from launcher.options.command import Command, InParts
     from launcher.options.parser import Parser, read_arguments
     from zeromt.cli.core import commands
     from zeromt.cli.exit_codes import code_of
+    from zeromt.cli.other_commands import OTHERS
 except ImportError as error:
     print(f"zeromt: error: {find_clash() or error}", file=sys.stderr)
     raise SystemExit(2) from error
@@ -191,7 +191,7 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
     near = difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
-    hint = hints.COMMANDS.get(name.lower(), hint)
+    hint = OTHERS.get(name.lower(), hint)
     if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
         hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
