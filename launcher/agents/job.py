@@ -240,7 +240,8 @@ def outcome(status: Status | None, agent_code: int, *, was_stopped: bool) -> int
         return agent_code
     if status is None and was_stopped:
         return STOPPED  # the ranks had not begun, so nothing was lost, and the same command starts them again
-    is_unknown = status is None or status.state == "running"  # rank 0 warns where the disk has no room to say its last
+    # "running" stays where the disk had no room for the last status, of which rank 0 has warned.
+    is_unknown = status is None or status.state == "running"
     return 0 if agent_code == 0 and is_unknown else 1
 
 

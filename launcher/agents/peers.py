@@ -27,8 +27,9 @@ from launcher.machine.processes import descendants
 from trainer.runs.layout import STUCK_FILE
 
 LOST_NODE = "a node is lost: "
-NOT_HERE = "did not come within"
 """Begins the error of a run that lost a node; a new start on other machines may succeed."""
+NOT_HERE = "did not come within"
+"""In that error, where a node has never been there."""
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
 """Seconds for ranks and agent to end by themselves after a loss; they know more about the cause."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from launcher.options.parser import Parser, read_arguments
-from launcher.options.running import add_launch_local
+from launcher.options.running import add_ranks
 from launcher.options.values import whole
 
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -16,7 +16,7 @@ JOIN_SECONDS, LOST_SECONDS = 300, 15
 
 def add_launch_node(parser: Parser) -> None:
     """Arguments of `zeromt launch node`."""
-    add_launch_local(parser)
+    add_ranks(parser)
     parser.add_argument("--nnodes", metavar="N", type=whole(1, 65_536), required=True, help="number of nodes")
     parser.add_argument(
         "--node-rank", metavar="R", type=whole(0, 65_535), help="this node's number, from 0 (default: SLURM_NODEID)"

@@ -59,15 +59,20 @@ def add_parent(parser: Parser) -> None:
     )
 
 
-def add_launch_local(parser: Parser) -> None:
-    """Arguments of `zeromt launch local`."""
+def add_ranks(parser: Parser, *, in_parts: str = "") -> None:
+    """Arguments of the commands that start ranks here or follow them: those of `zeromt train`, and how many ranks.
+
+    Args:
+        parser: the arguments are added to it.
+        in_parts: what else `--nproc` says.
+    """
     add_train(parser)
     parser.add_argument(
         "--nproc",
         metavar="N",
         type=processes,
         help="number of processes; auto (the default): one per GPU, or per core without a GPU, up to "
-        "stream.micro_batches",
+        f"stream.micro_batches{in_parts}",
     )
     parser.add_argument(
         "--max-restarts",

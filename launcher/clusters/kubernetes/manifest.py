@@ -164,7 +164,8 @@ def _job(site: KubernetesSection, job: Job, pod: dict[str, Any], number: int) ->
         return document
     if site.workload == "jobset":
         raise UserError(
-            f"--after: {job.after!r} with workload=jobset, which waits for none; launch when that has ended"
+            f"--after: {job.after!r} with workload=jobset: a JobSet waits for no other job; launch it when "
+            f"{job.after} has ended"
         )
     if site.service_account is None:
         raise UserError("service_account: none with --after; allowed is one that may read Jobs")

@@ -2,12 +2,12 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser
-from launcher.options.running import add_array, add_launch_local
+from launcher.options.running import add_array, add_ranks
 
 
 def add_local(parser: Parser) -> None:
     """Arguments of `zeromt launch local`."""
-    add_launch_local(parser)
+    add_ranks(parser, in_parts="; with --array, the parts that run at a time (default: 1)")
     add_array(parser)
 
 

@@ -21,7 +21,7 @@ say() {
     printf 'zeromt: job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2
 }
 
-# one COMMAND...: run zeromt's COMMAND once, on this node. The last line is its own, after a banner of the container's.
+# one MODULE ...: run a module of zeromt's once, on this node. Its last line is its answer; a container may print a banner before.
 one() {
     if ((${#srun_options[@]})); then
         srun --export=ALL --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" "${srun_options[@]}" "$python" -P -m "$@"

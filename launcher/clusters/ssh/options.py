@@ -8,7 +8,7 @@ from launcher.options.batch import add_site
 from launcher.options.command import Command
 from launcher.options.node import add_network, rendezvous
 from launcher.options.parser import Parser
-from launcher.options.running import add_launch_local
+from launcher.options.running import add_ranks
 from launcher.options.values import existing_file, path, whole
 
 CONNECT_SECONDS = 30
@@ -16,7 +16,7 @@ CONNECT_SECONDS = 30
 
 def add_launch_ssh(parser: Parser) -> None:
     """Arguments of `zeromt launch ssh`."""
-    add_launch_local(parser)
+    add_ranks(parser)
     add_site(parser)
     parser.add_argument(
         "--hosts",

@@ -290,7 +290,7 @@ ASSETS: dict[str, Any] = {"image": "zeromt:1", "volumes": [{"mount": "/home/me",
         ({}, {"run": "../../../etc"}, "volumes: none that can be written holds the run's folder"),
         ({"service_account": None}, {"after": "x"}, "service_account: none with --after; allowed is one that may read"),
         ({}, {"after": "a;b"}, "--after: 'a;b'; allowed is the name of a Job"),
-        ({"workload": "jobset"}, {"after": "x"}, "--after: 'x' with workload=jobset, which waits for none"),
+        ({"workload": "jobset"}, {"after": "x"}, "--after: 'x' with workload=jobset: a JobSet waits for no other job"),
         ({"workload": "jobset"}, {"name": "3d"}, "--job-name: '3d'; allowed is one that begins with a letter"),
     ],
 )
