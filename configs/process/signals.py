@@ -126,6 +126,8 @@ def ending_at_stop() -> Iterator[None]:
 
     thread = threading.Thread(target=watch, name="stop-before-start", daemon=True)
     thread.start()
+    if stop_request()():  # before this block, when no number went into the pipe
+        os.write(tells, bytes([signal.SIGTERM]))
     try:
         yield
     finally:

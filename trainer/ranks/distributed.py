@@ -27,6 +27,7 @@ from configs.process import flight_recorder
 from configs.process.environment import PRIVATE, is_one_node, read_environment
 from trainer.ranks.device import backend, choose_device, compare, describe, time_out
 from trainer.ranks.messages import Messages, Sums, from_first, gathered
+from trainer.runs.errors import TrainingError
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.02
@@ -229,7 +230,7 @@ def agree_on_start(store: Store, rank: int, size: int, timeout: timedelta) -> st
         timeout: to wait.
 
     Raises:
-        RuntimeError: a rank did not come in time.
+        TrainingError: a rank did not come in time.
     """
     mine = uuid.uuid4().hex
     end = time.monotonic() + timeout.total_seconds()
@@ -285,6 +286,7 @@ def find_unreached(store: Store, rank: int, size: int, environ: Mapping[str, str
                 )
         store.set(f"tried by rank {rank}", "")
         store.wait([f"tried by rank {other}" for other in range(size)])
+        server.shutdown(socket.SHUT_RDWR)  # which ends the thread's waiting; closing alone does not
     return problem
 
 
@@ -310,7 +312,7 @@ def _greet(server: socket.socket, mark: str) -> None:
     with contextlib.suppress(OSError):
         while True:
             connection, _ = server.accept()
-            with connection:
+            with connection, contextlib.suppress(OSError):  # who hangs up keeps nobody else from being answered
                 connection.sendall(mark.encode())
 
 
@@ -320,5 +322,8 @@ def _read(store: Store, key: str) -> str | None:
 
 def _wait_until(end: float, whom: str) -> None:
     if time.monotonic() >= end:
-        raise RuntimeError(f"{whom} did not come within the time of engine.communication_timeout_minutes")
+        raise TrainingError(
+            f"{whom} did not come within engine.communication_timeout_minutes; the logs of that rank and of its "
+            "launcher say why"
+        )
     time.sleep(_LOOK_SECONDS)

@@ -14,6 +14,7 @@ from tests.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.ranks import distributed
 from trainer.ranks.distributed import agree_on_start, find_unreached
+from trainer.runs.errors import TrainingError
 
 SIZE = 3
 
@@ -28,7 +29,7 @@ def test_ranks_that_are_started_again_share_nothing_with_the_dead() -> None:
     """Also with ranks of a start that never came to be: a mark of theirs is answered, and then replaced."""
     store = HashStore()
     first = set(starts(store, [0, 1, 2]))
-    with pytest.raises(RuntimeError, match="rank 2 did not come"):
+    with pytest.raises(TrainingError, match="rank 2 did not come"):
         starts(store, [0, 1], seconds=0.1)
     second = set(starts(store, [2, 1, 0]))
     assert len(first) == len(second) == 1
@@ -51,9 +52,12 @@ def test_ranks_that_do_not_reach_one_another(monkeypatch: pytest.MonkeyPatch) ->
 
 
 WAIT = """
+import os, sys
 from torch.distributed import HashStore
 from configs.process.signals import ending_at_stop, stop_request
 stop_request()
+if sys.argv[1:]:
+    os.kill(os.getpid(), int(sys.argv[1]))
 with ending_at_stop():
     print("waits", flush=True)
     HashStore().get("what never comes")
@@ -61,14 +65,17 @@ with ending_at_stop():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_rank_that_waits_for_the_others_ends_when_it_is_stopped(number: signal.Signals) -> None:
-    """It waits in C++, where Python's handlers are not run."""
-    waiting = subprocess.Popen([sys.executable, "-c", WAIT], stdout=subprocess.PIPE, env=environment())
+@pytest.mark.parametrize("is_early", [False, True])
+def test_rank_that_waits_for_the_others_ends_when_it_is_stopped(number: signal.Signals, is_early: bool) -> None:
+    """It waits in C++, where Python's handlers are not run; or it was asked before it began to wait."""
+    command = [sys.executable, "-c", WAIT, *([str(int(number))] if is_early else [])]
+    waiting = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment())
     assert waiting.stdout is not None
     with waiting:
         try:
             assert waiting.stdout.readline() == b"waits\n"
-            os.kill(waiting.pid, number)
+            if not is_early:
+                os.kill(waiting.pid, number)
             assert waiting.wait(PATIENCE) == 75
         finally:
             waiting.kill()
