@@ -127,7 +127,7 @@ class RunLock:
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 log.warning(
-                    "%s: the file system has no locks (%s); nothing keeps two jobs from writing this run",
+                    "%s: the file system has no locks (%s): two jobs that start within seconds may both write this run",
                     self._folder,
                     error.strerror,
                 )
@@ -160,8 +160,9 @@ class _Life:
 
     def _go_on(self) -> None:
         while not self._is_over.wait(_BEAT_SECONDS):
-            found = _read_life(self._path)
-            if found is not None and _process_in(found) != _process_in(json.dumps(self._note)):
+            found = _read_life(self._path) or ""
+            process = _process_in(found)  # none while somebody else's sign is half written
+            if process is not None and process != _process_in(json.dumps(self._note)):
                 # This process stood still for so long that another has taken the run; what it still does would harm.
                 tell(f"zeromt: error: {self._folder} is now being written by {_holder(found)}; this process ends")
                 os._exit(2)
@@ -227,7 +228,8 @@ def is_locked(folder: Path, name: str = RUN_LOCK) -> bool:
         try:
             fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError as error:
-            return error.errno in (errno.EACCES, errno.EAGAIN)
+            if error.errno not in _NO_LOCKS:
+                return error.errno in (errno.EACCES, errno.EAGAIN)
     first, end = _foreign_life(folder / name), time.monotonic() + 2 * _BEAT_SECONDS
     while (now := _foreign_life(folder / name)) is not None and now == first:
         if time.monotonic() >= end:

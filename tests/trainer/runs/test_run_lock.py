@@ -108,6 +108,17 @@ def test_machine_that_gives_no_sign_of_life_loses_the_run(tmp_path: Path, capsys
     assert not (tmp_path / "run.life").exists()
 
 
+def test_a_sign_of_life_that_says_nothing_ends_nobody(tmp_path: Path) -> None:
+    """Another machine may just be writing its own, or a disk be full."""
+    life = tmp_path / "run.life"
+    with held(tmp_path) as process:
+        wait_until(life.exists)
+        for text in ("", '{"pid"'):
+            life.write_text(text)
+            wait_until(lambda: len(life.read_text()) > 10)
+            assert process.poll() is None
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_kernel_lets_go_when_the_holder_dies(tmp_path: Path, how: signal.Signals) -> None:
     with held(tmp_path) as process:
@@ -166,6 +177,9 @@ def test_file_system_without_locks(
     lock.release()
     assert "the file system has no locks" in caplog.text
     assert not is_locked(tmp_path)
+    with held(tmp_path, ELSEWHERE):
+        wait_until((tmp_path / "run.life").exists)
+        assert is_locked(tmp_path), "another machine gives signs of life"
 
 
 def test_folder_that_is_not_there(tmp_path: Path) -> None:
