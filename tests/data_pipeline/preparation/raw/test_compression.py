@@ -43,8 +43,8 @@ from configs import UserError
 peak = lambda: int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])  # rusage has the parent's, too
 code, path = sys.argv[1], Path(sys.argv[2])
 for word in code.split():
-    if word.startswith(("data_pipeline.", "trainer.")):
-        importlib.import_module(word.rstrip(";"))
+    if "." in word and word.partition(".")[0] in ("data_pipeline", "trainer", "zeromt"):
+        importlib.import_module(word)
 before = peak()
 try:
     exec(code)
