@@ -28,14 +28,14 @@ class LocalFlags:
     is_writing: bool
     """Whether the rank is still writing its shard of a checkpoint."""
     milliseconds: int
-    """Seconds of the run by rank 0's clock; 0 from the others."""
+    """Since the run began, by rank 0's clock; 0 from the others."""
     loss_sum: float
     """Loss sum of the update before; 0 if there is none, or if its sum is known already."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class GlobalFlags:
-    """The sums or combination of all ranks' notes."""
+    """What the ranks' `LocalFlags` come to together."""
 
     stop_requested: bool = False
     """True if any rank said so; likewise the next two."""
@@ -107,13 +107,13 @@ class Lookahead:
         self._state = self.reader.state()
         return epoch
 
-    def begin(self, note: LocalFlags, *, step: int, fetch: bool) -> float:
+    def begin(self, flags: LocalFlags, *, step: int, fetch: bool) -> float:
         """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
 
         Args:
-            note: what else to tell them.
+            flags: what else to tell them.
             step: updates done.
-            fetch: False if there is no next one; only the note is exchanged.
+            fetch: False if there is no next one; only the flags are exchanged.
         """
         assert self._wait is None
         assert self._fetched is None
@@ -123,9 +123,9 @@ class Lookahead:
             self._fetched = self._fetch(step)
             micro_batches = self._fetched.micro_batches
         seconds = time.monotonic() - begin
-        flags = [note.stop_requested, note.time_is_up, note.is_writing]
+        told = [flags.stop_requested, flags.time_is_up, flags.is_writing]
         self._wait = self._world.begin_sums(
-            [*count(micro_batches).numbers(), *map(int, flags), note.milliseconds], [note.loss_sum]
+            [*count(micro_batches).numbers(), *map(int, told), flags.milliseconds], [flags.loss_sum]
         )
         return seconds
 

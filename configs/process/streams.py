@@ -35,7 +35,7 @@ def open_standard_streams() -> None:
     with contextlib.suppress(AttributeError, OSError, ValueError):  # somebody else's stream; a closed one
         if codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8":
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    with contextlib.suppress(ImportError, ValueError):  # somebody else's `data_pipeline`; a closed stream
+    with contextlib.suppress(ValueError):  # a closed stream
         if sys.stdout.isatty() or sys.stderr.isatty():
             from configs.process.terminal import filter_terminals
 
@@ -61,7 +61,7 @@ def live_terminal() -> types.ModuleType | None:
         if sys.stderr is None or not sys.stderr.isatty():
             return None
         from configs.process import terminal
-    except (ImportError, ValueError):  # somebody else's `data_pipeline`, or a closed stream
+    except ValueError:  # a closed stream
         return None
     return terminal if terminal.is_live(sys.stderr) else None
 

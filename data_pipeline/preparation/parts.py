@@ -102,6 +102,8 @@ def _begun(folder: Path) -> dict[str, Any] | None:
     try:
         found = inside.read_json(folder / BEGUN_FILE)
         return {"recipe": dict(found["recipe"]), "made_with": dict(found["made_with"])}
+    except FileNotFoundError:  # another process has just removed it
+        return None
     except (ValueError, KeyError, TypeError) as error:
         raise WorkFolderError(f"{folder / BEGUN_FILE}: is damaged; remove {folder.parent} to begin again") from error
 
@@ -116,7 +118,7 @@ def _others(work: WorkFolder, recipe: Mapping[str, Any]) -> Iterator[str]:
         except WorkFolderError as error:
             yield str(error)
         else:
-            yield "of an earlier version of zeromt" if was is None else ", ".join(differences(was["recipe"], recipe))
+            yield "without a note of its settings" if was is None else ", ".join(differences(was["recipe"], recipe))
 
 
 def _parts_of(work: WorkFolder, spans: Sequence[int]) -> list[str]:

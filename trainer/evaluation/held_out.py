@@ -38,6 +38,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     texts: list[SetText] = world.on_main(
         lambda: load_sets(sections, config.prepare, names, option=option, tokenizer=tokenizer), SetText
     )
+    given = set(map(id, texts))
     if not any(text.role == "validation" for text in texts):
         texts = [*_prepared(names, world), *texts]
     if not any(text.role == "validation" for text in texts):
@@ -59,7 +60,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
         tags = language_tags(config.prepare, tokenizer, **languages) if has_tags else None
         for line in _doubts(text, config, datasets, tags) if world.is_main and text not in copies else ():
-            log.warning("%s: %s: %s", option, text.name, line)
+            log.warning("%s: %s: %s", option if id(text) in given else "prepare.valid", text.name, line)
         found.append(
             HeldOutSet(
                 name=text.name,

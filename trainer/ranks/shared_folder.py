@@ -7,7 +7,7 @@ from pathlib import Path
 
 from configs import UserError
 from configs.process.files import exists, explain
-from configs.process.files.inside import read_text, write_text
+from configs.process.files.inside import look_again, read_text, write_text
 from trainer.ranks.distributed import World
 from trainer.runs.layout import CHECKPOINTS
 
@@ -62,7 +62,7 @@ def _remove(probe: Path) -> None:
 
 def _reads(probe: Path, token: str) -> bool:
     try:
-        probe.parent.mkdir(parents=True, exist_ok=True)  # this machine may remember that it was not there
+        look_again(probe.parent)
         return read_text(probe) == token
     except OSError:
         return False

@@ -110,7 +110,7 @@ def read_figures(path: Path) -> dict[str, float] | None:
 def read_device_seconds(path: Path) -> dict[str, float] | None:
     """Device seconds by the name of the device, summed over ranks; stalled time does not count.
 
-    None if there is no readable ledger, or it is from before this was counted.
+    None if there is no readable ledger.
     """
     try:
         found = read_json(path)["device_seconds"]

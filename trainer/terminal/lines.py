@@ -44,10 +44,11 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
-        if self.live_bar is None:
+        live_bar = self.live_bar  # another thread may take it away
+        if live_bar is None:
             super().emit(record)
         else:
-            self.live_bar.print_above(lambda: super(LogHandler, self).emit(record))
+            live_bar.print_above(lambda: super(LogHandler, self).emit(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         """Ignore errors of a closed stream."""

@@ -62,7 +62,7 @@ def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog:
     assert all(len(row) > 3 for row in dataset.tokenizer.encode_source(held_out.sources))
     [message] = caplog.messages
     assert message == (
-        "evaluation.sets: data: 7 lines were longer than model.max_positions=4 pieces and lost their end; the first is "
+        "prepare.valid: data: 7 lines are longer than model.max_positions=4 pieces and lose their end; the first is "
         "line 1"
     )
 

@@ -78,7 +78,7 @@ class SourceCounts:
             )
         if self.truncated:
             found.append(
-                f"{self.truncated} lines were longer than model.max_positions={max_positions} pieces and lost their "
+                f"{self.truncated} lines are longer than model.max_positions={max_positions} pieces and lose their "
                 f"end; the first is line {self.first_truncated}"
             )
         if self.unknown > MUCH_UNKNOWN * self.pieces:
@@ -89,7 +89,7 @@ class SourceCounts:
         for tag, lines in self.tags.most_common(3):
             why = "has white space before it" if tag in tokenizer.tags else "is no tag of the model"
             found.append(
-                f"{lines:,} source lines begin with {tag}, which {why} and was translated as text ({_known(tokenizer)})"
+                f"{lines:,} source lines begin with {tag}, which {why} and is translated as text ({_known(tokenizer)})"
             )
         return found
 
