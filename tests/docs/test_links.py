@@ -115,3 +115,12 @@ def test_the_readme_is_short_and_begins_with_its_purpose() -> None:
     text = "\n".join(lines)
     assert text.index("make install") < text.index("zeromt prepare")
     assert re.search(r"!\[[^\]]+\]\(docs/[\w./-]+\.svg\)", text)
+
+
+def test_the_terms_of_the_glossary_stand_once() -> None:
+    """A term has one row; its meaning may name others."""
+    text = (REPO / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = [row.split("|")[1].strip() for row in text.splitlines() if re.match(r"\| [^-|]", row)]
+    terms = [term for term in terms if term != "term"]
+    assert len(terms) > 40
+    assert len(terms) == len(set(terms))
