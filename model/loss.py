@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 from model.components.loss import CHUNK_ELEMENTS
 
@@ -169,6 +170,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     """`cross_entropy_sums` in chunks of rows, with the gradients computed in the forward pass."""
 
     @staticmethod
+    @override
     def forward(
         ctx: Any,
         hidden_ND: Tensor,
@@ -181,7 +183,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         gradient_scale: float,
         steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:
-        """See `cross_entropy_sums`."""
         num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_VD: Tensor | None = None

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import override
 
 
 def sinusoidal_table(
@@ -82,8 +83,8 @@ class LearnedPositions(nn.Module):
         self.weight = nn.Parameter(torch.empty(offset + num_positions, width))
         nn.init.normal_(self.weight, std=width**-0.5)
 
+    @override
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
-        """See SinusoidalPositions."""
         check_end(start, x_BLD.shape[1], self.num_positions)
         return x_BLD + rows_at(self.weight, self.offset + start, x_BLD.shape[1])
 

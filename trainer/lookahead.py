@@ -88,7 +88,7 @@ class Lookahead:
         return self._fetched is not None
 
     def state(self) -> StreamState:
-        """See StreamReader."""
+        """The stream's state after the last update taken."""
         return self._state
 
     def begin_phase(self, number: int) -> int:

@@ -157,7 +157,7 @@ class Trainer:
         )
 
     def early_ends(self) -> Iterator[str]:
-        """See `Limits.early_ends`."""
+        """What ends training before `training.max_updates`; see `Limits.early_ends`."""
         return self._limits.early_ends((self._updates.epoch, self._updates.reader.update))
 
     def _next_update(self) -> Update | None:

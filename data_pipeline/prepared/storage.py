@@ -6,6 +6,8 @@ import stat
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from configs import StreamSection, UserError
 from configs.process.files.inside import opened, read_bytes
 from configs.reading.passwords import without_passwords
@@ -72,19 +74,19 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
     return RemoteStorage(location, stream or StreamSection())
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """A local folder."""
 
     def __init__(self, folder: Path) -> None:
         self.location = str(folder)
         self._folder = folder
 
+    @override
     def path(self, file: str) -> str:
-        """See `Storage`."""
         return str(self._folder / file)
 
+    @override
     def read_index(self) -> bytes:
-        """See `Storage`."""
         try:
             return read_bytes(self._folder / INDEX_FILE)
         except FileNotFoundError as error:
@@ -114,8 +116,8 @@ class LocalStorage:
                 problems.append(f"{path}: is not in the index; remove it or prepare the dataset again")
         return problems
 
+    @override
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
-        """See `Storage`."""
         path = self._folder / entry.file
         try:
             if hashed and hash_file(path) != entry.sha256:
@@ -124,8 +126,8 @@ class LocalStorage:
             raise DataError(f"{path}: cannot be read: {error.strerror}") from error
         return path
 
+    @override
     def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
-        """See `Storage`."""
         try:
             with os.fdopen(opened(self._folder / entry.file), "rb", buffering=0) as file:
                 file.seek(offset)

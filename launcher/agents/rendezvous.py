@@ -7,6 +7,8 @@ agent that is alone keeps its store in its own memory, and several nodes share t
 import importlib
 from typing import Any
 
+from typing_extensions import override
+
 BACKEND = "zeromt"
 """Its name: torchrun's `--rdzv-backend`."""
 
@@ -32,8 +34,8 @@ class Met:
     use_agent_store = True
     """The ranks are clients of the store at MASTER_ADDR and MASTER_PORT; none opens one."""
 
+    @override
     def __init__(self, store: Any, *, run_id: str, rank: int, num_nodes: int, endpoint: tuple[str, int]) -> None:
-        """See `offer`."""
         self._store = store
         self._run_id = run_id
         self._rank = rank

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import FLOAT, Attention, NamedShape, Storage, linear
 from configs.fields import Probability, Size
@@ -58,28 +60,28 @@ class MultiHead(Attention):
         """Width of all key heads together, which is that of all value heads."""
         return self.actual_num_kv_heads * self.width_of_heads(width)
 
+    @override
     def problems(self) -> Iterator[str]:
-        """See Component."""
         if self.num_heads % self.actual_num_kv_heads:
             yield f"num_kv_heads: {self.num_kv_heads} must divide num_heads={self.num_heads}"
 
+    @override
     def problems_at(self, width: int) -> Iterator[str]:
-        """See Attention."""
         if self.head_width is None and width % self.num_heads:
             yield (f"num_heads: {self.num_heads} must divide d_model={width}, unless head_width is given")
 
+    @override
     def rotated_width(self, width: int) -> int:
-        """See Attention."""
         return self.width_of_heads(width)
 
+    @override
     def build(self, width: int, rotation: "nn.Module | None") -> "MultiHeadAttention":
-        """See Attention."""
         from model.attention import MultiHeadAttention
 
         return MultiHeadAttention(width, self, rotation)
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See Attention."""
         queries, memory = self.query_width(width), self.memory_width(width)
         for name, outputs in (("query", queries), ("key", memory), ("value", memory)):
             yield from linear(name, width, outputs, bias=self.bias)
@@ -114,21 +116,21 @@ class MultiHead(Attention):
         head_width = -(-self.width_of_heads(width) // FLASH_WIDTH_MULTIPLE) * FLASH_WIDTH_MULTIPLE
         return (tokens + FLASH_TILE_ROWS * rows) * self.num_heads * head_width * FLOAT
 
+    @override
     def widest(self, width: int) -> int:
-        """See Attention."""
         return self.query_width(width)
 
+    @override
     def cached_numbers(self, width: int) -> int:
-        """See Attention."""
         return 2 * self.memory_width(width)
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         if program == "huggingface" and self.query_width(model.d_model) != model.d_model:
             yield f"attention.head_width: {self.head_width} must be d_model / num_heads for this export"
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         if program == "huggingface":
             heads = dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), self.num_heads)
             return {**heads, "attention_dropout": self.dropout}

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import FeedForward, NamedShape, Storage, linear
 from configs.fields import Probability, Size
@@ -29,31 +31,31 @@ class TwoLayers(FeedForward):
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See FeedForward."""
         for name in self.inner_layers:
             yield from linear(name, width, self.d_ff, bias=self.bias)
         yield from linear("outer", self.d_ff, width, bias=self.bias)
 
+    @override
     def flops(self, width: int, tokens: int) -> int:
-        """See FeedForward."""
         return 2 * (len(self.inner_layers) + 1) * width * self.d_ff * tokens
 
+    @override
     def last_flops(self, width: int, tokens: int) -> int:
-        """See FeedForward."""
         return 2 * width * self.d_ff * tokens
 
+    @override
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
-        """See FeedForward."""
         inner = tokens * self.d_ff
         return self.num_inner_tensors * inner * storage.element + storage.masks(inner, self.dropout)
 
+    @override
     def widest(self, width: int) -> int:
-        """See FeedForward."""
         return self.d_ff
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         name = self.program_names[program]
         if program == "huggingface":
             sizes = dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), self.d_ff)
@@ -70,8 +72,8 @@ class Relu(TwoLayers):
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "relu", "ctranslate2": "RELU"}
     num_inner_tensors: ClassVar[int] = 1
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See FeedForward."""
         from torch.nn import functional as F
 
         from model.feed_forward import FeedForward
@@ -87,8 +89,8 @@ class Gelu(TwoLayers):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "gelu", "ctranslate2": "GELU"}
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See FeedForward."""
         from torch.nn import functional as F
 
         from model.feed_forward import FeedForward
@@ -104,8 +106,8 @@ class Silu(TwoLayers):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "silu", "ctranslate2": "SWISH"}
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See FeedForward."""
         from torch.nn import functional as F
 
         from model.feed_forward import FeedForward
@@ -122,8 +124,8 @@ class NoActivation(TwoLayers):
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "linear"}
     num_inner_tensors: ClassVar[int] = 1
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See FeedForward."""
         from model.feed_forward import FeedForward, unchanged
 
         return FeedForward(width, self.d_ff, unchanged, self.dropout, bias=self.bias)
@@ -139,8 +141,8 @@ class SwiGlu(TwoLayers):
     inner_layers: ClassVar[tuple[str, ...]] = ("inner", "gate")
     num_inner_tensors: ClassVar[int] = 4
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See FeedForward."""
         from torch.nn import functional as F
 
         from model.feed_forward import GatedFeedForward

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import Initialisation
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 class Xavier(Initialisation):
     """Xavier-uniform matrices (Glorot and Bengio, 2010), zero biases, embeddings of unit length in expectation."""
 
+    @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        """See Initialisation."""
         from model.initialisation import xavier
 
         xavier(model, width)

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import FLOAT, Loss, LossBytes, Storage
 from configs.fields import Probability
@@ -43,14 +45,14 @@ class CrossEntropyLoss(Loss):
     label_smoothing: Probability = 0.1
     """Probability spread over the other pieces (Szegedy et al., 2016)."""
 
+    @override
     def build(self) -> "CrossEntropy":
-        """See Loss."""
         from model.loss import CrossEntropy
 
         return CrossEntropy(self.label_smoothing)
 
+    @override
     def signature(self) -> str:
-        """See Loss."""
         return f"label smoothing {self.label_smoothing:g}"
 
     def activation_bytes(

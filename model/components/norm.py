@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import FLOAT, NamedShape, Norm, Storage
 from configs.fields import PositiveFloat
@@ -33,31 +35,31 @@ class LayerNorm(Norm):
     eps: PositiveFloat = 1e-5
     """Added to the variance, to avoid division by zero."""
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See Norm."""
         from torch import nn
 
         return nn.LayerNorm(width, eps=self.eps)
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See Norm."""
         yield from (("weight", (width,)), ("bias", (width,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """The input, and a mean and a reciprocal standard deviation for each token."""
         return tokens * width * storage.element + 2 * tokens * FLOAT
 
+    @override
     def plain_eps(self, width: int) -> float:
-        """See Norm."""
         return self.eps
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         if program == "huggingface":
             yield from huggingface_eps_problems(self, self.eps, model)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"rms_norm": False}
 
 
@@ -71,24 +73,24 @@ class RmsNorm(Norm):
     eps: PositiveFloat = 1e-5
     """Added to the mean square, to avoid division by zero."""
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See Norm."""
         from torch import nn
 
         return nn.RMSNorm(width, eps=self.eps)
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See Norm."""
         yield "weight", (width,)
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """The input and a reciprocal root mean square; without a fused kernel, the normalised input too."""
         return tokens * width * storage.element * (1 if storage.is_fused else 2) + tokens * FLOAT
 
+    @override
     def plain_eps(self, width: int) -> float:
-        """See Norm."""
         return self.eps
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {"rms_norm": True}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import component
 from configs.components.model import NamedShape, Positions
@@ -34,31 +35,31 @@ class Sinusoidal(Positions):
     offset: Offset = 0
     """Number of the first position; 2 in fairseq and its descendants."""
 
+    @override
     def problems_at(self, width: int, head_width: int | None) -> Iterator[str]:
-        """See Positions."""
         if width % 2:
             yield f"d_model: {width} is odd; sinusoidal positions need an even number"
 
+    @override
     def build(self, num_positions: int, width: int) -> "nn.Module":
-        """See Positions."""
         from model.positions import SinusoidalPositions
 
         return SinusoidalPositions(num_positions, width, base=self.base, layout=self.layout, offset=self.offset)
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         if program == "huggingface" and model.residual.is_post_norm and not self.has_own_table(program):
             yield (
                 f"positions: layout {self.layout}, base {self.base:g}, offset {self.offset} with post-norm cannot be "
                 "exported; use the layout interleaved or halves, base 10000 and offset 0"
             )
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {}
 
+    @override
     def table(self, module: "nn.Module", num_positions: int, width: int) -> "Tensor":
-        """See Positions."""
         return cast("SinusoidalPositions", module).table.float()
 
     def has_own_table(self, program: str) -> bool:
@@ -66,8 +67,8 @@ class Sinusoidal(Positions):
         is_usual = self.layout in ("interleaved", "halves") and self.base == 10000.0 and self.offset == 0
         return program == "huggingface" and is_usual
 
+    @override
     def sines_first(self, width: int) -> Sequence[int] | None:
-        """See Positions."""
         return [*range(0, width, 2), *range(1, width, 2)] if self.layout == "interleaved" else None
 
 
@@ -81,26 +82,26 @@ class Learned(Positions):
     offset: Offset = 0
     """Unused rows of the table before the first position; 2 in fairseq and its descendants."""
 
+    @override
     def build(self, num_positions: int, width: int) -> "nn.Module":
-        """See Positions."""
         from model.positions import LearnedPositions
 
         return LearnedPositions(num_positions, width, offset=self.offset)
 
+    @override
     def parameters(self, num_positions: int, width: int) -> Iterator[NamedShape]:
-        """See Positions."""
         yield "weight", (self.offset + num_positions, width)
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         yield from _only_sinusoids(self, program, model)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {}
 
+    @override
     def table(self, module: "nn.Module", num_positions: int, width: int) -> "Tensor":
-        """See Positions."""
         return cast("LearnedPositions", module).weight.detach()[self.offset :]
 
 
@@ -114,27 +115,27 @@ class Rotary(Positions):
     base: PositiveFloat = 10000.0
     """Base of the geometric progression of wavelengths."""
 
+    @override
     def problems_at(self, width: int, head_width: int | None) -> Iterator[str]:
-        """See Positions."""
         if head_width is None:
             yield "positions.kind: 'rotary' needs an attention that rotates; choose other positions or attention"
         elif head_width % 2:
             yield f"attention.head_width: {head_width} is odd; rotary positions need an even number"
 
+    @override
     def build(self, num_positions: int, width: int) -> "nn.Module":
-        """See Positions."""
         from model.positions import NoPositions
 
         return NoPositions(num_positions)
 
+    @override
     def build_rotation(self, num_positions: int, head_width: int) -> "nn.Module":
-        """See Positions."""
         from model.positions import Rotation
 
         return Rotation(num_positions, head_width, base=self.base)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {"rotary_dim": 0, "rotary_interleave": True, "rotary_base": self.base}
 
 
@@ -145,18 +146,18 @@ class NoPositions(Positions):
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
+    @override
     def build(self, num_positions: int, width: int) -> "nn.Module":
-        """See Positions."""
         from model.positions import NoPositions
 
         return NoPositions(num_positions)
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         yield from _only_sinusoids(self, program, model)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {}
 
     def table(self, module: "nn.Module", num_positions: int, width: int) -> "Tensor":

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import Initialisation, NamedShape, Norm, Residual, Storage
 from configs.fields import PositiveFloat
@@ -24,14 +26,14 @@ class _Scalars(Norm):
     eps: PositiveFloat = 1e-5
     """Added to the denominator."""
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See Norm."""
         from model.reference.norms import ScalarNorm
 
         return ScalarNorm(width, self.eps, initial_bias=self.initial_bias)
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See Norm."""
         yield from (("weight", (1,)), ("bias", (1,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
@@ -64,31 +66,31 @@ class Sample(Norm):
     eps: PositiveFloat = 1e-5
     """Added to the denominator."""
 
+    @override
     def build(self, width: int) -> "nn.Module":
-        """See Norm."""
         from model.reference.norms import SampleNorm
 
         return SampleNorm(width, self.eps)
 
+    @override
     def parameters(self, width: int) -> Iterator[NamedShape]:
-        """See Norm."""
         yield from (("weight", (width,)), ("bias", (width,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Three tensors of the model's width, and for each token the std."""
         return 3 * tokens * width * storage.element + tokens * storage.element
 
+    @override
     def plain_eps(self, width: int) -> float:
-        """See Norm."""
         return self.eps * _sample_ratio(width)
 
+    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        """See ModelPart."""
         if program == "huggingface":
             yield from huggingface_eps_problems(self, self.eps, model)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"rms_norm": False}
 
     def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
@@ -109,14 +111,14 @@ class PostDropoutLast(Residual):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 
+    @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        """See Residual."""
         from model.reference.residuals import PostNormDropoutLast
 
         return PostNormDropoutLast(norm.build(width), dropout, is_last=is_last)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"pre_norm": False}
 
 
@@ -128,18 +130,18 @@ class PostBlockDropout(Residual):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 
+    @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        """See Residual."""
         from model.reference.residuals import PostNormBlockDropout
 
         return PostNormBlockDropout(norm.build(width), dropout, is_last=is_last)
 
+    @override
     def num_masks(self, *, is_last: bool) -> int:
-        """See Residual."""
         return 2 if is_last else 0
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"pre_norm": False}
 
 
@@ -147,8 +149,8 @@ class PostBlockDropout(Residual):
 class TorchDefaults(Initialisation):
     """torch's defaults: linear layers uniform within 1 / sqrt(inputs), embeddings standard normal."""
 
+    @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        """See Initialisation."""
         from model.reference.initialisation import torch_defaults
 
         torch_defaults(model, width)
@@ -158,8 +160,8 @@ class TorchDefaults(Initialisation):
 class XavierMatrices(Initialisation):
     """All matrices Xavier-uniform (Glorot and Bengio, 2010), embeddings and output included; biases as in torch."""
 
+    @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        """See Initialisation."""
         from model.reference.initialisation import xavier_matrices
 
         xavier_matrices(model, width)

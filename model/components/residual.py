@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from configs.components import component
 from configs.components.model import Norm, Residual
 
@@ -18,8 +20,8 @@ class Pre(Residual):
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
+    @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        """See Residual."""
         from model.residuals import PreNorm
 
         return PreNorm(norm.build(width), dropout, is_last=is_last)
@@ -28,8 +30,8 @@ class Pre(Residual):
         """Only dropout's backward pass needs the sub-layer's output; that of the sum does not."""
         return dropout > 0
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"pre_norm": True}
 
 
@@ -41,12 +43,12 @@ class Post(Residual):
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     is_post_norm: ClassVar[bool] = True
 
+    @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        """See Residual."""
         from model.residuals import PostNorm
 
         return PostNorm(norm.build(width), dropout, is_last=is_last)
 
+    @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        """See ModelPart."""
         return {} if program == "huggingface" else {"pre_norm": False}

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Sampler, component
 from configs.fields import Count, PositiveFloat
@@ -23,8 +24,8 @@ class Truncated(Sampler):
     """After top-k and normalisation, sample from the fewest pieces whose probabilities sum to at least this (Holtzman
     et al., 2020)."""
 
+    @override
     def candidates(self, log_p_NV: "Tensor") -> tuple["Tensor", "Tensor"]:
-        """See Sampler."""
         count = min(self.top_k, log_p_NV.shape[-1]) if self.top_k else log_p_NV.shape[-1]
         best_Nc, token_Nc = (log_p_NV / self.temperature).topk(count, dim=-1)
         p_Nc = best_Nc.softmax(-1)
@@ -33,8 +34,8 @@ class Truncated(Sampler):
             p_Nc = p_Nc.masked_fill(before_Nc >= self.top_p, 0.0)
         return p_Nc, token_Nc
 
+    @override
     def exported(self, program: str) -> dict[str, Any] | None:
-        """See Sampler."""
         if program == "huggingface":
             return {"do_sample": True, "temperature": self.temperature, "top_k": self.top_k, "top_p": self.top_p}
         return {

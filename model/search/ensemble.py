@@ -47,7 +47,7 @@ class EnsembleState:
         self.states = states
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """See `DecoderState.select`."""
+        """Keep these rows of every model; see `DecoderState.select`."""
         for state in self.states:
             state.select(rows, sources)
 

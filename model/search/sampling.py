@@ -49,7 +49,7 @@ class Draws:
         self._uniform_NT = torch.stack(draws).to(device) if draws else torch.empty(0, num_steps, device=device)
 
     def __call__(self, log_p_NV: Tensor, rows: Sequence[int], step: int) -> Tensor:
-        """See `Choice`."""
+        """Draw the next token of each row; arguments and result are those of `Choice`."""
         p_NV, token_NV = self._candidates(log_p_NV)
         below_NV = p_NV.double().cumsum(-1)  # fp64, because in fp32 a long tail would be lost to rounding
         uniform_N1 = self._uniform_NT[upload(rows, log_p_NV.device), step - 1][:, None]

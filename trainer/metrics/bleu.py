@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
+from typing_extensions import override
+
 from configs.components import Metric, ScoredText, Scoring, component
 from configs.evaluation import BleuTokenizer
 from trainer.metrics import tokenizers
@@ -18,8 +20,8 @@ class Bleu(Metric):
     lowercase: bool = False
     """Ignore case."""
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         from sacrebleu.metrics.bleu import BLEU
 
         option = text.tokenizer_option if self.tokenizer is None else f"evaluation.metrics: {self.key()}: tokenizer"
@@ -27,8 +29,8 @@ class Bleu(Metric):
 
         return tokenizers.checked(lambda: BLEU(tokenize=name, lowercase=self.lowercase), name, option)
 
+    @override
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
-        """See Metric."""
         name = str(scoring.get_signature().info["tok"])
         lines = [line for reference in references for line in reference]
         return tokenizers.spacing_problem(name, lines)

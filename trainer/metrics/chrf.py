@@ -3,6 +3,7 @@
 from typing import Annotated, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Metric, ScoredText, Scoring, component
 
@@ -25,12 +26,12 @@ class ChrF(Metric):
         """See Metric. Some trackers do not allow a plus sign in a name."""
         return self.name or "chrf" + "p" * self.word_order
 
+    @override
     def label(self) -> str:
-        """See Metric."""
         return self.name or "chrF" + "+" * self.word_order
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         from sacrebleu.metrics.chrf import CHRF
 
         return CHRF(char_order=self.char_order, word_order=self.word_order, beta=self.beta, lowercase=self.lowercase)

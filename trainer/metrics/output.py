@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from typing_extensions import override
+
 from configs.components import Lines, Metric, ScoredText, Scoring, component
 from configs.evaluation import BleuTokenizer
 from configs.fields import Positive
@@ -14,7 +16,7 @@ Words = Callable[[str], list[str]]
 
 
 @dataclass(slots=True)
-class Percentage:
+class Percentage(Scoring):
     """A percentage of lines, each judged by itself; see `configs.components.Scoring`."""
 
     signature: str
@@ -23,15 +25,15 @@ class Percentage:
 
     @property
     def score(self) -> float:
-        """See Scoring."""
+        """The percentage."""
         return self.value
 
     def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> "Percentage":
         """Not available: these metrics need the sources (`Metric.score`)."""
         return self
 
+    @override
     def get_signature(self) -> str:
-        """See Scoring."""
         return self.signature
 
 
@@ -45,15 +47,15 @@ class LengthRatio(Metric):
     tokenizer: BleuTokenizer | None = None
     """One of sacreBLEU's tokenizers; default: `evaluation.tokenizer`."""
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         from sacrebleu.metrics.bleu import BLEU
 
         name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
         return tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
 
+    @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        """See Metric."""
         found = scoring.corpus_score(hypotheses, references)
         return float(found.sys_len) / max(float(found.ref_len), 1.0)
 
@@ -68,12 +70,12 @@ class Untranslated(Metric):
     title: ClassVar[str] = "untranslated %"
     higher_is_better: ClassVar[bool | None] = False
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         return Percentage("case:lc|space:no")
 
+    @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        """See Metric."""
         count = 0
         for number, (source, hypothesis) in enumerate(zip(sources, hypotheses, strict=True)):
             text = _plain(hypothesis)
@@ -96,8 +98,8 @@ class Repeated(Metric):
     margin: Positive = 2
     """A line loops if it repeats this many times more than the source."""
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         from sacrebleu.metrics.bleu import BLEU
 
         name = tokenizers.choose(text.tokenizer, text.target_language)
@@ -105,8 +107,8 @@ class Repeated(Metric):
         tokenizer: Callable[[str], str] = scoring.tokenizer  # type: ignore[attr-defined]
         return Percentage(f"n:{self.order}|margin:{self.margin}|tok:{name}", lambda line: tokenizer(line).split())
 
+    @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        """See Metric."""
         words: Words = scoring.words  # type: ignore[attr-defined]
         count = sum(
             self._most(words(hypothesis)) >= self._most(words(source)) + self.margin

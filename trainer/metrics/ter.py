@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from configs.components import Metric, ScoredText, Scoring, component
 
 
@@ -20,8 +22,8 @@ class Ter(Metric):
     case_sensitive: bool = False
     """Distinguish upper and lower case."""
 
+    @override
     def build(self, text: ScoredText) -> Scoring:
-        """See Metric."""
         from sacrebleu.metrics.ter import TER
 
         return TER(

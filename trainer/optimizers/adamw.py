@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from configs.components import Optimizer, component
 from configs.fields import PositiveFloat, Probability
 
@@ -22,8 +24,8 @@ class AdamW(Optimizer):
     eps: PositiveFloat = 1e-9
     """Added to the denominator."""
 
+    @override
     def build(self, groups: Sequence[Mapping[str, Any]]) -> "torch.optim.Optimizer":
-        """See Optimizer."""
         from trainer.engines import adamw
 
         return adamw.AdamW(

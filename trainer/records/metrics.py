@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from configs.components import Samples, Tracker, Writer
 from configs.process.streams import hidden
 from configs.process.text import to_json
@@ -37,7 +39,7 @@ class Metrics(Writer, Protocol):
         ...
 
 
-class NoMetrics:
+class NoMetrics(Metrics):
     """Does nothing: the metrics of every rank except rank 0."""
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -58,7 +60,7 @@ class NoMetrics:
         """Do nothing."""
 
 
-class RunMetrics:
+class RunMetrics(Metrics):
     """Writes a run's figures to metrics.jsonl and to every tracker.
 
     On resume, everything written after the checkpoint's step is first removed. Each tracker works in a thread of its
@@ -103,18 +105,18 @@ class RunMetrics:
         figures = {**figures, WRITING_SECONDS: round(spent, 6)}
         self._write("train", step, figures, lambda writer: writer.train(step, figures))
 
+    @override
     def evaluation(
         self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Attention]
     ) -> None:
-        """See Metrics."""
         self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples, attentions))
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
         """See Metrics. Trackers receive them as an evaluation."""
         self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, (), ()))
 
+    @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Metrics."""
         self._write("event", step, figures, lambda writer: writer.event(step, figures))
 
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:

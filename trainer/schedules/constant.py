@@ -1,5 +1,7 @@
 """The schedule that stays at the peak."""
 
+from typing_extensions import override
+
 from configs.components import Schedule, component
 
 
@@ -7,6 +9,6 @@ from configs.components import Schedule, component
 class Constant(Schedule):
     """The peak, for good."""
 
+    @override
     def factor(self, update: int, last: int) -> float:
-        """See Schedule."""
         return 1.0

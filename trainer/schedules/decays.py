@@ -4,6 +4,7 @@ import math
 from typing import Annotated, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Schedule, component
 
@@ -16,8 +17,8 @@ class Cosine(Schedule):
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """What is left at the last update, as a fraction of the peak."""
 
+    @override
     def factor(self, update: int, last: int) -> float:
-        """See Schedule."""
         fraction = (1 + math.cos(math.pi * self.done(update, last))) / 2
         return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction
 
@@ -30,7 +31,7 @@ class Linear(Schedule):
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """What is left at the last update, as a fraction of the peak."""
 
+    @override
     def factor(self, update: int, last: int) -> float:
-        """See Schedule."""
         fraction = 1 - self.done(update, last)
         return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction

@@ -4,6 +4,7 @@ import math
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Schedule, component
 
@@ -15,6 +16,6 @@ class InverseSqrt(Schedule):
     min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Floor of the decay as a fraction of the peak."""
 
+    @override
     def factor(self, update: int, last: int) -> float:
-        """See Schedule."""
         return max(self.min_lr_ratio, math.sqrt(max(self.warmup_updates, 1) / update))

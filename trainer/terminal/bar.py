@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tqdm import tqdm
+from typing_extensions import override
 
 from configs.process.terminal import CLEAR, columns, is_live
 from trainer.terminal.forecast import Outlook, interval
-from trainer.terminal.lines import LogHandler
+from trainer.terminal.lines import LiveBar, LogHandler
 
 SECONDS_BETWEEN = 0.5
 _DOINGS = {
@@ -55,7 +56,7 @@ def render(view: View, width: int, *, ascii_only: bool = False) -> str:
     return str(tqdm.format_meter(outlook.fraction, 1, 0, ncols=width, ascii=ascii_only, bar_format=form))
 
 
-class Bar:
+class Bar(LiveBar):
     """Draws the bar until it is closed."""
 
     def __init__(self, view: Callable[[], View]) -> None:
@@ -70,8 +71,8 @@ class Bar:
         self._thread = threading.Thread(target=self._run, name="bar", daemon=True)
         self._thread.start()
 
+    @override
     def print_above(self, write: Callable[[], None]) -> None:
-        """See `trainer.terminal.lines.LiveBar`."""
         with self._lock:
             self._put(CLEAR)
             write()

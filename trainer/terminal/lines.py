@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import IO, Protocol
 
+from typing_extensions import override
+
 from configs.process.terminal import Colour, columns, escaped, is_live, packed, painted, unfiltered
 from configs.reading.passwords import without_passwords
 
@@ -59,8 +61,8 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
 class PlainFormatter(logging.Formatter):
     """The message and its traceback, without passwords in URLs."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """See logging."""
         return without_passwords(super().format(record))
 
 
@@ -71,8 +73,8 @@ class LiveFormatter(PlainFormatter):
         super().__init__("%(message)s")
         self._stream = stream
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """See logging."""
         text = escaped(super().format(record))
         if record.levelno >= logging.WARNING:
             return painted(text, "red" if record.levelno >= logging.ERROR else "yellow")

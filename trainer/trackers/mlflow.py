@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from configs.components import Samples, Tracker, Writer, component
 from trainer.records.names import END_EVENT, by_tag, event_by_tag, flatten, start_name
 
@@ -24,8 +26,8 @@ class MLflow(Tracker):
     experiment: str = "zeromt"
     """Name of the MLflow experiment."""
 
+    @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """See Tracker."""
         import os
 
         from mlflow.entities import Param
@@ -48,19 +50,19 @@ class MLflow(Tracker):
         return _Writer(client, run)
 
 
-class _Writer:
+class _Writer(Writer):
     """See Writer."""
 
     def __init__(self, client: Any, run: str) -> None:
         self._client, self._run = client, run
         self._status = "KILLED"  # of one that is dropped before the end
 
+    @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._log(step, by_tag("train", figures))
 
+    @override
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """See Writer."""
         self._log(step, by_tag("valid", figures))
         if samples:
             columns = dict(
@@ -68,15 +70,15 @@ class _Writer:
             )
             self._client.log_dict(self._run, columns, f"translations/step-{step:08d}.json")
 
+    @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         if figures.get("event") == END_EVENT:
             self._status = STATUS.get(figures["outcome"], "FAILED")
         else:
             self._log(step, event_by_tag(figures))
 
+    @override
     def close(self) -> None:
-        """See Writer."""
         self._client.set_terminated(self._run, status=self._status)
 
     def _log(self, step: int, figures: Mapping[str, float]) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from configs.components import Samples, Tracker, Writer, component
 from configs.fields import PathText
 from trainer.records.names import END_EVENT, by_tag, event_by_tag
@@ -24,8 +26,8 @@ class Prometheus(Tracker):
     file: PathText | None = None
     """Path of the file, which must end in .prom; by default `metrics.prom` in the run's folder."""
 
+    @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """See Tracker."""
         import prometheus_client  # noqa: F401 - a tracker that is not installed is dropped here
 
         path = folder / FILE if self.file is None else Path(self.file).expanduser()
@@ -35,23 +37,23 @@ class Prometheus(Tracker):
         return _Writer(path, folder.name)
 
 
-class _Writer:
+class _Writer(Writer):
     """See Writer."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
         self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by metric and part
 
+    @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._write({"train/step": float(step), **by_tag("train", figures)})
 
+    @override
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """See Writer."""
         self._write({"valid/step": float(step), **by_tag("valid", figures)})
 
+    @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         end = {"events/exit_code": float(figures["exit_code"])} if figures.get("event") == END_EVENT else {}
         self._write(event_by_tag(figures) | end)
 

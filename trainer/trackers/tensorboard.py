@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from configs.components import Samples, Tracker, Writer, component
 from configs.process.text import to_json
 from trainer.records.names import END_EVENT, TARGET_TOKENS, by_tag, event_by_tag
@@ -18,14 +20,14 @@ FINAL = ("valid/loss", "valid/nll", "train/loss", "machine/tokens_per_second")
 class TensorBoard(Tracker):
     """TensorBoard: an event file in the run's folder; view it with `tensorboard --logdir runs`."""
 
+    @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """See Tracker."""
         from trainer.records.board import Board
 
         return BoardWriter(Board(folder, resume_step=resume_step), config, resume_step)
 
 
-class BoardWriter:
+class BoardWriter(Writer):
     """See Writer."""
 
     def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
@@ -43,12 +45,12 @@ class BoardWriter:
         if resume_step > 0:
             board.table(resume_step, "events/start", ("what", "is"), dashboard.environment())
 
+    @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._scalars(step, by_tag("train", figures), figures)
 
+    @override
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """See Writer."""
         import numpy as np
 
         from model.search.alignment import default_layer
@@ -63,8 +65,8 @@ class BoardWriter:
             of = "reference" if attention.is_reference else "translation"
             self._board.image(step, f"valid/attention_{number // 2 + 1}/{of}", np.asarray(picture))
 
+    @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         name = figures.get("event", "event")
         if (name, step) in self._events:  # such as a save that is retried, or several updates skipped at once
             return
@@ -77,8 +79,8 @@ class BoardWriter:
             rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
             self._board.table(step, f"events/{name}", ("what", "is"), rows)
 
+    @override
     def close(self) -> None:
-        """See Writer."""
         try:
             self._end(self._outcome)
         finally:  # the disk may be full

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from configs.components import Samples, Tracker, Writer, component
 from trainer.records.names import END_EVENT, by_tag, event_by_tag, start_name
 from trainer.trackers.dashboard import SAMPLE, marked_samples
@@ -25,8 +27,8 @@ class WeightsAndBiases(Tracker):
     mode: Literal["online", "offline"] = "online"
     """online uploads the figures; offline writes them to `wandb/` in the run's folder, for a later `wandb sync`."""
 
+    @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        """See Tracker."""
         import wandb
 
         run = wandb.init(
@@ -48,19 +50,19 @@ class WeightsAndBiases(Tracker):
         return _Writer(run)
 
 
-class _Writer:
+class _Writer(Writer):
     """See Writer."""
 
     def __init__(self, run: Any) -> None:
         self._run = run
         self._exit_code = 1  # of one that is dropped before the end
 
+    @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         self._run.log({**by_tag("train", figures), "update": step})
 
+    @override
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """See Writer."""
         import wandb
 
         from trainer.records.board import table
@@ -71,15 +73,15 @@ class _Writer:
             tables["valid/translations"] = wandb.Html(table(SAMPLE, marked_samples(samples)), data_is_not_path=True)
         self._run.log({**by_tag("valid", figures), **tables, "update": step})
 
+    @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """See Writer."""
         if figures.get("event") == END_EVENT:
             self._exit_code = figures["exit_code"]
         elif numbers := event_by_tag(figures):
             self._run.log({**numbers, "update": step})
 
+    @override
     def close(self) -> None:
-        """See Writer."""
         import wandb
 
         self._run.finish(self._exit_code)

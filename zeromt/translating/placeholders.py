@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from typing_extensions import override
+
 from configs import RunConfig, UserError
 from configs.process.streams import tell
 from data_pipeline.stream.modifiers.anchors import is_number, replaced
@@ -48,8 +50,8 @@ class Copies:
     Lines with placeholders of their own are left as they are, as is what is beyond the most that the run has seen.
     """
 
+    @override
     def __init__(self, pattern: re.Pattern[str], modifier: Placeholders) -> None:
-        """See `with_copies`."""
         self._pattern, self._modifier = pattern, modifier
         self._waiting: deque[dict[str, str]] = deque()
         """What the placeholders of each line stand for, until its translation is there."""

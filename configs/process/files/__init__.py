@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from typing_extensions import override
+
 from configs.errors import UserError
 
 _ADVICE = {
@@ -250,8 +252,8 @@ class _Raw(io.FileIO):
         super().__init__(descriptor, "wb")
         self._path, self._what = path, what
 
+    @override
     def write(self, data: Any, /) -> int:
-        """See `io.FileIO`."""
         with _told(self._path, self._what):
             return super().write(data)
 

@@ -4,6 +4,8 @@ import functools
 import unicodedata
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from configs.components import ChangingFilter, DroppingFilter, component
 from configs.fields import Positive
 
@@ -15,8 +17,8 @@ class Normalization(ChangingFilter):
     form: Literal["nfc", "nfkc"]
     """Unicode's normal form."""
 
+    @override
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
-        """See ChangingFilter."""
         name: Literal["NFC", "NFKC"] = "NFC" if self.form == "nfc" else "NFKC"
         normalize = functools.partial(unicodedata.normalize, name)
         return list(map(normalize, sources)), list(map(normalize, targets))
@@ -26,12 +28,12 @@ class Normalization(ChangingFilter):
 class RemoveControlCharacters(ChangingFilter):
     """Removes control and invisible characters; those that are white space become a space."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return "control characters"
 
+    @override
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
-        """See ChangingFilter."""
         return without_controls(sources), without_controls(targets)
 
 
@@ -39,12 +41,12 @@ class RemoveControlCharacters(ChangingFilter):
 class DropControlCharacters(DroppingFilter):
     """Drops pairs with control or invisible characters, except tabs."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return "control characters"
 
+    @override
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """See DroppingFilter."""
         invisible, _ = _patterns()
         pairs = zip(sources, targets, strict=True)
         suspects = [row for row, (s, t) in enumerate(pairs) if not (s.isprintable() and t.isprintable())]
@@ -58,12 +60,12 @@ class MaxCharacters(DroppingFilter):
     limit: Positive
     """Maximum number of characters of a side."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return "too many characters"
 
+    @override
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """See DroppingFilter."""
         pairs = zip(sources, targets, strict=True)
         return [row for row, (s, t) in enumerate(pairs) if len(s) > self.limit or len(t) > self.limit]
 

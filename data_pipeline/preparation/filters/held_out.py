@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from typing_extensions import override
+
 from configs.components import Corpus, DroppingFilter, Find, component
 from data_pipeline.preparation.filters.characters import without_controls
 
@@ -17,12 +19,12 @@ class HeldOutOverlap(DroppingFilter):
     mode: Literal["pair", "side"]
     """What must match: the same pair, or either of its sides."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return "held-out overlap"
 
+    @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        """See DroppingFilter."""
         return HeldOut.of(corpus.held_out, self.mode).find
 
 

@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Corpus, DroppingFilter, Find, component
 from configs.data import Script
@@ -19,12 +20,12 @@ class Scripts(DroppingFilter):
     min_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum fraction of the side's letters in its scripts. A side without letters passes."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return f"{self.side} script"
 
+    @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        """See DroppingFilter."""
         from data_pipeline.preparation.filters.identification.scripts import ScriptFilter
 
         scripts = ScriptFilter(place, self.scripts, self.min_share)
@@ -40,12 +41,12 @@ class LanguageIdentification(DroppingFilter):
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability at which a side counts as another language."""
 
+    @override
     def report_name(self) -> str:
-        """See Filter."""
         return "language"
 
+    @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        """See DroppingFilter."""
         from data_pipeline.preparation.filters.identification.language_id import LanguageFilter
 
         return LanguageFilter(place, corpus.source_language, corpus.target_language, self.min_probability).find

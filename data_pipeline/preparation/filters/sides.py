@@ -1,5 +1,7 @@
 """Filters of pairs with equal or empty sides."""
 
+from typing_extensions import override
+
 from configs.components import DroppingFilter, component
 
 
@@ -7,8 +9,8 @@ from configs.components import DroppingFilter, component
 class Empty(DroppingFilter):
     """Drops pairs with a side that is only white space."""
 
+    @override
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """See DroppingFilter."""
         pairs = zip(sources, targets, strict=True)
         return [row for row, (s, t) in enumerate(pairs) if not s or not t or s.isspace() or t.isspace()]
 
@@ -17,8 +19,8 @@ class Empty(DroppingFilter):
 class Identical(DroppingFilter):
     """Drops pairs whose sides are the same text, ignoring white space at the ends."""
 
+    @override
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """See DroppingFilter."""
         return find_identical(sources, targets)
 
 

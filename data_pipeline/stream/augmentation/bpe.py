@@ -2,8 +2,10 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from data_pipeline.order.randomness import mixed, threshold
+from data_pipeline.stream.augmentation.variants import Segmenter
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary
 from data_pipeline.stream.batch import Ragged
 
@@ -13,7 +15,7 @@ NONE = np.iinfo(np.int32).max
 _STEP, _PLACE = np.uint64(0xD1B54A32D192ED03), np.uint64(0x8CB92BA72F3D8DD7)
 
 
-class BpeSegmenter:
+class BpeSegmenter(Segmenter):
     """Algorithm 1 of the paper, each step for all words: of a word's possible merges each is dropped with probability
     p, and the best of the others is made; where none is left the word is done. Of the same merge at several places the
     first is made, as SentencePiece does. W words of L characters."""
@@ -44,8 +46,8 @@ class BpeSegmenter:
             return vocabulary.ids.get(piece, len(vocabulary.pieces) + ord(piece))
         return vocabulary.ids.get(piece)
 
+    @override
     def __call__(self, letters: Integers, keys: NDArray[np.uint64]) -> Ragged:
-        """See `variants.Segmenter`."""
         num_words, length = letters.shape
         symbols = letters.copy()
         ranks, merged = self._look_up(symbols[:, :-1], symbols[:, 1:])

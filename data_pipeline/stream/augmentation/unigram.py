@@ -2,8 +2,10 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from data_pipeline.order.randomness import mixed
+from data_pipeline.stream.augmentation.variants import Segmenter
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary
 from data_pipeline.stream.batch import Ragged
 
@@ -14,7 +16,7 @@ _STEP = np.uint64(0xD1B54A32D192ED03)
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
-class UnigramSegmenter:
+class UnigramSegmenter(Segmenter):
     """Draws a segmentation x of a word in proportion to P(x) ** alpha. W words of L characters, pieces of up to M.
 
     Draws are of floating-point sums: machines whose `exp` differs in the last place part ways once in some 2 ** 50.
@@ -32,8 +34,8 @@ class UnigramSegmenter:
         self._weights: Floats = alpha * vocabulary.scores[self._ids]
         self._longest = max(map(len, codes))
 
+    @override
     def __call__(self, letters: Integers, keys: NDArray[np.uint64]) -> Ragged:
-        """See `variants.Segmenter`."""
         num_words, length = letters.shape
         most = min(self._longest, length)
         ids, weights = self._arcs(letters, most)

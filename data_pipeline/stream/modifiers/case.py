@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from typing_extensions import override
+
 from configs.components import Draws, TextModifier, component
 from data_pipeline.stream.modifiers.code import around_code, words
 
@@ -18,8 +20,8 @@ class UpperCase(TextModifier):
     dotted_i: Sides = "none"
     """Sides in Turkish or Azerbaijani: the capital of i is İ there."""
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         ours, theirs = _are_dotted(self.dotted_i)
         return (
             around_code(source, lambda text: _capitals(text, ours)),
@@ -35,8 +37,8 @@ class TitleCase(TextModifier):
     dotted_i: Sides = "none"
     """As for upper_case."""
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         ours, theirs = _are_dotted(self.dotted_i)
         return _titled(source, ours), _titled(target, theirs)
 

@@ -4,6 +4,8 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 
+from typing_extensions import override
+
 from configs.components import Draws, TextModifier, component
 from configs.fields import Positive
 from data_pipeline.stream.modifiers.anchors import Anchor, Span, anchors, replaced
@@ -29,21 +31,21 @@ class InlineTags(TextModifier):
     max_words: Positive = 10
     """The most words between a tag's beginning and its end, on either side."""
 
+    @override
     def problems(self) -> Iterator[str]:
-        """See Component."""
         if not self.tags:
             yield "tags: is empty; name at least one, as b"
         for name in self.tags:
             if not _NAME.fullmatch(name):
                 yield f"tags: {name!r} is no name of a tag; give letters and digits without brackets, as b"
 
+    @override
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See TextModifier."""
         texts = [text.format(name) for name in self.tags for text in ("<{}>", "</{}>", "<{}/>")]
         return texts, texts
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         if any(bracket in side for bracket in "<>" for side in (source, target)):
             return source, target
         places = _places(anchors(source, target), source, target, self.max_words)

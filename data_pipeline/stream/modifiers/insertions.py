@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Draws, TextModifier, component
 
@@ -33,17 +34,17 @@ class Noise(TextModifier):
     max_letters: Length = 8
     """Of a word."""
 
+    @override
     def problems(self) -> Iterator[str]:
-        """See Component."""
         if any(character.isspace() for character in self.alphabet_of):
             yield "alphabet_of: holds white space; leave it out: words have a space between them"
 
+    @override
     def brings_in(self) -> tuple[str, str]:
-        """See TextModifier."""
         return self.alphabet_of, self.alphabet_of
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         words = [
             "".join(draws.choice(self.alphabet_of) for _ in range(1 + draws.below(self.max_letters)))
             for _ in range(1 + draws.below(self.max_words))
@@ -59,8 +60,8 @@ class Emoji(TextModifier):
     emoji: Annotated[str, Field(min_length=1)] = EMOJI
     """One character each; or with spaces between them, of any number of characters each."""
 
+    @override
     def problems(self) -> Iterator[str]:
-        """See Component."""
         if not self.emoji.split():
             yield "emoji: holds white space alone; name at least one"
         if parts := [text for text in self._choices if _is_part(text)]:
@@ -74,12 +75,12 @@ class Emoji(TextModifier):
         parts = self.emoji.split()
         return self.emoji if parts == [self.emoji] else parts
 
+    @override
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See TextModifier."""
         return self._choices, self._choices
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         return _inserted(source, target, draws.choice(self._choices), draws)
 
 
@@ -87,12 +88,12 @@ class Emoji(TextModifier):
 class Url(TextModifier):
     """The same made-up URL before both sides or behind them."""
 
+    @override
     def brings_in(self) -> tuple[str, str]:
-        """See TextModifier."""
         return _URL + ":/.", _URL + ":/."
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         host, path = ("".join(draws.choice(_URL) for _ in range(least + draws.below(10))) for least in (3, 0))
         end = draws.choice(("com", "org", "net", "de", "fr", "io"))
         return _inserted(source, target, f"https://{host}.{end}/{path}", draws)
@@ -107,12 +108,12 @@ class Prefix(TextModifier):
     text: Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
     """Without white space."""
 
+    @override
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See TextModifier."""
         return [self.text], ()
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         return f"{self.text} {source}", target
 
 

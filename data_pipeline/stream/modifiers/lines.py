@@ -2,6 +2,8 @@
 
 import unicodedata
 
+from typing_extensions import override
+
 from configs.components import Draws, MergingModifier, TextModifier, component
 from data_pipeline.stream.modifiers.code import code_spans
 
@@ -10,8 +12,8 @@ from data_pipeline.stream.modifiers.code import code_spans
 class EndPunctuation(TextModifier):
     """Punctuation at the end of both sides dropped; pairs of which one side has none stay."""
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         bare = _bare(source), _bare(target)
         return (source, target) if source == bare[0] or target == bare[1] else bare
 
@@ -23,8 +25,8 @@ class Merge(MergingModifier):
     Put before the others it is the whole that they change.
     """
 
+    @override
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
-        """See MergingModifier."""
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
 
 

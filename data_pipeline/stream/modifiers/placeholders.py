@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import Draws, TextModifier, component
 from data_pipeline.stream.modifiers.anchors import anchors, replaced
@@ -31,13 +32,13 @@ class Placeholders(TextModifier):
     most: Annotated[int, Field(ge=1, le=99)] = 8
     """Of each in a pair; further ones stay as they are."""
 
+    @override
     def problems(self) -> Iterator[str]:
-        """See Component."""
         if self.number == self.name:
             yield f"name: {self.name} is that of numbers too; give another"
 
+    @override
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
-        """See TextModifier."""
         forms = [*([self.number] if self.of != "names" else []), *([self.name] if self.of != "numbers" else [])]
         texts = [form.format(number) for form in forms for number in range(1, self.most + 1)]
         return texts, texts
@@ -47,8 +48,8 @@ class Placeholders(TextModifier):
         """Finds placeholders, of any number."""
         return re.compile("|".join(r"\d+".join(map(re.escape, form.split("{}"))) for form in (self.number, self.name)))
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         found = self.placeholder
         if found.search(source) or found.search(target):
             return source, target

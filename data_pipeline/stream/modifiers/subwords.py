@@ -3,6 +3,7 @@
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
+from typing_extensions import override
 
 from configs.components import SubwordModifier, component
 from configs.components.modifier import Chance
@@ -17,8 +18,8 @@ class BpeDropout(SubwordModifier):
     dropout: Chance = 0.1
     """p; 0 gives the plain pieces, 1 characters."""
 
+    @override
     def build(self, vocabulary: Any) -> Any:
-        """See SubwordModifier."""
         from data_pipeline.stream.augmentation.bpe import BpeSegmenter  # numpy
 
         return BpeSegmenter(vocabulary, self.dropout)
@@ -33,8 +34,8 @@ class UnigramSampling(SubwordModifier):
     alpha: Annotated[float, Field(ge=0, le=10)] = 0.2
     """0 gives all segmentations alike, a large one the plain pieces."""
 
+    @override
     def build(self, vocabulary: Any) -> Any:
-        """See SubwordModifier."""
         from data_pipeline.stream.augmentation.unigram import UnigramSegmenter  # numpy
 
         return UnigramSegmenter(vocabulary, self.alpha)

@@ -1,5 +1,7 @@
 """Typing errors in the source."""
 
+from typing_extensions import override
+
 from configs.components import Draws, TextModifier, component
 from configs.components.modifier import Chance
 from data_pipeline.stream.modifiers.code import looks_odd, words
@@ -32,8 +34,8 @@ class Typos(TextModifier):
     words: Chance = 0.1
     """Of a changed pair's words, how many have an error."""
 
+    @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        """See TextModifier."""
         found = words(source)
         free = [number for number, (word, is_code) in enumerate(found) if not is_code and not _is_odd(word)]
         if not free:

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from model.dropout import Dropout
 
@@ -32,8 +33,8 @@ class CpuDropout(Dropout):
         """Factor for the kept elements."""
         return 1 / (1 - rounded(self.p)[1])
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See Dropout."""
         if not self.training or self.p == 0 or x.dtype not in (torch.float32, torch.bfloat16):
             return super().forward(x)
         # zero where the noise is not above the threshold, else x; its backward pass masks the gradient in the same way

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from model.feed_forward import FeedForward
 from model.kernels.cpu.dropout import CpuDropout
@@ -14,8 +15,8 @@ from model.kernels.cpu.linear import as_rows, can_join, multiply, weight_gradien
 class CpuFeedForward(FeedForward):
     """FeedForward for CPUs: large matmuls and the ReLU between them are one autograd function."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See FeedForward."""
         if self.activation is not F.relu or not can_join(x, self.inner, self.outer):
             return super().forward(x)
         dropout = self.dropout if self.dropout.training and self.dropout.p > 0 else None

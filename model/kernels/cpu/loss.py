@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from model.kernels.cpu.linear import add_weight_gradient, multiply, rounded_rows, uses_onednn
 from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer
@@ -18,8 +19,8 @@ BLOCK_ELEMENTS = 1 << 19
 class CpuOutputLayer(OutputLayer):
     """OutputLayer whose cross-entropy skips padding. Other losses are unchanged."""
 
+    @override
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """See OutputLayer."""
         if type(loss) is not CrossEntropy:
             return super().sums(hidden_ND, targets_N, loss)
         rows = (targets_N != self.padding_id).nonzero()[:, 0]
@@ -40,12 +41,12 @@ class CpuLossSteps(LossSteps):
         num_chunks = max(1, -(-num_rows // most))
         return max(1, rounded_rows(-(-num_rows // num_chunks)))
 
+    @override
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """See LossSteps."""
         return multiply(x, weight, bias)
 
+    @override
     def add_weight_gradient(self, total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
-        """See LossSteps."""
         return add_weight_gradient(total_OI, grad_RO, x_RI)
 
     def likelihoods_(

@@ -1,6 +1,7 @@
 """Attention without padding, and one matmul for all projections of the same input."""
 
 from torch import Tensor
+from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention
 from model.kernels.cuda.joined import joined_linear
@@ -53,8 +54,8 @@ class CudaAttention(MultiHeadAttention):
         rotated: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
         return rotated.squeeze(0).transpose(0, 1)
 
+    @override
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        """See MultiHeadAttention."""
         joined = self.current.projections.get(self.name)
         if queries_BLD is memory_BSD:
             return joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.query, self.key, self.value])

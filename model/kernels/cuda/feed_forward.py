@@ -2,6 +2,7 @@
 
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from model.feed_forward import FeedForward
 from model.kernels.cuda.linear import FirstLinear
@@ -10,8 +11,8 @@ from model.kernels.cuda.linear import FirstLinear
 class CudaFeedForward(FeedForward):
     """FeedForward for GPUs."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See FeedForward."""
         inner = self.inner
         if self.activation is not F.relu or not isinstance(inner, FirstLinear):
             return super().forward(x)

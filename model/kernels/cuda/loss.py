@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
 from model.components.loss import CHUNK_BYTES, ROW_MULTIPLE, most_rows, padded_vocabulary
 from model.kernels.cuda.operators import Operator, define
@@ -18,8 +19,8 @@ from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, Out
 class CudaOutputLayer(OutputLayer):
     """OutputLayer with the fused cross-entropy. Other losses are unchanged."""
 
+    @override
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """See OutputLayer."""
         if type(loss) is not CrossEntropy:
             return super().sums(hidden_ND, targets_N, loss)
         return loss(
@@ -31,6 +32,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
     """`ChunkedCrossEntropy` with the operator `zeromt::cross_entropy_` and a padded vocabulary."""
 
     @staticmethod
+    @override
     def forward(
         ctx: Any,
         hidden_ND: Tensor,
@@ -43,7 +45,6 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         gradient_scale: float,
         *_: Any,
     ) -> tuple[Tensor, Tensor]:
-        """See `model.loss.cross_entropy_sums`."""
         num_rows, vocab = len(hidden_ND), len(weight_VD)
         weight_PD, bias_P = padded(weight_VD), None if bias_V is None else padded(bias_V)
         # zero hidden states: padding rows add nothing to the weight's gradient, even where they held NaN

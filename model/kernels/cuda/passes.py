@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from typing_extensions import override
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
@@ -75,8 +76,8 @@ class CudaTransformer(Transformer):
 
     current: Current
 
+    @override
     def start(self, source_BS: Tensor) -> DecoderState:
-        """See Transformer."""
         return share(super().start(source_BS))
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
@@ -126,8 +127,8 @@ class CudaStack(Stack):
 
     current: Current
 
+    @override
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
-        """See Stack."""
         if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().forward(x_BLD, *context)
         then = self.current.layout, self.current.projections

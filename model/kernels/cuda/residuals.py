@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
@@ -71,8 +72,8 @@ class _Fused(Residual):
 class CudaPostNorm(PostNorm, _Fused):
     """PostNorm for GPUs."""
 
+    @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """See PostNorm."""
         found = self.add_and_norm(x, sublayer, x, self.norm)
         return super().forward(x, sublayer) if found is None else found[1]
 
@@ -84,8 +85,8 @@ class CudaPreNorm(PreNorm, _Fused):
     precomputed: tuple[Tensor, Tensor] | None = None
     """The output of the previous PreNorm of the layer, and that output normalised with this one's norm."""
 
+    @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """See PreNorm."""
         precomputed, self.precomputed = self.precomputed, None
         normed = precomputed[1] if precomputed is not None and precomputed[0] is x else self.norm(x)
         for following in self.following:

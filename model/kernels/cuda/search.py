@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from model.attention import CACHE_MULTIPLE, AttentionCache
 from model.transformer import DecoderState
@@ -17,7 +18,7 @@ class SharedCache:
         self._length = 0
 
     def select(self, rows: Tensor) -> None:
-        """See AttentionCache."""
+        """Keep these rows, for all layers; they are moved when the next position is written."""
         if self._held is not None:
             self._rows = rows if self._rows is None else self._rows[rows]
 
@@ -51,15 +52,15 @@ class LayerPart(AttentionCache):
         super().__init__()
         self._shared, self._layer = shared, layer
 
+    @override
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """See AttentionCache."""
         if self._layer == 0:
             self._shared.reserve(key)
         self.length += key.shape[2]
         return self._shared.write(self._layer, key, value)
 
+    @override
     def select(self, rows: Tensor) -> None:
-        """See AttentionCache."""
         if self._layer == 0:
             self._shared.select(rows)
 

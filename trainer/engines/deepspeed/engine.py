@@ -13,6 +13,7 @@ from deepspeed.comm.torch import TorchBackend
 from deepspeed.runtime import bf16_optimizer
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
+from typing_extensions import override
 
 from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
@@ -26,7 +27,7 @@ from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.forward_clock import ForwardClock
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
-from trainer.engines.protocol import DeviceBatch, NotFiniteError, ParameterState, Shape, StepResult
+from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
@@ -36,7 +37,7 @@ patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
 patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(Engine):
     """ZeRO stages 0 to 3 (Rajbhandari et al., 2020) around an Objective.
 
     The model must have its weights before: DeepSpeed copies its fp32 master weights from them.
@@ -89,8 +90,8 @@ class DeepSpeedEngine:
         self._stage.adapt(self._engine, world_size)
         self._states.set_steps(0)
 
+    @override
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
-        """See Engine."""
         self._engine.set_gradient_accumulation_boundary(is_last)
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
         factor = scale * self._world_size
@@ -103,8 +104,8 @@ class DeepSpeedEngine:
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
+    @override
     def step(self, lr: float) -> StepResult:
-        """See Engine."""
         if self._is_fresh:
             self._states.begin()
         self._is_fresh = False
@@ -124,23 +125,23 @@ class DeepSpeedEngine:
             self._states.check()
         return result
 
+    @override
     def parameter_sizes(self) -> dict[str, int]:
-        """See Engine."""
         return {name: math.prod(shape) for name, shape in self.parameter_shapes().items()}
 
+    @override
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """See Engine."""
         # at stage 3 a parameter is empty while it is not in use
         return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._model.named_parameters()}
 
+    @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
-        """See Engine."""
         for name, parameter in self._model.named_parameters():
             if (found := self._stage.own_part(parameter)) is not None:
                 yield name, *found
 
+    @override
     def parameter_states(self) -> Iterator[ParameterState]:
-        """See Engine."""
         has_stepped = self._states.have_begun
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
@@ -153,6 +154,7 @@ class DeepSpeedEngine:
                 ema=self._stage.state(parameter, EMA) if has_ema else None,
             )
 
+    @override
     def load_moments(
         self,
         moments: Callable[[str], dict[str, Tensor]],
@@ -161,7 +163,6 @@ class DeepSpeedEngine:
         *,
         num_steps: int,
     ) -> None:
-        """See Engine."""
         self._create_optimizer_state()
         self._is_fresh = False
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
@@ -177,16 +178,16 @@ class DeepSpeedEngine:
             self._states.begin()
         self._average.num_updates = num_steps
 
+    @override
     def optimizer_numbers(self) -> dict[str, Any]:
-        """See Engine."""
         return self._states.numbers()
 
+    @override
     def set_optimizer_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """See Engine."""
         self._states.set_numbers(numbers)
 
+    @override
     def copy_weights_to(self, model: nn.Module) -> None:
-        """See Engine."""
         targets = dict(model.named_parameters())
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_ema:
@@ -199,25 +200,25 @@ class DeepSpeedEngine:
                     self._stage.copy(parameter, targets[name])
 
     @property
+    @override
     def loss_scale(self) -> float:
-        """See Engine."""
         return float(self._engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
 
+    @override
     def set_loss_scale(self, value: float) -> None:
-        """See Engine."""
         if self.precision == "fp16":
             self._engine.optimizer.loss_scale = value
 
+    @override
     def replica_digest(self) -> int | None:
-        """See Engine."""
         return self._stage.digest(self._model)
 
+    @override
     def take_forward_seconds(self) -> float:
-        """See Engine."""
         return self._forward_clock.take()
 
+    @override
     def try_shapes(self, shapes: Sequence[Shape]) -> None:
-        """See Engine."""
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             self._try_shapes([(1, 1, 1)])
@@ -233,13 +234,13 @@ class DeepSpeedEngine:
         self._states.set_steps(0)
         self.take_forward_seconds()
 
+    @override
     def would_fit(self, shapes: Sequence[Shape]) -> bool:
-        """See Engine."""
         token = self._model.special.eos
         return trial.fits(self._blueprint, shapes, self.device, token=token, kind=self.layout_kind)
 
+    @override
     def close(self) -> None:
-        """See Engine."""
         parameters, masters = list(self._model.parameters()), self._base_optimizer
         self._engine.destroy()
         # Hooks keep the wrappers of stages 1 and 3 alive for ever (0.19.8), so their contents are removed.

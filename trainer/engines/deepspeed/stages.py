@@ -18,6 +18,7 @@ from deepspeed.utils import (
     set_z3_leaf_module,
 )
 from torch import Tensor, nn
+from typing_extensions import override
 
 from model import Objective
 from trainer.engines import replicas
@@ -105,7 +106,7 @@ class Stage:
         target.copy_(parameter)
 
     def digest(self, module: nn.Module) -> int | None:
-        """See Engine.replica_digest."""
+        """A hash of the weights where every rank has all of them; else None. See `Engine.replica_digest`."""
         return replicas.digest(module.parameters()) if self.has_replicas else None
 
 
@@ -122,8 +123,8 @@ class Replicated(Stage):
             self._sums = GradientSum([p for group in engine.optimizer.fp16_groups for p in group])
             STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums)
 
+    @override
     def end_micro_batch(self) -> None:
-        """See Stage."""
         if self._sums is not None:
             self._sums.add()
 
@@ -146,8 +147,8 @@ class Replicated(Stage):
         """In fp16 DeepSpeed divides gradients by the loss scale without ever having multiplied by it (0.19.8)."""
         return float(self.engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
 
+    @override
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        """See Stage."""
         return self._master(parameter).detach().to(torch.float32)
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
@@ -156,18 +157,18 @@ class Replicated(Stage):
         begin, end = (flat.numel() * rank // ranks for rank in (dist.get_rank(), dist.get_rank() + 1))
         return begin, flat[begin:end]
 
+    @override
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
-        """See Stage."""
         with torch.no_grad():
             self._master(parameter).copy_(weight)
             parameter.copy_(weight)
 
+    @override
     def state(self, parameter: nn.Parameter, key: str) -> Tensor:
-        """See Stage."""
         return self.engine.basic_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
 
+    @override
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
-        """See Stage."""
         self.engine.basic_optimizer.state[self._master(parameter)][key].copy_(value)
 
     def _master(self, parameter: nn.Parameter) -> Tensor:
@@ -185,8 +186,8 @@ class Replicated(Stage):
 class Partitioned(Stage):
     """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients)."""
 
+    @override
     def adapt(self, engine: Any, world_size: int) -> None:
-        """See Stage."""
         super().adapt(engine, world_size)
         if isinstance(engine.optimizer, BF16_Optimizer):
             engine.enable_backward_allreduce = False
@@ -199,8 +200,8 @@ class Partitioned(Stage):
         mapping: Any = getattr(parameter, "_hp_mapping", None)
         return None if mapping is None else (mapping.lp_fragment_address.start, mapping.hp_fragment.detach())
 
+    @override
     def link_moments(self) -> None:
-        """See Stage."""
         LINK_MOMENTS.apply(self.engine.optimizer)
 
 
@@ -214,8 +215,8 @@ class Sharded(Stage):
         for layer in objective.model.layers:
             set_z3_leaf_module(layer, flag=True)
 
+    @override
     def adapt(self, engine: Any, world_size: int) -> None:
-        """See Stage."""
         super().adapt(engine, world_size)
         GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
         MEASURE_SHARDS_ONCE.apply(engine.optimizer)
@@ -229,16 +230,16 @@ class Sharded(Stage):
         size = max(0, min(size, sharded.ds_numel - place))  # at the end there is padding
         return place, optimizer.fp32_partitioned_groups_flat[group].detach().narrow(0, begin, size)
 
+    @override
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
-        """See Stage."""
         safe_set_local_fp32_param(parameter, _own_partition(parameter, weight.to(self.device)))
 
+    @override
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
-        """See Stage."""
         safe_set_local_optimizer_state(parameter, _own_partition(parameter, value.to(self.device)), key)
 
+    @override
     def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
-        """See Stage."""
         with deepspeed.zero.GatheredParameters([parameter]):
             target.copy_(parameter)
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from configs.process.files.inside import appending
 from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import HISTORY_FILE
@@ -44,7 +46,7 @@ class History(Protocol):
         ...
 
 
-class NoHistory:
+class NoHistory(History):
     """For every rank except the first: records nothing."""
 
     def start(
@@ -56,7 +58,7 @@ class NoHistory:
         """Nothing."""
 
 
-class HistoryFile:
+class HistoryFile(History):
     """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for missing lines."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
@@ -68,14 +70,14 @@ class HistoryFile:
         self._path = run / HISTORY_FILE
         cut_back(self._path, resume_step)
 
+    @override
     def start(
         self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
     ) -> None:
-        """See History."""
         self._write({"kind": "start", "step": step, "stream": stream, LEFT_OUT: list(skipped), **started})
 
+    @override
     def position(self, step: int, stream: Mapping[str, Any]) -> None:
-        """See History."""
         self._write({"kind": "position", "step": step, "stream": stream})
 
     def _write(self, line: Mapping[str, Any]) -> None:
