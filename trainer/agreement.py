@@ -68,11 +68,11 @@ def disagreements(told: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     """
     (first, ours), *others = told
     rank, host, theirs = next((n, host, theirs) for n, (host, theirs) in enumerate(others, 1) if theirs != ours)
-    found = list(differences(theirs, ours))
-    for field, (one, other) in found[:MOST_SHOWN]:
+    fields = list(differences(theirs, ours))
+    for field, (one, other) in fields[:MOST_SHOWN]:
         yield f"{field}: rank {rank} on {host} has {one}, and rank 0 on {first} {other}; all ranks must have the same"
-    if len(found) > MOST_SHOWN:
-        yield f"and {len(found) - MOST_SHOWN} more differ"
+    if len(fields) > MOST_SHOWN:
+        yield f"and {len(fields) - MOST_SHOWN} more differ"
 
 
 def _fingerprint(path: str, config: RunConfig) -> str:

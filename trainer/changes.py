@@ -100,8 +100,8 @@ def announce_changes(
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The fields that differ, by path: their values then and now."""
-    found = differences(saved_fields(then), saved_fields(now))
-    return {key: pair for key, pair in found if key.split(".")[0] not in NOT_LISTED}
+    changed = differences(saved_fields(then), saved_fields(now))
+    return {key: pair for key, pair in changed if key.split(".")[0] not in NOT_LISTED}
 
 
 def describe(changes: dict[str, tuple[Any, Any]], step: int) -> list[str]:

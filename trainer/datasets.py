@@ -39,15 +39,15 @@ def open_datasets(config: RunConfig) -> list[Dataset]:
     Raises:
         UserError: one cannot be; in a run with phases with the field that names it.
     """
-    found = []
+    datasets = []
     for named_in, source in config.named_datasets.values():
         try:
-            found.append(Dataset.load(source.path, config.stream))
+            datasets.append(Dataset.load(source.path, config.stream))
         except UserError as error:
             if not config.phases:
                 raise
             raise UserError(f"{named_in}: {error}") from error
-    return found
+    return datasets
 
 
 def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, world_size: int) -> StreamReader:

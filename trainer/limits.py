@@ -215,20 +215,20 @@ class Limits:
         """
         section, state = self._section, self._state
         counted = f", counted from step {state.start_step:,}" if state.start_step else ""
-        found = []
+        limits = []
         if state.step >= self.last_step:
             value, done = f"{section.max_updates:,}{counted}", state.step - state.start_step
-            found.append(Limit.counted("max_updates", value, at=f"at step {state.step:,}", more=f"{done}"))
+            limits.append(Limit.counted("max_updates", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.are_epochs_over(epoch):
             value, done = f"{section.max_epochs}{counted}", epoch - state.start_epoch
-            found.append(Limit.counted("max_epochs", value, at=f"at step {state.step:,}", more=f"{done}"))
+            limits.append(Limit.counted("max_epochs", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.is_time_up():
             spent = math.ceil((state.seconds - state.start_seconds) / 60 * 1000) / 1000  # above this there is time left
             value = f"{section.max_minutes:g}{counted}"
             at = f"after {spent:.3f} minutes, at step {state.step:,}"
-            found.append(Limit.counted("max_minutes", value, at=at, more=f"{spent:.3f}"))
-        found += [limit for limit in (self.is_standing_still(), self._are_phases_over(epoch)) if limit is not None]
-        return found
+            limits.append(Limit.counted("max_minutes", value, at=at, more=f"{spent:.3f}"))
+        limits += [limit for limit in (self.is_standing_still(), self._are_phases_over(epoch)) if limit is not None]
+        return limits
 
     def clock_warning(self, place: Place | None = None) -> str | None:
         """A warning, given once, if the clock will end the run long before the end of its schedule."""

@@ -69,14 +69,14 @@ def check_phase(checkpoint: Checkpoint, config: RunConfig) -> None:
     Raises:
         UserError: naming it.
     """
-    found = TrainerState.from_json(checkpoint.state()["trainer"]).phase
-    if found is None or (not config.phases and found.number == 0):
+    saved = TrainerState.from_json(checkpoint.state()["trainer"]).phase
+    if saved is None or (not config.phases and saved.number == 0):
         return
     names = [phase.name for phase in config.phases]
-    if names[found.number : found.number + 1] != [found.name]:
+    if names[saved.number : saved.number + 1] != [saved.name]:
         raise UserError(
-            f"phases: {', '.join(names) or 'none'}, and {checkpoint.folder} stands in {found.name}, number "
-            f"{found.number + 1}; allowed is a list with it there, or --reset data to begin with the first"
+            f"phases: {', '.join(names) or 'none'}, and {checkpoint.folder} stands in {saved.name}, number "
+            f"{saved.number + 1}; allowed is a list with it there, or --reset data to begin with the first"
         )
 
 

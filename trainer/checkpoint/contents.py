@@ -25,8 +25,8 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     _check("fingerprints.tokenizer", fingerprints.get("tokenizer"), str)
     _check("fingerprints.data", fingerprints.get("data"), list)
     _check("fingerprints.plugins", fingerprints.get("plugins", {}), dict)
-    for found in (*fingerprints["data"], *fingerprints.get("plugins", {}).values()):
-        _check("fingerprints", found, str)
+    for fingerprint in (*fingerprints["data"], *fingerprints.get("plugins", {}).values()):
+        _check("fingerprints", fingerprint, str)
 
 
 def check_state(tree: Any) -> None:

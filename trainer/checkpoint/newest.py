@@ -114,8 +114,8 @@ def problems_of(folder: Path, world: World) -> list[str]:
         mine = [p for name in names if (p := file_problem(checkpoint, name)) is not None]
     except CheckpointError as error:
         mine = [str(error)]
-    found = [p for problems in world.gather(mine) for p in problems]
-    return list(dict.fromkeys(found))
+    problems = [problem for one in world.gather(mine) for problem in one]
+    return list(dict.fromkeys(problems))
 
 
 def _repair(folder: Path, pointer: str | None, name: str, world: World) -> None:

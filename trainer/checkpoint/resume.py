@@ -238,7 +238,7 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
     stream = StreamState.from_json(checkpoint.state()["stream"])
     differences = []
     if list(fingerprints) != list(stream.fingerprints):
-        now, saved = (", ".join(f[:12] for f in found) for found in (fingerprints, stream.fingerprints))
+        now, saved = (", ".join(f[:12] for f in hashes) for hashes in (fingerprints, stream.fingerprints))
         differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
     if config.seed != stream.seed:
         differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")

@@ -85,10 +85,10 @@ def remove_leftovers(folder: Path) -> None:
     Raises:
         OSError: something cannot be deleted.
     """
-    found = sorted((*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{files.TEMPORARY}*")))
-    if found:
+    leftovers = sorted((*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{files.TEMPORARY}*")))
+    if leftovers:
         sync_folder(folder)  # the renames first: a crash must not keep a deletion and lose its rename
-    for path in found:
+    for path in leftovers:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:

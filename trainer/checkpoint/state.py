@@ -132,7 +132,7 @@ class TrainerState:
         """
         try:
             series, phase = tree.get("series"), tree.get("phase")
-            found = {
+            parsed = {
                 "scores": _by_step(tree["scores"]),
                 "series": None if series is None else ScoreSeries.from_json(series),
                 "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
@@ -142,7 +142,7 @@ class TrainerState:
             }
             ranges = read_ranges(tree.get(LEFT_OUT, []))
             plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
-            return cls(**{**plain, **found, "skipped_ranges": ranges})
+            return cls(**{**plain, **parsed, "skipped_ranges": ranges})
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             raise UserError(f"{STATE}: trainer: is broken: {type(error).__name__}: {error}") from error
 

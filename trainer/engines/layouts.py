@@ -47,13 +47,13 @@ def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
         engine: that they are for.
         seed: of the run.
     """
-    slots, step, found = update.micro_batches, engine.merged_lanes, []
+    slots, step, of_rank = update.micro_batches, engine.merged_lanes, []
     for begin in range(0, len(slots), step):
         filled = [m for m in slots[begin : begin + step] if m is not None]
         seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
         batch = _batch(filled, seeds, engine.device, engine.layout_kind)
-        found.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, batch=batch))
-    return found
+        of_rank.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, batch=batch))
+    return of_rank
 
 
 def full_batch(
@@ -117,13 +117,13 @@ def laid_out(
 
 def _tokens(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_packed: bool) -> NDArray[np.int32]:
     """See `Side.places`."""
-    found = []
+    places = []
     for text, seed in zip(texts, seeds, strict=True):
         place = np.empty((*text.shape, 4), dtype=np.uint32)
         place[..., 0], place[..., 1] = seed & 0xFFFFFFFF, seed >> 32
         place[..., 2], place[..., 3] = np.indices(text.shape)
-        found.append(place[text] if is_packed else place.reshape(-1, 4))
-    return np.concatenate(found).view(np.int32)
+        places.append(place[text] if is_packed else place.reshape(-1, 4))
+    return np.concatenate(places).view(np.int32)
 
 
 def _bounds(texts: Sequence[NDArray[np.bool_]]) -> NDArray[np.int32]:

@@ -156,8 +156,8 @@ def _number(value: Any) -> float | int | bool | None:
 
 
 def _numbers(of: Mapping[str, Any], leaving_out: tuple[str, ...]) -> dict[str, Any]:
-    found = {key: _number(value) for key, value in of.items() if key not in leaving_out}
-    return {key: number for key, number in found.items() if number is not None}
+    numbers = {key: _number(value) for key, value in of.items() if key not in leaving_out}
+    return {key: number for key, number in numbers.items() if number is not None}
 
 
 def _set(of: dict[str, Any], numbers: Mapping[str, Any]) -> None:

@@ -63,25 +63,25 @@ class UpdateSizes:
 
     def sums(self) -> list[float]:
         """By part, in the order of PARTS: sums of squares of this rank's changes, then of its weights."""
-        found = torch.zeros(2, len(PARTS), dtype=torch.float64)
+        sums = torch.zeros(2, len(PARTS), dtype=torch.float64)
         if self._sums is not None:
             places = torch.tensor([PARTS.index(part_of(name)) for name in self._names], dtype=torch.int64)
             of_one = torch.tensor(
                 [self._strides[name] for name in self._names], dtype=torch.float64
             )  # stands for so many
-            found.index_add_(1, places, self._sums.to("cpu", torch.float64).T * of_one)
-        return found.flatten().tolist()
+            sums.index_add_(1, places, self._sums.to("cpu", torch.float64).T * of_one)
+        return sums.flatten().tolist()
 
     def _taken(self) -> list[Tensor]:
-        self._names, found = [], []
+        self._names, taken = [], []
         with torch.no_grad():
             for name, start, values in self._engine.own_weights():
                 stride = self._strides[name]
                 chosen = values[-start % stride :: stride]
                 if chosen.numel():
                     self._names.append(name)
-                    found.append(chosen.clone())
-        return found
+                    taken.append(chosen.clone())
+        return taken
 
 
 def _squares(tensors: Sequence[Tensor]) -> Tensor:

@@ -178,17 +178,17 @@ class Evaluator:
             return []
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         most = min(PICTURED_PIECES, model.max_positions - 1)
-        found: list[Attention] = []
+        attentions: list[Attention] = []
         for source, reference, hypothesis in zip(sources, references, hypotheses, strict=True):
-            if len(found) == 2 * self._section.attention_maps:
+            if len(attentions) == 2 * self._section.attention_maps:
                 break
             [source_ids] = encode_source(self._tokenizer, [source], tags)
             ids, translated = encode_target(self._tokenizer, [reference, hypothesis], tags)
             if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
                 [of_reference] = translator.cross_attention([source], [ids])
-                found += [replace(of_reference, is_reference=True)]
-                found += translator.cross_attention([source], [translated[:most]])
-        return found
+                attentions += [replace(of_reference, is_reference=True)]
+                attentions += translator.cross_attention([source], [translated[:most]])
+        return attentions
 
     @torch.inference_mode()
     def _score_part(
@@ -229,13 +229,13 @@ class Evaluator:
             nll_sum += float(out.nll_sum)
             num_tokens += micro_batch.num_target_tokens
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
-        found = translator.translate_part(
+        translations = translator.translate_part(
             source_lines,
             rank=self._world.rank,
             world_size=self._world.size,
             stop_requested=self._stop_requested,
         )
-        texts = {i: row[0].text for i, row in enumerate(found) if row is not None}
+        texts = {i: row[0].text for i, row in enumerate(translations) if row is not None}
         return _Part(loss_sum, nll_sum, num_tokens, num_correct, texts)
 
 

@@ -50,7 +50,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         except UserError as error:  # a score all the same, if a low one
             log.warning("%s", error)
     check_names(texts := [*texts, *copies], "evaluation.perturb")
-    found = []
+    sets = []
     for text in texts:
         scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
         scorer = Scorer(config.evaluation.metrics, scored, num_references=len(text.references))
@@ -61,7 +61,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         tags = language_tags(config.prepare, tokenizer, **languages) if has_tags else None
         for line in _doubts(text, config, datasets, tags) if world.is_main and text not in copies else ():
             log.warning("%s: %s: %s", option if id(text) in given else "prepare.valid", text.name, line)
-        found.append(
+        sets.append(
             HeldOutSet(
                 name=text.name,
                 languages=text.languages,
@@ -72,7 +72,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
                 role=text.role,
             )
         )
-    return found
+    return sets
 
 
 def _doubts(text: SetText, config: RunConfig, datasets: Sequence[Dataset], tags: LanguageTags | None) -> list[str]:

@@ -111,11 +111,11 @@ class Evaluation:
 
     def _by_languages(self) -> dict[str, list["Evaluation"]]:
         """The validation sets of each language pair, if there are several pairs."""
-        found: dict[str, list[Evaluation]] = {}
+        by_languages: dict[str, list[Evaluation]] = {}
         for part in self.parts.values():
             if part.role == "validation":
-                found.setdefault(part.languages, []).append(part)
-        return found if len(found) > 1 else {}
+                by_languages.setdefault(part.languages, []).append(part)
+        return by_languages if len(by_languages) > 1 else {}
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -16,13 +16,13 @@ def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[S
     copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source;
     a line whose references would give it different sources, as where only one has the name to be tagged, stays.
     """
-    found = []
+    copies = []
     for number, modifier in enumerate(modifiers):
         assert isinstance(modifier, TextModifier)
         before = sum(other.kind == modifier.kind for other in modifiers[:number])
         called = f"{modifier.kind}-{before + 1}" if before else modifier.kind
-        found += [_copy(text, modifier, f"{text.name}-{called}") for text in texts]
-    return found
+        copies += [_copy(text, modifier, f"{text.name}-{called}") for text in texts]
+    return copies
 
 
 def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:

@@ -122,12 +122,12 @@ def describe_change(left: ScoreSeries | None, series: ScoreSeries) -> str:
     """The differences between two series; how the first was measured may be unknown."""
     if left is None or not left.fields:
         return "they say not how they were measured, and settings, data or versions have changed since"
-    found = []
+    changes = []
     for name in sorted(set(left.fields) | set(series.fields)):
         then, now = (one.fields.get(name, _UNSAID.get(name, "default")) for one in (left, series))
         if then != now:
-            found.append(f"{name}: {then} -> {now}")
-    return "; ".join(found)
+            changes.append(f"{name}: {then} -> {now}")
+    return "; ".join(changes)
 
 
 def _measure(config: RunConfig, figure: str, held_out: Sequence[HeldOutSet]) -> dict[str, str]:

@@ -68,7 +68,7 @@ def load_sets(
     Raises:
         UserError: a file or a set is missing or corrupt, or two sets would have the same name.
     """
-    found: list[SetText] = []
+    texts: list[SetText] = []
     for number, section in enumerate(sections):
         place = f"{option}.{number}"
         if section.prepared is not None:
@@ -79,7 +79,7 @@ def load_sets(
                 )
             for name, dataset in having.items():
                 called = section.name if len(having) == 1 else f"{section.name}-{name}"
-                found.append(prepared_set(called, dataset, section.prepared, role=section.role))
+                texts.append(prepared_set(called, dataset, section.prepared, role=section.role))
             continue
         languages = (
             section.source_language or prepare.source_language,
@@ -94,11 +94,11 @@ def load_sets(
             sources = [f"{section.tag} {line}" for line in sources]
         elif tokenizer is not None:
             sources = tagged(sources, languages[1], prepare, tokenizer)
-        found.append(
+        texts.append(
             SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
         )
-    check_names(found, option)
-    return found
+    check_names(texts, option)
+    return texts
 
 
 def tagged(sources: Sequence[str], language: str, prepare: PrepareSection, tokenizer: Tokenizer) -> list[str]:
@@ -161,13 +161,13 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
         UserError: they cannot be read, differ in length or are empty.
     """
     sources: list[str] = []
-    found: list[list[str]] = []
+    texts: list[list[str]] = []
     for reference in references:
         sources, lines = read_whole(CorpusFiles(source=[source], target=[reference]), ".")
-        found.append(lines)
+        texts.append(lines)
     if not sources:
         raise UserError(f"{place}: {source!r} is empty; it must have at least one line")
-    return sources, found
+    return sources, texts
 
 
 def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[list[str], list[list[str]]]:

@@ -110,11 +110,11 @@ def while_they_last(choose: Callable[[], list[Checkpoint]], use: Callable[[list[
     A run that is training deletes old checkpoints after saving new ones.
     """
     for left in reversed(range(TRIES)):
-        found = choose()
+        checkpoints = choose()
         try:
-            return use(found)
+            return use(checkpoints)
         except Exception:  # of any class: a worker's, or a library's that misses a file
-            if not left or all(is_dir(checkpoint.folder) for checkpoint in found):
+            if not left or all(is_dir(checkpoint.folder) for checkpoint in checkpoints):
                 raise
     raise AssertionError("the last try returns or raises")
 
@@ -144,7 +144,9 @@ def load_trained(path: Path, *, raw: bool = False, precision: str | None = None)
     Raises:
         UserError: there is no whole checkpoint, or the device has no such precision.
     """
-    return with_checkpoints([str(path)], lambda found: load_checkpoint(found[0], raw=raw, precision=precision))
+    return with_checkpoints(
+        [str(path)], lambda checkpoints: load_checkpoint(checkpoints[0], raw=raw, precision=precision)
+    )
 
 
 def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None) -> TrainedModel:
@@ -153,15 +155,15 @@ def load_checkpoint(checkpoint: Checkpoint, *, raw: bool, precision: str | None)
     tokenizer = Tokenizer.load(checkpoint.folder)
     device = choose_device()
     warn_of_unusable_gpus()
-    found = translating_precision(precision, config.engine.precision, device)
+    chosen = translating_precision(precision, config.engine.precision, device)
     model = load_model(checkpoint, config.model, tokenizer, seed=config.seed, raw=raw)
     return TrainedModel(
-        model=place(model, device, DTYPES[found]).eval(),
+        model=place(model, device, DTYPES[chosen]).eval(),
         tokenizer=tokenizer,
         config=config,
         device=device,
         checkpoint=checkpoint,
-        precision=found,
+        precision=chosen,
     )
 
 

@@ -56,8 +56,8 @@ class LengthRatio(Metric):
 
     @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        found = scoring.corpus_score(hypotheses, references)
-        return float(found.sys_len) / max(float(found.ref_len), 1.0)
+        bleu = scoring.corpus_score(hypotheses, references)
+        return float(bleu.sys_len) / max(float(bleu.ref_len), 1.0)
 
 
 @component("metric", "untranslated")

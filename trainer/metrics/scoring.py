@@ -71,15 +71,15 @@ class Scorer:
                 )
         if not hypotheses:
             raise UserError("evaluation: no sentences; give at least one")
-        found = {}
+        scores = {}
         for metric, scoring in zip(self.metrics, self._scorings, strict=True):
             try:
                 value = metric.score(scoring, sources=sources, hypotheses=hypotheses, references=references)
             except Exception as error:  # any error: a failed score must not end a run
                 log.warning("evaluation: %s has no score: %s", metric.label(), _said(error))
                 value = math.nan
-            found[metric.key()] = Score(value=value, signature=self.signatures[metric.key()])
-        return found
+            scores[metric.key()] = Score(value=value, signature=self.signatures[metric.key()])
+        return scores
 
     def doubts(self, references: Sequence[Sequence[str]]) -> Iterator[str]:
         """Reasons why some of the scores would mean little."""

@@ -65,9 +65,9 @@ def settle_device(asked: str) -> None:
             raise unusable(present, why_unusable() or _torchs_reason())
         if asked == "cuda":
             raise no_gpu()
-    found = "cuda" if torch.cuda.is_available() else "cpu"
-    if (given := os.environ.get("DS_ACCELERATOR", found)) != found:
-        raise UserError(f"DS_ACCELERATOR: {given!r} with engine.device={asked}, which is {found} here; leave it unset")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if (given := os.environ.get("DS_ACCELERATOR", device)) != device:
+        raise UserError(f"DS_ACCELERATOR: {given!r} with engine.device={asked}, which is {device} here; leave it unset")
 
 
 @functools.cache
@@ -110,11 +110,11 @@ def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> b
             and compute_90 PTX for all from 9.0 on.
     """
     for name in architectures:
-        if (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)) is None:
+        if (match := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)) is None:
             continue
-        least = int(found[2]), int(found[3])
-        is_same_major = least[0] == capability[0] or found[1] == "compute"
-        if capability == least or (found[4] != "a" and capability >= least and is_same_major):
+        least = int(match[2]), int(match[3])
+        is_same_major = least[0] == capability[0] or match[1] == "compute"
+        if capability == least or (match[4] != "a" and capability >= least and is_same_major):
             return True
     return False
 
@@ -124,9 +124,9 @@ def describe(device: torch.device) -> Found:
     host = socket.gethostname()
     if is_host(device):
         return Found(host=host, kind=device.type)
-    found = torch.cuda.get_device_properties(device)
-    memory = round(found.total_memory / 2**30)
-    return Found(host=host, kind=device.type, cuda=torch.version.cuda, card=found.name, gigabytes=memory)
+    card = torch.cuda.get_device_properties(device)
+    memory = round(card.total_memory / 2**30)
+    return Found(host=host, kind=device.type, cuda=torch.version.cuda, card=card.name, gigabytes=memory)
 
 
 def compare(store: Store, found: Found, rank: int, size: int) -> None:
@@ -167,16 +167,16 @@ def difference(every: Sequence[Found]) -> tuple[str | None, str | None]:
     Args:
         every: the devices of all ranks.
     """
-    if unreached := next((found.unreached for found in every if found.unreached), ""):
+    if unreached := next((device.unreached for device in every if device.unreached), ""):
         return unreached, None
-    kinds = {found: f"CUDA {found.cuda}" if found.cuda else found.kind for found in every}
+    kinds = {device: f"CUDA {device.cuda}" if device.cuda else device.kind for device in every}
     if len(set(kinds.values())) > 1:
-        told = _by_host([(kinds[found], found.host) for found in every])
+        told = _by_host([(kinds[device], device.host) for device in every])
         return (
             f"engine.device: ranks compute on different devices: {told}; see that every node shows its GPUs and has "
             "the same torch, leave out those that do not, or train on the CPU: engine.device=cpu"
         ), None
-    cards = [(f"{found.card} with {found.gigabytes} GiB", found.host) for found in every if found.card]
+    cards = [(f"{device.card} with {device.gigabytes} GiB", device.host) for device in every if device.card]
     if len({card for card, _ in cards}) > 1:
         return None, f"ranks compute on different cards, and the slowest sets the pace: {_by_host(cards)}"
     return None, None
@@ -201,12 +201,12 @@ def describe_uneven(lanes: int, ranks: int) -> str | None:
     )
 
 
-def _by_host(found: Sequence[tuple[str, str]]) -> str:
+def _by_host(devices: Sequence[tuple[str, str]]) -> str:
     """Which hosts have what, the rarest first, since that is what to look at."""
-    ranks = Counter(what for what, _ in found)
+    ranks = Counter(what for what, _ in devices)
     told = []
     for what, _ in reversed(ranks.most_common()):
-        hosts = list(dict.fromkeys(host for of, host in found if of == what))
+        hosts = list(dict.fromkeys(host for of, host in devices if of == what))
         more = f" and {len(hosts) - MOST_HOSTS} more" if len(hosts) > MOST_HOSTS else ""
         told.append(f"{what} on {', '.join(hosts[:MOST_HOSTS])}{more}")
     return "; ".join(told)

@@ -74,10 +74,10 @@ class World:
             with waiting():
                 self._store = PrefixStore(agree_on_start(shared, self.rank, self.size, timeout), shared)
         with waiting():
-            found = describe(self.device)
+            own = describe(self.device)
             if not is_one_node(os.environ):
-                found = replace(found, unreached=find_unreached(self._store, self.rank, self.size, os.environ))
-            compare(self._store, found, self.rank, self.size)
+                own = replace(own, unreached=find_unreached(self._store, self.rank, self.size, os.environ))
+            compare(self._store, own, self.rank, self.size)
         if backend(self.device) == "nccl":
             flight_recorder.switch_on(os.environ)
         prefixed = PrefixStore("default", self._store)
@@ -163,13 +163,13 @@ class World:
         Raises:
             UserError: if the action raised it, on every rank.
         """
-        found: tuple[T | None, UserError | None] = None, None
+        outcome: tuple[T | None, UserError | None] = None, None
         if self.is_main:
             try:
-                found = action(), None
+                outcome = action(), None
             except UserError as error:
-                found = None, error
-        value, problem = self.from_main(found, *kinds)
+                outcome = None, error
+        value, problem = self.from_main(outcome, *kinds)
         if problem is not None:
             raise problem
         return cast("T", value)
@@ -212,8 +212,8 @@ def _shared_store(environ: Mapping[str, str], timeout: timedelta) -> Store:
         store: Store = FileStore(f"{folder}/store")
         store.set_timeout(timeout)
         return store
-    found: Store = next(rendezvous("env://", timeout=timeout))[0]
-    return found
+    tcp_store: Store = next(rendezvous("env://", timeout=timeout))[0]
+    return tcp_store
 
 
 def agree_on_start(store: Store, rank: int, size: int, timeout: timedelta) -> str:
@@ -293,14 +293,14 @@ def find_unreached(store: Store, rank: int, size: int, environ: Mapping[str, str
 def _open_port(environ: Mapping[str, str]) -> socket.socket:
     """A socket that listens at the address that gloo takes, any port: of its interface, or of this machine's name."""
     name = environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
-    found: list[tuple[int, str]] = []
+    addresses: list[tuple[int, str]] = []
     if name:
-        found = [(int(one.family), one.address) for one in psutil.net_if_addrs().get(name, [])]
+        addresses = [(int(one.family), one.address) for one in psutil.net_if_addrs().get(name, [])]
     else:
         with contextlib.suppress(OSError):
             infos = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-            found = [(int(info[0]), str(info[4][0])) for info in infos]
-    for family, address in found:
+            addresses = [(int(info[0]), str(info[4][0])) for info in infos]
+    for family, address in addresses:
         if family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):
                 return socket.create_server((address, 0), family=family)

@@ -66,14 +66,14 @@ def agreed_precision(asked: str, world: World) -> Precision:
     Raises:
         UserError: see there.
     """
-    found = resolve_precision(asked, world.device)
-    return "fp32" if asked == "auto" and "fp32" in world.gather(found) else found
+    own = resolve_precision(asked, world.device)
+    return "fp32" if asked == "auto" and "fp32" in world.gather(own) else own
 
 
 def agreed_kernels(asked: Kernels, precision: Precision, world: World) -> Kernels:
     """Like `working_kernels`, but the same on all ranks: plain if those for GPUs fail on any of them."""
-    found = working_kernels(asked, world.device, DTYPES[precision])
-    return "plain" if "plain" in world.gather(found) else found
+    own = working_kernels(asked, world.device, DTYPES[precision])
+    return "plain" if "plain" in world.gather(own) else own
 
 
 def agreed_layout(found: tuple[LayoutKind, str], world: World) -> tuple[LayoutKind, str]:

@@ -24,16 +24,16 @@ def kept_events(files: Sequence[Path], step: int, now: float, event: Any) -> lis
     """
     newest: dict[tuple[str, int], tuple[int, float, bytes]] = {}
     for path in files:
-        for found in _events(path, event):
-            for value in found.summary.value:
-                update = int(value.node_name) if value.node_name.isdecimal() else found.step
+        for message in _events(path, event):
+            for value in message.summary.value:
+                update = int(value.node_name) if value.node_name.isdecimal() else message.step
                 is_rewritten = value.tag.startswith(ONCE_PER_RUN)
                 is_rewritten |= update == step and value.tag.startswith(ONCE_PER_START)
                 if update > step or is_rewritten:
                     continue
-                alone = event(step=found.step)
+                alone = event(step=message.step)
                 alone.summary.value.append(value)
-                newest[value.tag, found.step] = update, found.wall_time, alone.SerializeToString()
+                newest[value.tag, message.step] = update, message.wall_time, alone.SerializeToString()
     records: list[bytes] = []
     latest = now
     for _, wall_time, data in sorted(newest.values(), key=lambda one: one[0], reverse=True):

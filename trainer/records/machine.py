@@ -34,10 +34,10 @@ def machine_figures(device: torch.device) -> dict[str, float]:
 
 def _of_driver(device: torch.device) -> dict[str, float]:
     """The driver's figures for the GPU, over all processes that use it; empty without nvidia-ml-py."""
-    found = _handle(device)
-    if found is None:
+    opened = _handle(device)
+    if opened is None:
         return {}
-    nvml, handle = found
+    nvml, handle = opened
     try:
         memory, rates = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetUtilizationRates(handle)
     except Exception:  # a MIG slice has no utilisation; and an error here must not end a run

@@ -17,7 +17,7 @@ def marked(texts: Sequence[str]) -> list[list[Piece]]:
     """Each text in pieces; marked in the first is what not all others have, in the others what the first lacks."""
     first, *others = [_TOKEN.findall(text) for text in texts]
     in_all = [True] * len(first)
-    found: list[list[Piece]] = []
+    pieces: list[list[Piece]] = []
     for other in others:
         in_other = [False] * len(first)
         in_first = [False] * len(other)
@@ -25,8 +25,8 @@ def marked(texts: Sequence[str]) -> list[list[Piece]]:
             in_other[block.a : block.a + block.size] = [True] * block.size
             in_first[block.b : block.b + block.size] = [True] * block.size
         in_all = [a and b for a, b in zip(in_all, in_other, strict=True)]
-        found.append(_joined(other, in_first))
-    return [_joined(first, in_all), *found]
+        pieces.append(_joined(other, in_first))
+    return [_joined(first, in_all), *pieces]
 
 
 def _joined(tokens: Sequence[str], is_common: Sequence[bool]) -> list[Piece]:

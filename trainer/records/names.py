@@ -36,11 +36,11 @@ def by_tag(group: Literal["train", "valid"], figures: Mapping[str, Any]) -> dict
         group: `train` for a log step, `valid` for an evaluation.
         figures: values by their keys in metrics.jsonl.
     """
-    found = {}
+    plotted = {}
     for key, value in figures.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and key not in _NOT_PLOTTED:
-            found[tag_of(group, key)] = float(value)
-    return found
+            plotted[tag_of(group, key)] = float(value)
+    return plotted
 
 
 def tag_of(group: Literal["train", "valid"], key: str) -> str:

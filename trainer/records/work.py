@@ -38,13 +38,13 @@ class Work:
         return sum(map(self._of_pair, zip(sources.tolist(), targets.tolist(), strict=True)))
 
     def _of_pair(self, lengths: tuple[int, int]) -> int:
-        if (found := self._by_lengths.get(lengths)) is None:
+        if (flops := self._by_lengths.get(lengths)) is None:
             try:
-                found = model_flops(*self._of, BatchShape(rows=1, source=lengths[0], target=lengths[1]))
+                flops = model_flops(*self._of, BatchShape(rows=1, source=lengths[0], target=lengths[1]))
             except UndeclaredError:
-                found = 0
-            self._by_lengths[lengths] = found
-        return found
+                flops = 0
+            self._by_lengths[lengths] = flops
+        return flops
 
     def figures(self, flops: float, seconds: float, num_ranks: int) -> Mapping[str, float]:
         """`tflops_per_second` of one device, and `mfu` if the peak is known; empty if no FLOPs were counted.

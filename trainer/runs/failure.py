@@ -107,7 +107,7 @@ def _write(path: Path, text: str) -> bool:
 
 def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
     """The notes of one launch, by rank; unreadable ones are ignored."""
-    found = {}
+    failures = {}
     look_again(folder / FAILURES / launch_id)
     for path in (folder / FAILURES / launch_id).glob("rank-*.json"):
         try:
@@ -123,8 +123,8 @@ def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if math.isfinite(failure.time):
-            found[failure.rank] = failure
-    return found
+            failures[failure.rank] = failure
+    return failures
 
 
 def find_cause(failures: Mapping[int, Failure]) -> Failure | None:

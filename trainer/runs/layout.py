@@ -163,11 +163,11 @@ def list_steps(checkpoints: Path) -> list[Path]:
     if not checkpoints.is_dir():
         return []
     check_folder(checkpoints, within=checkpoints.parent)
-    found = [(step, p) for p in checkpoints.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
-    for _, path in found:
+    steps = [(step, p) for p in checkpoints.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
+    for _, path in steps:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # deleted meanwhile
             check_folder(path, within=checkpoints.parent)
-    return [p for _, p in sorted(found, reverse=True)]
+    return [p for _, p in sorted(steps, reverse=True)]
 
 
 def looks_complete(folder: Path) -> bool:

@@ -113,8 +113,8 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
     None if there is no readable ledger.
     """
     try:
-        found = read_json(path)["device_seconds"]
-        return {str(device): _number(seconds) for device, seconds in found.items()}
+        by_device = read_json(path)["device_seconds"]
+        return {str(device): _number(seconds) for device, seconds in by_device.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -143,8 +143,8 @@ def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
 
 def _read_restarts(path: Path) -> int:
     """0 in a ledger that was begun before they were counted."""
-    found = read_json(path).get("restarts", 0)
-    return found if isinstance(found, int) and found >= 0 else 0
+    restarts = read_json(path).get("restarts", 0)
+    return restarts if isinstance(restarts, int) and restarts >= 0 else 0
 
 
 def _number(value: Any) -> float:

@@ -170,8 +170,8 @@ class Shown:
     def best(self, scores: Iterable[Score]) -> Score | None:
         """The best of the scores that have the figure; of equal ones the first."""
         sign = 1 if self.figures[self.best_by].higher_is_better else -1
-        found = [(sign * value, -s.step, s) for s in scores if (value := s.figures.get(self.best_by)) is not None]
-        return max(found, key=lambda one: one[:2])[2] if found else None
+        candidates = [(sign * value, -s.step, s) for s in scores if (value := s.figures.get(self.best_by)) is not None]
+        return max(candidates, key=lambda one: one[:2])[2] if candidates else None
 
 
 def read_shown(run: Path) -> Shown:

@@ -26,16 +26,16 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
         UserError: something exists there, it cannot be made, or it is inside an input.
     """
     with naming("-o"):
-        found, has_parent = status_of(path), is_dir(path.absolute().parent)
-    if path.is_symlink() or (found is not None and not is_dir(path)):
+        status, has_parent = status_of(path), is_dir(path.absolute().parent)
+    if path.is_symlink() or (status is not None and not is_dir(path)):
         what = "a link" if path.is_symlink() else "a file"
         raise UserError(f"-o: {str(path)!r} is {what}; give a new or an empty folder")
     if not has_parent:
         raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; give one that exists")
     try:
-        if found is not None and any(path.iterdir()):
+        if status is not None and any(path.iterdir()):
             raise UserError(f"-o: {str(path)!r} is not empty; give a new or an empty folder")
-        if found is not None and (os.path.ismount(path) or path.samefile(Path.cwd())):
+        if status is not None and (os.path.ismount(path) or path.samefile(Path.cwd())):
             what = "a mount point" if os.path.ismount(path) else "the current folder"
             raise UserError(f"-o: {str(path)!r} is {what}; give a new folder in it")
         _beside(path).rmdir()

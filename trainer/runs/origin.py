@@ -82,7 +82,7 @@ def _is_another(other: str, config_name: str) -> bool:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
+        tree = read_json(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return tree if isinstance(tree, dict) else {}

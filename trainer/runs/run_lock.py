@@ -160,11 +160,11 @@ class _Life:
 
     def _go_on(self) -> None:
         while not self._is_over.wait(_BEAT_SECONDS):
-            found = _read_life(self._path) or ""
-            process = _process_in(found)  # none while somebody else's sign is half written
+            life = _read_life(self._path) or ""
+            process = _process_in(life)  # none while somebody else's sign is half written
             if process is not None and process != _process_in(json.dumps(self._note)):
                 # This process stood still for so long that another has taken the run; what it still does would harm.
-                tell(f"zeromt: error: {self._folder} is now being written by {_holder(found)}; this process ends")
+                tell(f"zeromt: error: {self._folder} is now being written by {_holder(life)}; this process ends")
                 os._exit(2)
             self._give()
 
@@ -202,9 +202,9 @@ def _foreign_life(lock: Path) -> str | None:
 
     Of this machine's processes the kernel knows more.
     """
-    found = _read_life(_life_of(lock))
-    process = _process_in(found or "")
-    return None if process is not None and process[:2] == (socket.gethostname(), _boot()) else found
+    life = _read_life(_life_of(lock))
+    process = _process_in(life or "")
+    return None if process is not None and process[:2] == (socket.gethostname(), _boot()) else life
 
 
 def _boot() -> str:

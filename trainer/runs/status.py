@@ -100,10 +100,10 @@ def finished_step(path: Path) -> int | None:
 
 def _status(written: Mapping[str, Any], refusal: Mapping[str, Any] | None = None) -> Status:
     def text(key: str) -> str | None:
-        return found if isinstance(found := written.get(key), str) else None
+        return value if isinstance(value := written.get(key), str) else None
 
     def number(key: str) -> int | None:
-        return found if isinstance(found := written.get(key), int) else None
+        return value if isinstance(value := written.get(key), int) else None
 
     error, updated = written.get("error"), written.get("updated")
     return Status(

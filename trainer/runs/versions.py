@@ -8,10 +8,10 @@ PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "s
 
 def versions(packages: Sequence[str] = PACKAGES) -> Mapping[str, str]:
     """By package."""
-    found = {}
+    by_package = {}
     for name in packages:
         try:
-            found[name] = version(name)
+            by_package[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            by_package[name] = "unknown"
+    return by_package

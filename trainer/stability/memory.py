@@ -300,12 +300,12 @@ def _first_line(error: BaseException) -> str:
 
 def _engine_advice(config: RunConfig) -> list[str]:
     """Settings that reduce the engine's memory and are not set already."""
-    stage, found = config.engine.zero_stage, []
+    stage, settings = config.engine.zero_stage, []
     if stage < 3:
-        found.append(f"engine.zero_stage above {stage}, on more ranks")
+        settings.append(f"engine.zero_stage above {stage}, on more ranks")
     if not config.engine.offload_optimizer:
-        found.append("engine.offload_optimizer=true" + (" with engine.zero_stage above 0" if stage == 0 else ""))
-    return [*found, "a smaller model"]
+        settings.append("engine.offload_optimizer=true" + (" with engine.zero_stage above 0" if stage == 0 else ""))
+    return [*settings, "a smaller model"]
 
 
 def _shapes(

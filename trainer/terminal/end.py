@@ -62,10 +62,10 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
     if not is_finished:
         return ["the same command, but for --fresh and --reset, resumes it"]
     run = shlex.quote(config.folder)
-    found = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
+    commands = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
     if config.training.tensorboard:
-        found.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # TensorBoard names runs by their folders
-    return [*found, f"zeromt export {run} --format {_export_format(config)} -o DIR"]
+        commands.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # TensorBoard names runs by their folders
+    return [*commands, f"zeromt export {run} --format {_export_format(config)} -o DIR"]
 
 
 def _export_format(config: RunConfig) -> str:

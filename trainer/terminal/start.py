@@ -171,12 +171,12 @@ def _schedule(schedule: Schedule, config: RunConfig) -> str:
 def _surprises(config: RunConfig) -> str:
     """What may end the run before the schedule, and nobody can know when."""
     section, untils = config.training, [phase.until for phase in config.phases]
-    found = ["training.early_stopping"] if section.early_stopping is not None else []
+    surprises = ["training.early_stopping"] if section.early_stopping is not None else []
     if section.max_minutes is not None and config.schedule.ends_with != "minutes":
-        found.append("training.max_minutes")
+        surprises.append("training.max_minutes")
     if untils and None not in untils and any(until is not None and until.updates is None for until in untils):
-        found.append("the last phase")
-    return f", unless {' or '.join(found)} ends the run before" if found and config.schedule.ends else ""
+        surprises.append("the last phase")
+    return f", unless {' or '.join(surprises)} ends the run before" if surprises and config.schedule.ends else ""
 
 
 def unsaved_best(config: RunConfig) -> str | None:

@@ -80,8 +80,8 @@ def hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
     """The fields of the configuration in `HPARAMS` that are set; a number before each name orders the columns."""
     leaves = {**flatten(config), VALIDATED_ON: validated_on(config)}
     numbered = {f"{number:02d} {key}": leaves.get(key) for number, key in enumerate((*HPARAMS, VALIDATED_ON))}
-    found = {name: value for name, value in numbered.items() if value is not None}
-    return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in found.items()}
+    filled = {name: value for name, value in numbered.items() if value is not None}
+    return {key: value if isinstance(value, bool | int | float) else str(value) for key, value in filled.items()}
 
 
 def validated_on(config: Mapping[str, Any]) -> str | None:

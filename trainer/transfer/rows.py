@@ -44,7 +44,7 @@ class InVocabulary(Mapping[str, Tensor]):
             for name, side in SIDES.items()
             if name in stored and name in parameters
         }
-        self.rows = {"both" if is_joint else str(side): found.counts() for side, found in matches.items()}
+        self.rows = {"both" if is_joint else str(side): of_side.counts() for side, of_side in matches.items()}
         """By side, or for both at once: how many rows are kept, averaged and new."""
         for side, counts in self.rows.items():
             log.info("%s", describe(side, counts))

@@ -137,8 +137,8 @@ class DeepSpeedEngine(Engine):
     @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         for name, parameter in self._model.named_parameters():
-            if (found := self._stage.own_part(parameter)) is not None:
-                yield name, *found
+            if (part := self._stage.own_part(parameter)) is not None:
+                yield name, *part
 
     @override
     def parameter_states(self) -> Iterator[ParameterState]:

@@ -91,8 +91,8 @@ class Stage:
 
     def state(self, parameter: nn.Parameter, key: str) -> Tensor:
         """A whole moment of the optimizer, or the whole moving average."""
-        found: Tensor = safe_get_full_optimizer_state(parameter, key)
-        return found
+        whole: Tensor = safe_get_full_optimizer_state(parameter, key)
+        return whole
 
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
         """Set a whole moment."""

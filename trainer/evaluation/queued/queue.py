@@ -179,12 +179,12 @@ class ScoreQueue:
     def _lines(self, evaluation: Evaluation) -> list[dict[str, Any]]:
         """The lines that a command reads, of all sets."""
         parts = evaluation.parts or {self._held_out[0].name: evaluation}
-        found = []
+        records = []
         for held_out in self._held_out:
             part = parts[held_out.name]
             references = zip(*(lines[: self._most_pairs] for lines in held_out.references), strict=True)
             for source, hypothesis, each in zip(part.sources, part.hypotheses, references, strict=True):
-                found.append(
+                records.append(
                     {
                         "set": held_out.name,
                         "languages": list(held_out.languages),
@@ -193,7 +193,7 @@ class ScoreQueue:
                         "references": list(each),
                     }
                 )
-        return found
+        return records
 
     def _start(self, request: Request) -> None:
         command = [sys.executable, "-I", scoring_process.__file__, str(request.path), str(request.result)]

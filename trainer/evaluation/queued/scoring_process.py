@@ -141,18 +141,18 @@ def read(answer: bytes, request: Path) -> dict[str, float]:
     with request.open(encoding="utf-8") as lines:
         sets = [json.loads(line)["set"] for line in lines]
     try:
-        found = [json.loads(line) for line in answer.decode().splitlines() if line.strip()]
+        answers = [json.loads(line) for line in answer.decode().splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
         raise RejectedError(f"answered {answer[:60]!r}; expected a number or a JSON object per line") from error
-    if len(found) == 1 and isinstance(found[0], dict) and isinstance(found[0].get("scores"), dict):
-        whole = found[0]["scores"]
+    if len(answers) == 1 and isinstance(answers[0], dict) and isinstance(answers[0].get("scores"), dict):
+        whole = answers[0]["scores"]
         if set(whole) != set(sets):
             raise RejectedError(f"answered scores of {sorted(whole)}; expected those of {sorted(set(sets))}")
         return {name: number(value) for name, value in whole.items()}
-    if len(found) != len(sets):
-        raise RejectedError(f"answered {len(found)} lines to {len(sets)}")
+    if len(answers) != len(sets):
+        raise RejectedError(f"answered {len(answers)} lines to {len(sets)}")
     by_set: dict[str, list[float]] = {}
-    for name, one in zip(sets, found, strict=True):
+    for name, one in zip(sets, answers, strict=True):
         by_set.setdefault(name, []).append(number(one.get("score") if isinstance(one, dict) else one))
     return {name: math.fsum(values) / len(values) for name, values in by_set.items()}
 

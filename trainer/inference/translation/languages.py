@@ -69,9 +69,9 @@ def _tag_id(tokenizer: Tokenizer, side: str, language: str) -> int:
         allowed = " or ".join(tag[2:-2] for tag in tags)
         raise UserError(f"--{side}-language: {language!r} may be {allowed}; name one of them")
     if not tags:
-        found = "none is given, and the run names none" if language == UNDETERMINED else repr(language)
+        given = "none is given, and the run names none" if language == UNDETERMINED else repr(language)
         allowed = ", ".join(tag[2:-2] for tag in tokenizer.tags)
-        raise UserError(f"--{side}-language: {found}; allowed is one of {allowed}")
+        raise UserError(f"--{side}-language: {given}; allowed is one of {allowed}")
     return tokenizer.tag_id(tags[0])
 
 

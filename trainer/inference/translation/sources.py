@@ -70,28 +70,28 @@ class SourceCounts:
             max_positions: of the model.
             expects_tag: whether a line without a tag is unlike all that the model was trained on.
         """
-        found = []
+        warnings = []
         if expects_tag and (number := self.untagged - self.tags.total()) > 0:  # of those in `tags` another line tells
             known = _known(tokenizer)
-            found.append(
+            warnings.append(
                 f"{number:,} source lines have no tag, and all that the model was trained on have one ({known})"
             )
         if self.truncated:
-            found.append(
+            warnings.append(
                 f"{self.truncated} lines are longer than model.max_positions={max_positions} pieces and lose their "
                 f"end; the first is line {self.first_truncated}"
             )
         if self.unknown > MUCH_UNKNOWN * self.pieces:
-            found.append(
+            warnings.append(
                 f"{self.unknown:,} of {self.pieces:,} source pieces ({self.unknown / self.pieces:.1%}) are unknown to "
                 "the tokenizer (<unk>): the text may be of another language or script than the model's"
             )
         for tag, lines in self.tags.most_common(3):
             why = "has white space before it" if tag in tokenizer.tags else "is no tag of the model"
-            found.append(
+            warnings.append(
                 f"{lines:,} source lines begin with {tag}, which {why} and is translated as text ({_known(tokenizer)})"
             )
-        return found
+        return warnings
 
 
 def expects_tag(checkpoint: Checkpoint, config: RunConfig) -> bool:

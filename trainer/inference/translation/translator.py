@@ -103,7 +103,7 @@ class Translator:
                 if stop_requested():
                     raise Interrupted
                 rows = [filled[i] for i in batch]
-                found = search(
+                by_row = search(
                     self._model,
                     self._pad([sources[i] for i in rows]),
                     self._section,
@@ -111,8 +111,8 @@ class Translator:
                     prefixes=None if forced is None else [forced[i] for i in rows],
                     keys=[first + i for i in rows],
                 )
-                texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in found for h in hypotheses]))
-                for i, hypotheses in zip(rows, found, strict=True):
+                texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in by_row for h in hypotheses]))
+                for i, hypotheses in zip(rows, by_row, strict=True):
                     results[i] = [_translation(next(texts), h) for h in hypotheses]
                 self.on_lines(len(rows))
         return results
@@ -134,8 +134,10 @@ class Translator:
         widths = [max(len(source), len(target) + 1) for source, target in zip(sources, ids, strict=True)]
         for batch in cut_batches([widths[i] for i in fitting], self._section.batch_tokens)[rank::world_size]:
             rows = [fitting[i] for i in batch]
-            found = score(self._model, self._pad([sources[i] for i in rows]), [ids[i] for i in rows], self._section)
-            for i, hypothesis in zip(rows, found, strict=True):
+            hypotheses = score(
+                self._model, self._pad([sources[i] for i in rows]), [ids[i] for i in rows], self._section
+            )
+            for i, hypothesis in zip(rows, hypotheses, strict=True):
                 results[i] = _translation(targets[i], hypothesis)
             self.on_lines(len(rows))
         return results
@@ -151,14 +153,14 @@ class Translator:
             given: the lines that these are the ids of, where no model made them: their words are counted.
         """
         sources = self._encode(lines, is_counted=False)
-        found: list[Attention | None] = [None] * len(lines)
+        attentions: list[Attention | None] = [None] * len(lines)
         widths = [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)]
         for rows in cut_batches(widths, self._section.batch_tokens):
             weights = cross_attention(
                 self._model.models[0], self._pad([sources[i] for i in rows]), [targets[i] for i in rows]
             )
             for i, weights_LTS in zip(rows, weights, strict=True):
-                found[i] = Attention(
+                attentions[i] = Attention(
                     weights=weights_LTS,
                     source_pieces=self._tokenizer.source_pieces(sources[i]),
                     target_pieces=self._tokenizer.target_pieces(targets[i]),
@@ -166,7 +168,7 @@ class Translator:
                     target_words=self._target_words(targets[i], None if given is None else given[i]),
                     has_tags=self._tags is not None,
                 )
-        return [attention for attention in found if attention is not None]
+        return [attention for attention in attentions if attention is not None]
 
     def _source_words(self, line: str, length: int) -> list[int]:
         words, tags = self._tokenizer.word_numbers("source", line), int(self._tags is not None)

@@ -126,15 +126,15 @@ def read_position(run: Path, before: int) -> Position | None:
         OSError: it exists and cannot be read.
     """
     start: Start | None = None
-    found: Position | None = None
+    position: Position | None = None
     for line in read_lines(run / HISTORY_FILE):
         step = whole(line.get("step"))
         if step is None or step >= before or not isinstance(line.get("stream"), dict):
             continue
         start = _start(line, step) if line.get("kind") == "start" else start
         if start is not None:
-            found = Position(step=step, stream=line["stream"], start=start)
-    return found
+            position = Position(step=step, stream=line["stream"], start=start)
+    return position
 
 
 def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
@@ -150,7 +150,7 @@ def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
     Raises:
         OSError: the file is there and cannot be read.
     """
-    found: dict[int, int] = {}
+    switches: dict[int, int] = {}
     phase = 0
     for line in read_lines(run / HISTORY_FILE):
         step, stream = whole(line.get("step")), line.get("stream")
@@ -158,11 +158,11 @@ def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
             continue
         now = whole(stream.get("phase")) or 0
         if line.get("kind") == "start":  # one that resumes where a phase had begun, but before that was saved
-            found = {place: number for place, number in found.items() if place < step or number <= now}
+            switches = {place: number for place, number in switches.items() if place < step or number <= now}
         if now > phase and step >= after:
-            found[step] = now
+            switches[step] = now
         phase = now
-    return sorted(found.items())
+    return sorted(switches.items())
 
 
 def _start(line: Line, step: int) -> Start:

@@ -140,9 +140,9 @@ class UpdatesFile:
         os.close(self._file)
 
     def _read(self, place: int) -> bytes:
-        found = os.pread(self._file, RECORD_BYTES, place)
-        self.bytes_read += len(found)
-        return found
+        data = os.pread(self._file, RECORD_BYTES, place)
+        self.bytes_read += len(data)
+        return data
 
 
 def first_where(holds: Callable[[int], bool], first: int, last: int) -> int:

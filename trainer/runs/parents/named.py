@@ -64,12 +64,12 @@ class Named:
         with naming(OPTION):
             if not is_dir(self.run):
                 raise UserError(f"{OPTION}: no such folder: {str(self.run)!r}; give a run's folder, or RUN@step")
-            found = [folder for folder in list_steps(self.checkpoints) if looks_complete(folder)]
-            steps = [step for folder in found if (step := step_of(folder)) is not None]
+            folders = [folder for folder in list_steps(self.checkpoints) if looks_complete(folder)]
+            steps = [step for folder in folders if (step := step_of(folder)) is not None]
             if self.step is not None:
-                found = [folder for folder in found if folder.name == step_folder(self.step)]
-            if found:
-                return found
+                folders = [folder for folder in folders if folder.name == step_folder(self.step)]
+            if folders:
+                return folders
             if steps:
                 there = ", ".join(str(step) for step in reversed(steps))
                 raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint of step {self.step}; it has {there}")

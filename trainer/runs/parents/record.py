@@ -49,10 +49,10 @@ class Parent:
         """Whether `--from` names this parent, which may have moved, trained on, or deleted that checkpoint."""
         if named.step is not None and named.step != self.step:
             return False
-        found = hash_of(checkpoint_folder(named.run, self.step))
-        if found is None:
+        digest = hash_of(checkpoint_folder(named.run, self.step))
+        if digest is None:
             return is_same_place(named.run, Path(self.run))
-        return found == self.sha256
+        return digest == self.sha256
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON without empty fields."""
@@ -67,8 +67,8 @@ class Parent:
 
 def parent_in(manifest: Mapping[str, Any]) -> Parent | None:
     """The parent in a checkpoint's manifest."""
-    found = manifest.get(PARENT)
-    return Parent.from_json(found) if isinstance(found, dict) else None
+    tree = manifest.get(PARENT)
+    return Parent.from_json(tree) if isinstance(tree, dict) else None
 
 
 def noted_parent(run: Path) -> Parent | None:
