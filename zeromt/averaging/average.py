@@ -36,15 +36,15 @@ def run(*, run: str, last: int | None, best: int | None, output: str, raw_weight
     check_new(Path(output), places_of([run]))
     return while_they_last(
         lambda: choose(Path(run), last=last, best=best),
-        lambda found: _write_average(found, Path(output), raw_weights=raw_weights),
+        lambda checkpoints: _write_average(checkpoints, Path(output), raw_weights=raw_weights),
     )
 
 
-def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bool) -> int:
-    check_alike(found)
-    newest = max(found, key=lambda c: int(c.manifest["step"]))
-    kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in found]
-    stored = [checkpoint.stored(kind) for checkpoint, kind in zip(found, kinds, strict=True)]
+def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, raw_weights: bool) -> int:
+    check_alike(checkpoints)
+    newest = max(checkpoints, key=lambda c: int(c.manifest["step"]))
+    kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in checkpoints]
+    stored = [checkpoint.stored(kind) for checkpoint, kind in zip(checkpoints, kinds, strict=True)]
     config = load_saved(newest.folder / CONFIG)
     with new_folder(output) as folder:
         if is_own(run_of(newest.folder) or newest.folder, config):
@@ -58,10 +58,10 @@ def _write_average(found: Sequence[Checkpoint], output: Path, *, raw_weights: bo
             tensors=average(stored),
             state=_state(newest),
             data_fingerprints=newest.manifest["fingerprints"]["data"],
-            origin={"command": "average", "checkpoints": [str(c.folder) for c in found], "weights": kinds},
+            origin={"command": "average", "checkpoints": [str(c.folder) for c in checkpoints], "weights": kinds},
         )
-    steps = ", ".join(str(c.manifest["step"]) for c in found)
-    print(f"average of {len(found)} checkpoints (steps {steps}): {output}")
+    steps = ", ".join(str(c.manifest["step"]) for c in checkpoints)
+    print(f"average of {len(checkpoints)} checkpoints (steps {steps}): {output}")
     return 0
 
 
@@ -91,23 +91,24 @@ def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int 
         scored = [(scores[step], path) for path in steps if (step := step_of(path)) in scores]
         steps = [path for _, path in sorted(scored, key=lambda one: -one[0])]
     wanted = last if best is None else best
-    found: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
     for path in steps:
-        if len(found) == wanted:
+        if len(checkpoints) == wanted:
             break
         try:
-            found.append(read_whole(path))
+            checkpoints.append(read_whole(path))
         except CheckpointError as error:
             if is_dir(path):
                 tell(f"zeromt: not counted: {error}")
-    if best is not None and not found:
+    if best is not None and not checkpoints:
         raise UserError(f"--best: no checkpoint of {folder} is whole and has a validation score; take --last {best}")
-    if len(found) != wanted:
+    if len(checkpoints) != wanted:
         option, what = ("--last", "whole") if best is None else ("--best", "whole and scored")
         raise UserError(
-            f"{option}: {wanted}, and {len(found)} checkpoints of {folder} are {what}; allowed is at most {len(found)}"
+            f"{option}: {wanted}, and {len(checkpoints)} checkpoints of {folder} are {what}; "
+            f"allowed is at most {len(checkpoints)}"
         )
-    return found
+    return checkpoints
 
 
 def check_alike(checkpoints: Sequence[Checkpoint]) -> None:

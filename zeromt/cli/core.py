@@ -41,11 +41,11 @@ def commands() -> dict[str, Command]:
 
     A tool is a folder of `zeromt` with an `options.py`, whose `COMMANDS` imports nothing heavy.
     """
-    found = dict(_CORE)
+    by_name = dict(_CORE)
     for folder in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if folder.ispkg and util.find_spec(name := f"zeromt.{folder.name}.options") is not None:
-            found |= importlib.import_module(name).COMMANDS
-    return dict(sorted(found.items(), key=lambda item: item[1].place))
+            by_name |= importlib.import_module(name).COMMANDS
+    return dict(sorted(by_name.items(), key=lambda item: item[1].place))
 
 
 _CORE: dict[str, Command] = {

@@ -180,8 +180,8 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
         return name, COMMANDS[name], rest
     commands = COMMANDS
     if argv[0] == "launch":  # plugins can define clusters
-        found = resolve("launcher.jobs.command:commands")(_naming_plugins(rest))
-        commands = COMMANDS | found | COMMANDS  # ours, in our order
+        launching = resolve("launcher.jobs.command:commands")(_naming_plugins(rest))
+        commands = COMMANDS | launching | COMMANDS  # ours, in our order
     if name in commands:
         return name, commands[name], rest
     if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):

@@ -154,13 +154,13 @@ def by_languages(
     pairs = list(dict.fromkeys(one.languages for one in sets))
     if len(pairs) < 2:
         return {}
-    found: dict[str, list[tuple[str, int, list[float | None]]]] = {}
+    means: dict[str, list[tuple[str, int, list[float | None]]]] = {}
     for pair in pairs:
         of_pair = [columns for one, columns in zip(sets, scores, strict=True) if one.languages == pair]
         for column in zip(*of_pair, strict=True):
             rows = zip(*([run.score for run in metric.runs] for metric in column), strict=True)
-            found.setdefault(pair, []).append((column[0].label, column[0].digits, [_mean(row) for row in rows]))
-    return found
+            means.setdefault(pair, []).append((column[0].label, column[0].digits, [_mean(row) for row in rows]))
+    return means
 
 
 def _by_group(counts: Mapping[str, int], lines: Sequence[Mapping[str, int]]) -> list[int]:

@@ -62,7 +62,7 @@ def compare_runs(
         raise UserError(f"--set: {twice[0]} is given twice; allowed is once")
     check_apart(places_of(runs), {"--html": html})
     tune_process()
-    found = compare(
+    comparison = compare(
         runs,
         Asked(
             sets=named,
@@ -74,10 +74,10 @@ def compare_runs(
         ),
     )
     if form is not None or html is None:
-        print(_shown(found, form), end="", flush=True)
+        print(_shown(comparison, form), end="", flush=True)
     if html is not None:
         with written(html, "--html") as sink:
-            sink.write(to_html(found))
+            sink.write(to_html(comparison))
     return 0
 
 

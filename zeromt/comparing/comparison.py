@@ -183,15 +183,15 @@ def _breakdowns(
     """Breakdowns by length, for the first metric that can be resampled, and by word frequency."""
     words = breakdown.words_of(shared.texts[0].languages[1])
     tested = [metric for metric in scorer.metrics if can_resample(metric, scorer.scorings[metric.key()])]
-    found = []
+    breakdowns = []
     for metric in tested[:1]:
         scoring = scorer.scorings[metric.key()]
-        found.append(breakdown.by_length(shared, lines, words, metric.label(), scoring, asked.samples.bootstrap))
+        breakdowns.append(breakdown.by_length(shared, lines, words, metric.label(), scoring, asked.samples.bootstrap))
     counted = training.of(shared.texts[0].languages[1], words)
     if counted is None:
         counted = breakdown.count_words(shared.references[0], words), "the references, as the data are not at hand"
     counts, where = counted
-    return [*found, breakdown.by_frequency(shared, lines, words, counts, where)]
+    return [*breakdowns, breakdown.by_frequency(shared, lines, words, counts, where)]
 
 
 def _file(path: Path | None) -> str | None:

@@ -82,13 +82,13 @@ def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, st
     by_set = _name_sets(of_runs, validated or [{} for _ in subjects], labels)
     keys = list(dict.fromkeys(key for logged in of_runs for key in logged.figures))
     shown = [read_shown(subject.folder).figures for subject in subjects if subject.folder is not None]
-    found = []
+    curves = []
     for key in keys:
         name, slash, part = key.partition("/")
         known = next((figures[name] for figures in shown if name in figures), OF_REFERENCES.get(name))
         label = "training loss" if key == TRAINING else "validation loss" if name == "loss" else None
         label = label or (known.label if known else name)
-        found.append(
+        curves.append(
             Figure(
                 key=key,
                 label=f"{label}, {part}" if slash and key != TRAINING else label,
@@ -101,7 +101,7 @@ def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, st
                 is_compared=key == TRAINING or not slash or key in by_set,
             )
         )
-    return found
+    return curves
 
 
 TRAINING = "train/nll"
@@ -215,7 +215,7 @@ def _curve(
 
 def in_common(figure: Figure) -> list[Common]:
     """The figure at equal updates, target tokens and hours; empty if a run has no points."""
-    found = []
+    common = []
     for axis in AXES:
         places = [[(x, y) for x, y in zip(c.axes[axis], c.values, strict=True) if x is not None] for c in figure.curves]
         if not all(places):
@@ -224,8 +224,8 @@ def in_common(figure: Figure) -> list[Common]:
         if at < max(points[0][0] for points in places):
             continue
         values = [float(np.interp(at, [x for x, _ in points], [y for _, y in points])) for points in places]
-        found.append(Common(axis=axis, at=at, values=values))
-    return found
+        common.append(Common(axis=axis, at=at, values=values))
+    return common
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -35,14 +35,14 @@ def data(subjects: Sequence[Subject]) -> Rows:
 
 
 def _of_data(subject: Subject) -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     if subject.checkpoint is not None:
         manifest = subject.checkpoint.manifest
         fingerprints = manifest["fingerprints"]
-        found["tokenizer"] = str(fingerprints["tokenizer"])[:12]
-        found |= {f"data {n}": str(one)[:12] for n, one in enumerate(fingerprints["data"], start=1)}
-        found |= {f"plugin {name}": str(one)[:12] for name, one in fingerprints.get("plugins", {}).items()}
-        found |= {f"version of {name}": str(version) for name, version in manifest["versions"].items()}
+        fields["tokenizer"] = str(fingerprints["tokenizer"])[:12]
+        fields |= {f"data {n}": str(one)[:12] for n, one in enumerate(fingerprints["data"], start=1)}
+        fields |= {f"plugin {name}": str(one)[:12] for name, one in fingerprints.get("plugins", {}).items()}
+        fields |= {f"version of {name}": str(version) for name, version in manifest["versions"].items()}
     for number, source in enumerate(subject.config.datasets, start=1):
         if "://" in source.path:  # its index is not fetched for this
             continue
@@ -51,9 +51,9 @@ def _of_data(subject: Subject) -> dict[str, str]:
         except (UserError, OSError):
             continue
         name = f"data {number}"
-        if subject.checkpoint is not None and found.get(name) != fingerprint[:12]:
+        if subject.checkpoint is not None and fields.get(name) != fingerprint[:12]:
             continue  # the dataset was prepared again since
-        found |= {
+        fields |= {
             f"{name} languages": f"{index.source_language}-{index.target_language}",
             f"{name} pairs": f"{index.pairs:,}",
             f"{name} source pieces": f"{index.source_tokens:,}",
@@ -62,7 +62,7 @@ def _of_data(subject: Subject) -> dict[str, str]:
             **{f"{name} dropped, {why}": f"{count:,}" for why, count in index.dropped.items()},
             **{f"{name} {split} pairs": f"{one.lines:,}" for split, one in index.held_out.items()},
         }
-    return found
+    return fields
 
 
 def _flat(tree: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:

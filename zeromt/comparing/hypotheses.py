@@ -51,10 +51,10 @@ class Source:
         tags = self._tags(text)
         weights = self._checkpoint.weights_kind(raw=self._how.raw)
         work = Work.of(text, self.section, tags, weights=weights, precision=self._precision)
-        found = read_kept(self._checkpoint, work)
-        if found is None and self._how.precision is None:
-            found = read_of_training(self._checkpoint, self._subject.config, text, work)
-        return found or self._decode(text, tags, work)
+        hypotheses = read_kept(self._checkpoint, work)
+        if hypotheses is None and self._how.precision is None:
+            hypotheses = read_of_training(self._checkpoint, self._subject.config, text, work)
+        return hypotheses or self._decode(text, tags, work)
 
     def _tags(self, text: SetText) -> LanguageTags | None:
         prepare = self._subject.config.prepare
@@ -80,9 +80,9 @@ class Source:
 
 def translations(subjects: Sequence[Subject], sets: Sequence[SharedSet], how: How) -> dict[str, list[Hypotheses]]:
     """The translations by set and run; one model is in memory at a time."""
-    found: dict[str, list[Hypotheses]] = {one.name: [] for one in sets}
+    by_set: dict[str, list[Hypotheses]] = {one.name: [] for one in sets}
     for number, subject in enumerate(subjects):
         source = Source(subject, how)
         for one in sets:
-            found[one.name].append(source.translate(one.texts[number]))
-    return found
+            by_set[one.name].append(source.translate(one.texts[number]))
+    return by_set

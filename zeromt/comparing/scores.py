@@ -77,7 +77,7 @@ def score_set(
         labels: what the runs are called.
         samples: how many to draw.
     """
-    found = []
+    by_metric = []
     plain = [scorer.score(shared.sources, lines, shared.references) for lines in hypotheses]
     for metric in scorer.metrics:
         key = metric.key()
@@ -88,7 +88,7 @@ def score_set(
         else:
             values = [scores[key].value for scores in plain]
             runs = [RunScore(score=value if math.isfinite(value) else None) for value in values]
-        found.append(
+        by_metric.append(
             MetricScores(
                 key=key,
                 label=metric.label(),
@@ -99,7 +99,7 @@ def score_set(
                 runs=runs,
             )
         )
-    return found
+    return by_metric
 
 
 def can_resample(metric: Metric, scoring: object) -> bool:
@@ -172,15 +172,15 @@ def _beside(first: Drawn, drawn: Drawn, p: float | None, smallest: float) -> Run
         p: of the approximate randomisation.
         smallest: the smallest p that it can have.
     """
-    found = replace(_run_score(drawn), difference=drawn[0] - first[0], randomisation_p=p)
+    score = replace(_run_score(drawn), difference=drawn[0] - first[0], randomisation_p=p)
     if drawn[1] is not None and first[1] is not None:
         differences = drawn[1] - first[1]
         far = np.abs(differences - differences.mean()) >= abs(drawn[0] - first[0])
         interval = _run_score((0.0, differences)).interval
-        found = replace(found, difference_interval=interval, bootstrap_p=float((far.sum() + 1) / (len(far) + 1)))
+        score = replace(score, difference_interval=interval, bootstrap_p=float((far.sum() + 1) / (len(far) + 1)))
     # sacreBLEU counts the trials whose difference is larger than the tested one: if all are 0, none is.
-    is_equal = not found.difference and not found.difference_interval and p in (None, smallest)
-    return replace(found, is_equal=is_equal, randomisation_p=1.0 if is_equal and p is not None else p)
+    is_equal = not score.difference and not score.difference_interval and p in (None, smallest)
+    return replace(score, is_equal=is_equal, randomisation_p=1.0 if is_equal and p is not None else p)
 
 
 class _statistics_once:  # noqa: N801 (used as a function)

@@ -54,20 +54,20 @@ def shared_sets(
     validated = [_validated(subject, sets) for subject, sets in zip(subjects, own, strict=True)]
     if named:
         return [_named(one, subjects, own, allow_paths=allow_paths) for one in named], notes, validated
-    found = []
+    shared = []
     for name, text in own[0].items():
         texts = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
         having = [t for t in texts if t is not None]
         if len(having) == len(subjects):
-            found.append(_shared(name, having))
-    common = {_key(one.texts[0]) for one in found}
+            shared.append(_shared(name, having))
+    common = {_key(one.texts[0]) for one in shared}
     for subject, sets in zip(subjects, own, strict=True):
         if left := [name for name, text in sets.items() if _key(text) not in common]:
             notes.append(
                 f"{subject.label}: {', '.join(left)} not compared, since not every run is evaluated on the same text; "
                 f"--set {left[0]} has all of them translate it"
             )
-    return found, notes, validated
+    return shared, notes, validated
 
 
 def _validated(subject: Subject, sets: Mapping[str, SetText]) -> dict[str, str]:
@@ -93,7 +93,7 @@ def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[
     except (UserError, OSError) as error:
         notes.append(f"{subject.label}: its data are not at hand: {error}")
     names = dataset_names(datasets)
-    found: dict[str, SetText] = {}
+    by_name: dict[str, SetText] = {}
     for section in config.evaluation.sets:
         try:
             option = "evaluation.sets"
@@ -102,11 +102,11 @@ def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[
             if datasets or section.prepared is None:
                 notes.append(f"{subject.label}: {section.name} cannot be read: {error}")
         else:
-            found |= {text.name: text for text in texts}
+            by_name |= {text.name: text for text in texts}
     if not any(section.role == "validation" for section in config.evaluation.sets):
         having = {name: d for name, d in names.items() if "valid" in d.index.held_out}
-        found = {name: prepared_set(name, d, "valid") for name, d in having.items()} | found
-    return found
+        by_name = {name: prepared_set(name, d, "valid") for name, d in having.items()} | by_name
+    return by_name
 
 
 def _named(
@@ -131,8 +131,8 @@ def _named(
             raise UserError(f"--set: {wanted.name} is of several datasets; name files, or a set of the run")
     same = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
     texts = [
-        replace(text, sources=_for(subject, text)) if found is None else found
-        for subject, found in zip(subjects, same, strict=True)
+        replace(text, sources=_for(subject, text)) if theirs is None else theirs
+        for subject, theirs in zip(subjects, same, strict=True)
     ]
     return _shared(text.name, texts)
 

@@ -52,10 +52,10 @@ class Subject:
     def parent(self) -> str | None:
         """The run and checkpoint that it began from."""
         if self.checkpoint is not None:
-            found = parent_in(self.checkpoint.manifest)
+            parent = parent_in(self.checkpoint.manifest)
         else:
-            found = None if self.folder is None else noted_parent(self.folder)
-        return None if found is None else found.describe()
+            parent = None if self.folder is None else noted_parent(self.folder)
+        return None if parent is None else parent.describe()
 
 
 def load_subjects(paths: Sequence[str]) -> list[Subject]:
@@ -106,9 +106,9 @@ def _labels(paths: Sequence[str]) -> list[str]:
         run = _run_of(place)
         is_run = run == place or run is None
         short.append(place.resolve().name if is_run or run is None else f"{run.name}@{place.resolve().name}")
-    found: list[str] = []
+    labels: list[str] = []
     for name, path in zip(short, paths, strict=True):
         label = name if short.count(name) == 1 else path
-        count = found.count(label) + sum(one.startswith(f"{label} (") for one in found)
-        found.append(label if not count else f"{label} ({count + 1})")
-    return found
+        count = labels.count(label) + sum(one.startswith(f"{label} (") for one in labels)
+        labels.append(label if not count else f"{label} ({count + 1})")
+    return labels

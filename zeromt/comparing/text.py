@@ -109,15 +109,15 @@ def _markdown_sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[st
 
 def _bold(run: Translated) -> str:
     """Bold text; spaces stay outside the marks, which would not work otherwise."""
-    found = []
+    parts = []
     for text, differs in run.pieces:
         inner = text.strip()
         begin = text[: len(text) - len(text.lstrip())]
         if not differs or not inner:
-            found.append(markdown(text))
+            parts.append(markdown(text))
             continue
-        found.append(f"{begin}<b>{markdown(inner)}</b>{text[len(begin) + len(inner) :]}")
-    return "".join(found)
+        parts.append(f"{begin}<b>{markdown(inner)}</b>{text[len(begin) + len(inner) :]}")
+    return "".join(parts)
 
 
 def _row(cells: "Iterator[str] | Sequence[str] | map[str]") -> str:

@@ -32,16 +32,16 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
     Returns:
         1 if there is a fault, else 0.
     """
-    found = []
+    results = []
     for finding in findings(config, overrides, plugins):
-        found.append(finding)
+        results.append(finding)
         if not as_json:
             print(f"{_SHOWN[finding.grade]:6} {finding.subject:14} {finding.said}")
             if finding.mend:
                 print(f"{'':6} {'':14} -> {finding.mend}", flush=True)
-    counts = {grade: sum(finding.grade == grade for finding in found) for grade in _SHOWN}
+    counts = {grade: sum(finding.grade == grade for finding in results) for grade in _SHOWN}
     if as_json:
-        print(json.dumps([asdict(finding) for finding in found], indent=1))
+        print(json.dumps([asdict(finding) for finding in results], indent=1))
     else:
         print(f"{counts['fault']} faults, {counts['doubt']} doubts, {counts['good']} checks passed")
     return 1 if counts["fault"] else 0

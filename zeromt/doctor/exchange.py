@@ -75,8 +75,8 @@ def last_words(err: str) -> str:
 
 def figures_in(out: str) -> dict[str, float]:
     """What rank 0 has measured, from its standard output, where libraries write too (NCCL its version)."""
-    found: dict[str, float] = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
-    return found
+    figures: dict[str, float] = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+    return figures
 
 
 def _figures(figures: Mapping[str, float], number: int) -> Iterator[Finding]:

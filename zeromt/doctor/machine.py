@@ -66,17 +66,17 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Whether torch can use the GPUs: its build must fit their driver."""
-    build, found = torch_build(), num_gpus(environ)
+    build, gpus = torch_build(), num_gpus(environ)
     if build is None:
         yield doubt("torch", "not found, or not built for CPUs or CUDA", "`make install`, or `pip install torch`")
         return
     cuda = "CPUs" if build.cuda is None else f"CUDA {build.cuda[0]}.{build.cuda[1]}"
-    if not found:
+    if not gpus:
         yield good("devices", f"no GPU visible; ranks compute on the CPU (torch {build.version}, built for {cuda})")
     elif (reason := why_unusable()) is not None:
-        yield fault("devices", f"{found} GPU(s), and {reason}", f"{remedy()}, {INSTEAD}")
+        yield fault("devices", f"{gpus} GPU(s), and {reason}", f"{remedy()}, {INSTEAD}")
     else:
-        yield good("devices", f"{found} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}")
+        yield good("devices", f"{gpus} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}")
 
 
 def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def names(host: str | None = None) -> Iterator[Finding]:
     ):
         begin = time.monotonic()
         try:
-            addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(name, None)})
+            addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(name, None)})
         except OSError as error:
             yield fault("names", f"{name!r} has no address: {error.strerror or error}", mend)
             continue

@@ -76,7 +76,7 @@ def run(
     _check_output(output, source, reference or (), (run, *ensemble))
     chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
     checkpoints, model, trained = with_checkpoints(
-        (run, *ensemble), lambda found: _load(found, raw=raw_weights, precision=precision)
+        (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
     )
     texts = chosen.texts(chosen.of_caller(trained.config, checkpoints[0], allow=allow_paths), trained.tokenizer)
     if output is not None and len(texts) > 1:

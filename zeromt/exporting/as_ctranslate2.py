@@ -141,14 +141,14 @@ def translate(
             by_limit[max(1, min(limit, max_positions))].append(number)
     texts = [""] * len(lines)
     for limit, numbers in by_limit.items():
-        found = translator.translate_batch(
+        results = translator.translate_batch(
             [sources[i] for i in numbers],
             target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(numbers),
             max_decoding_length=max(1, limit - 1),  # without EOS
             max_batch_size=_BATCH,
             **options,
         )
-        rows = [[ids_of[piece] for piece in f.hypotheses[0]] for f in found]
+        rows = [[ids_of[piece] for piece in f.hypotheses[0]] for f in results]
         for number, text in zip(numbers, tokenizer.decode_target(rows), strict=True):
             texts[number] = text
     return texts

@@ -154,33 +154,33 @@ def state_dict(trained: TrainedModel) -> dict[str, Tensor]:
     order = section.positions.sines_first(section.d_model)
     if architecture(section) != "Blenderbot" and order is not None:
         weights = reordered(weights, torch.tensor(order))
-    found = {
+    renamed = {
         "lm_head.weight": weights["output.weight"],
         "final_logits_bias": weights["output.bias"][None],
         "model.shared.weight": weights["source_embedding.tokens.weight"],
     }
     for stack, embedding in (("encoder", "source_embedding"), ("decoder", "target_embedding")):
-        found[f"model.{stack}.embed_tokens.weight"] = weights[f"{embedding}.tokens.weight"]
-        found[f"model.{stack}.embed_positions.weight"] = weights[f"{embedding}.positions"]
+        renamed[f"model.{stack}.embed_tokens.weight"] = weights[f"{embedding}.tokens.weight"]
+        renamed[f"model.{stack}.embed_positions.weight"] = weights[f"{embedding}.positions"]
     for name, tensor in weights.items():
         if (theirs := their_name(name)) is not None:
-            found[theirs] = tensor
-    return found
+            renamed[theirs] = tensor
+    return renamed
 
 
 def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
     """The same function with the dimensions of the residual stream in another order."""
-    found = {}
+    ordered = {}
     for name, tensor in weights.items():
         parts = name.split(".")
         writes = parts[-2] == "outer" or (parts[-2] == "output" and len(parts) > 2)  # `output.weight` is the logits'
         if writes or parts[-2] == "norm":  # (D, ...) or (D): weights that write to the stream, and its norms
-            found[name] = tensor[order]
+            ordered[name] = tensor[order]
         elif parts[-1] in ("weight", "positions"):  # (..., D): weights that read it, and embeddings
-            found[name] = tensor[:, order]
+            ordered[name] = tensor[:, order]
         else:  # biases of those that read it
-            found[name] = tensor
-    return found
+            ordered[name] = tensor
+    return ordered
 
 
 def their_name(name: str) -> str | None:

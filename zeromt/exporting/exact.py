@@ -18,7 +18,7 @@ def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
     Raises:
         UserError: there is no whole checkpoint.
     """
-    return with_checkpoints([str(path)], lambda found: _load(found[0], raw=raw))
+    return with_checkpoints([str(path)], lambda checkpoints: _load(checkpoints[0], raw=raw))
 
 
 def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:

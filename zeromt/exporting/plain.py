@@ -28,19 +28,19 @@ def plain_weights(model: Transformer) -> dict[str, Tensor]:
     """
     section = model.section
     weights = {name: p.detach() for name, p in model.named_parameters(remove_duplicate=False)}
-    found = {name: tensor for name, tensor in weights.items() if "_embedding.positions." not in name}
+    plain = {name: tensor for name, tensor in weights.items() if "_embedding.positions." not in name}
     for name, part in _parts(model):
         inside = {n.removeprefix(f"{name}."): t for n, t in weights.items() if n.startswith(f"{name}.")}
-        found |= {f"{name}.{n}": tensor for n, tensor in part.plain_weights(inside, section).items()}
+        plain |= {f"{name}.{n}": tensor for n, tensor in part.plain_weights(inside, section).items()}
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and module.bias is None and f"{name}.bias" not in found:
-            found[f"{name}.bias"] = torch.zeros(module.out_features)
+        if isinstance(module, nn.Linear) and module.bias is None and f"{name}.bias" not in plain:
+            plain[f"{name}.bias"] = torch.zeros(module.out_features)
         elif isinstance(module, TokenEmbedding):
             table = section.positions.table(module.positions, section.max_positions, section.d_model)
             if table is not None:
-                found[f"{name}.positions"] = table
-    found.setdefault("output.bias", torch.zeros(model.output.weight.shape[0]))
-    return found
+                plain[f"{name}.positions"] = table
+    plain.setdefault("output.bias", torch.zeros(model.output.weight.shape[0]))
+    return plain
 
 
 def _parts(model: Transformer) -> Iterator[tuple[str, ModelPart]]:

@@ -82,17 +82,17 @@ def _language(tokenizer: Tokenizer, number: int) -> str:
 
 def _left_out(search: SearchSection) -> list[str]:
     """Settings that other programs cannot express, one phrase each."""
-    found = []
+    phrases = []
     if search.beam > 1 and search.length_penalty_kind == "gnmt" and search.length_penalty:
-        found.append(f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}")
+        phrases.append(f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}")
     if search.beam > 1 and search.patience not in (0.0, 1.0):
-        found.append(f"patience {search.patience:g} is known to CTranslate2 alone")
+        phrases.append(f"patience {search.patience:g} is known to CTranslate2 alone")
     if search.beam > 1 and not search.patience:
-        found.append("patience 0 is known to Transformers alone ('never'); CTranslate2 gets 1")
+        phrases.append("patience 0 is known to Transformers alone ('never'); CTranslate2 gets 1")
     if search.sampler is not None:
         for program, name in (("huggingface", "Transformers"), ("ctranslate2", "CTranslate2")):
             if search.sampler.exported(program) is None:
-                found.append(f"sampler {search.sampler.kind} is unknown to {name}, which searches for the best")
+                phrases.append(f"sampler {search.sampler.kind} is unknown to {name}, which searches for the best")
     if search.min_length_ratio:
-        found.append(f"min_length_ratio {search.min_length_ratio:g}")
-    return found
+        phrases.append(f"min_length_ratio {search.min_length_ratio:g}")
+    return phrases

@@ -61,10 +61,10 @@ def run(
 def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
     loaded = load_checkpoint(Path(folder))
     generation = read_generation(Path(folder), loaded.config)
-    found = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
+    languages = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
     section = PrepareSection(
-        source_language=source_language or found.source or UNDETERMINED,
-        target_language=target_language or found.target or UNDETERMINED,
+        source_language=source_language or languages.source or UNDETERMINED,
+        target_language=target_language or languages.target or UNDETERMINED,
         tag_both_sides=has_tags_on_both_sides(Path(folder)),
     )
     pieces = loaded.vocabularies.tokenizer
@@ -72,7 +72,7 @@ def _import_huggingface(folder: str, source_language: str | None, target_languag
     origin = {"command": "import", "huggingface": folder}
     save_model(loaded.model, pieces, output, origin=origin, prepare=section, search=generation.search)
     print(f"imported {folder}: {output}")
-    for note in (*generation.notes, *found.notes(section)):
+    for note in (*generation.notes, *languages.notes(section)):
         print(note)
     return 0
 

@@ -43,8 +43,8 @@ def read_embeddings(weights: StoredTensors, config: Mapping[str, Any]) -> dict[s
         groups = [(source, target, output, _SHARED)]
     else:
         groups = [(source,), (target, output)]
-    found = {name: _read(weights, group) for group in groups for name in group}
-    return {ours: found[theirs] for ours, theirs in _NAMES.items()}
+    matrices = {name: _read(weights, group) for group in groups for name in group}
+    return {ours: matrices[theirs] for ours, theirs in _NAMES.items()}
 
 
 def check_rows(matrices: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:

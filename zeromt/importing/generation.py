@@ -101,17 +101,17 @@ class _Reader:
 
     def whole(self, name: str) -> int | None:
         """A whole number."""
-        found = self.get(name)
-        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
+        value = self.get(name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
             raise self.error(name, "allowed is a whole number")
-        return found
+        return value
 
     def number(self, name: str) -> float | None:
         """A number."""
-        found = self.get(name)
-        if found is not None and (not isinstance(found, int | float) or isinstance(found, bool)):
+        value = self.get(name)
+        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
             raise self.error(name, "allowed is a number")
-        return None if found is None else float(found)
+        return None if value is None else float(value)
 
     def error(self, name: str, what: str) -> UserError:
         """The error that a field cannot be used."""
@@ -125,17 +125,17 @@ def _check_ids(reader: _Reader, config: Mapping[str, Any]) -> None:
         UserError: it is not.
     """
     for name in ("decoder_start_token_id", "eos_token_id"):
-        if (found := reader.get(name)) not in (None, config[name], [config[name]]):
+        if (value := reader.get(name)) not in (None, config[name], [config[name]]):
             raise UserError(
-                f"--huggingface: {reader.where}: {name} {found!r}, and config.json says {config[name]!r}; "
+                f"--huggingface: {reader.where}: {name} {value!r}, and config.json says {config[name]!r}; "
                 "make them agree"
             )
     if reader.get("forced_eos_token_id") not in (None, config["eos_token_id"], [config["eos_token_id"]]):
         raise reader.error("forced_eos_token_id", f"allowed is eos_token_id, {config['eos_token_id']}")
     never = {config["pad_token_id"], config["decoder_start_token_id"]} - {config["eos_token_id"]}
     for name in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"):
-        found = reader.get(name) or []
-        words = found if isinstance(found, list) else [found]
+        value = reader.get(name) or []
+        words = value if isinstance(value, list) else [value]
         if any(word not in [*never, *([i] for i in never)] for word in words):
             raise reader.error(
                 name,

@@ -66,7 +66,7 @@ def _named(settings: Mapping[str, Any], name: str, tags: tuple[str, ...]) -> str
     Raises:
         UserError: the tokenizer does not have it.
     """
-    found = settings.get(name)
-    if found is not None and f">>{found}<<" not in tags:
-        raise UserError(f"--huggingface: {TOKENIZER_CONFIG}: {name} {found!r} is none of the tokenizer's languages")
-    return found
+    language = settings.get(name)
+    if language is not None and f">>{language}<<" not in tags:
+        raise UserError(f"--huggingface: {TOKENIZER_CONFIG}: {name} {language!r} is none of the tokenizer's languages")
+    return language

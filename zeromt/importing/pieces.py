@@ -259,9 +259,9 @@ def _fairseq_names(model: bytes) -> dict[int, str]:
     """NLLB's pieces by id: four special ones, then those of the SentencePiece model."""
     pieces = [p.piece for p in _parse(model).pieces]
     if tuple(pieces[:_FAIRSEQ_SPECIAL]) != _FAIRSEQ_MARKS:
-        found = ", ".join(pieces[:_FAIRSEQ_SPECIAL])
+        first = ", ".join(pieces[:_FAIRSEQ_SPECIAL])
         raise UserError(
-            f"--huggingface: {SENTENCEPIECE} begins with {found}; allowed is {', '.join(_FAIRSEQ_MARKS)}, as NLLB's"
+            f"--huggingface: {SENTENCEPIECE} begins with {first}; allowed is {', '.join(_FAIRSEQ_MARKS)}, as NLLB's"
         )
     return {
         **dict(enumerate(("<s>", "<pad>", "</s>", "<unk>"))),

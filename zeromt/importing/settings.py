@@ -19,8 +19,8 @@ from zeromt.importing.json_files import CONFIG, TOKENIZER_CONFIG, read_json
 def activations() -> dict[str, str]:
     """Kinds of `model.feed_forward` by Transformers' names of their activations."""
     parts = kinds("feed_forward").items()
-    found = {part.program_names["huggingface"]: kind for kind, part in parts if "huggingface" in part.programs}
-    return {"swish": found["silu"], **found}
+    by_name = {part.program_names["huggingface"]: kind for kind, part in parts if "huggingface" in part.programs}
+    return {"swish": by_name["silu"], **by_name}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -97,12 +97,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         UserError: it cannot be read, or names something that this project does not have.
     """
-    found = read_json(folder / CONFIG)
-    kind = found.get("model_type") if isinstance(found, dict) else None
+    tree = read_json(folder / CONFIG)
+    kind = tree.get("model_type") if isinstance(tree, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise UserError(f"--huggingface: model_type {kind!r}; allowed is {', '.join(KINDS)}")
-    given = {name: value for name, value in found.items() if value is not None or name in _NEEDED}
-    config: dict[str, Any] = {**_DEFAULTS, **KINDS[found["model_type"]].defaults, **given}
+    given = {name: value for name, value in tree.items() if value is not None or name in _NEEDED}
+    config: dict[str, Any] = {**_DEFAULTS, **KINDS[tree["model_type"]].defaults, **given}
     _check_config(config)
     return config
 
@@ -114,8 +114,8 @@ def read_tokenizer_config(folder: Path) -> dict[str, Any]:
         UserError: it cannot be read.
     """
     path = folder / TOKENIZER_CONFIG
-    found = read_json(path) if is_file(path) else {}
-    return found if isinstance(found, dict) else {}
+    tree = read_json(path) if is_file(path) else {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
@@ -145,8 +145,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
         if config.get(name, allowed) != allowed:
             raise UserError(f"--huggingface: {name} {config[name]!r} of {name_of_kind}; allowed is {allowed!r}")
     if config["activation_function"] not in list(activations()):
-        found, names = config["activation_function"], ", ".join(activations())
-        raise UserError(f"--huggingface: activation_function {found!r}; allowed is {names}")
+        activation, names = config["activation_function"], ", ".join(activations())
+        raise UserError(f"--huggingface: activation_function {activation!r}; allowed is {names}")
     architectures = config.get("architectures") or [kind.model]
     if not isinstance(architectures, list) or kind.model not in architectures:
         raise UserError(f"--huggingface: architectures {config['architectures']!r}; allowed is [{kind.model!r}]")
@@ -163,10 +163,13 @@ def check_tokenizer_config(settings: Mapping[str, Any], config: Mapping[str, Any
         UserError: naming the setting that differs.
     """
     allowed = KINDS[config["model_type"]].tokenizers
-    for where, found in ((TOKENIZER_CONFIG, settings.get("tokenizer_class")), (CONFIG, config.get("tokenizer_class"))):
-        if found not in (None, *allowed):
+    for where, class_name in (
+        (TOKENIZER_CONFIG, settings.get("tokenizer_class")),
+        (CONFIG, config.get("tokenizer_class")),
+    ):
+        if class_name not in (None, *allowed):
             raise UserError(
-                f"--huggingface: {where}: tokenizer_class {found!r}, whose format of text is not known; "
+                f"--huggingface: {where}: tokenizer_class {class_name!r}, whose format of text is not known; "
                 f"allowed is {', '.join(allowed)}"
             )
     if settings.get("legacy_behaviour"):

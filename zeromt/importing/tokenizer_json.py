@@ -144,8 +144,8 @@ def _strange_merge(model: Mapping[str, Any]) -> str | None:
 
 
 def _charsmap(tree: Mapping[str, Any]) -> bytes:
-    found = [s["precompiled_charsmap"] for s in _steps(tree.get("normalizer")) if s.get("type") == "Precompiled"]
-    return base64.b64decode(found[0]) if found and found[0] else b""
+    charsmaps = [s["precompiled_charsmap"] for s in _steps(tree.get("normalizer")) if s.get("type") == "Precompiled"]
+    return base64.b64decode(charsmaps[0]) if charsmaps and charsmaps[0] else b""
 
 
 def _steps(part: Any) -> list[Mapping[str, Any]]:

@@ -45,9 +45,9 @@ def read_weights(folder: Path) -> StoredTensors:
 
 def listed(names: Iterable[str]) -> str:
     """The first few distinct names, and how many more there are."""
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(found[:_SHOWN]) + more
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _SHOWN} more" if len(distinct) > _SHOWN else ""
+    return ", ".join(distinct[:_SHOWN]) + more
 
 
 def _what_is_there(folder: Path) -> str:
@@ -67,12 +67,12 @@ def _what_is_there(folder: Path) -> str:
 def _weight_map(index: Path) -> dict[str, str]:
     """The file of every tensor."""
     tree = read_json(index)
-    found = tree.get("weight_map") if isinstance(tree, Mapping) else None
-    if not isinstance(found, dict) or not found or not all(isinstance(f, str) for f in found.values()):
+    weight_map = tree.get("weight_map") if isinstance(tree, Mapping) else None
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(f, str) for f in weight_map.values()):
         raise UserError(f"--huggingface: {index} has no weight_map of tensors and files; copy the checkpoint anew")
-    if strange := [f for f in found.values() if Path(f).name != f or not f.endswith(".safetensors")]:
+    if strange := [f for f in weight_map.values() if Path(f).name != f or not f.endswith(".safetensors")]:
         raise UserError(f"--huggingface: {index} names {listed(strange)}; only safetensors files beside it are read")
-    return found
+    return weight_map
 
 
 def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> StoredTensors:

@@ -50,7 +50,7 @@ def bisect(
         halves = [half for half in (parts[:middle], parts[middle:]) if half]
         losses = [loss_without(half) for half in halves]
         num_replays += len(halves)
-        known = [enough if math.isnan(found) else found for found in losses]
+        known = [enough if math.isnan(value) else value for value in losses]
         best = known.index(min(known))
         if known[best] > enough:
             break

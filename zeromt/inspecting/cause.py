@@ -75,9 +75,9 @@ class _Replays:
 
     def loss(self, leaves: Leaves | None, what: str) -> float:
         """The loss of the update in a fork; NaN if nothing of it remains or it is not reached."""
-        found = train_fork(self._forking, self._world, self._update - self._forking.step, leaves)
+        by_update = train_fork(self._forking, self._world, self._update - self._forking.step, leaves)
         self.count += 1
-        loss = found[self._update].loss if self._update in found else math.nan
+        loss = by_update[self._update].loss if self._update in by_update else math.nan
         print(f"replay {self.count}\t{'nothing remains' if math.isnan(loss) else f'{loss:.4f}'}\t{what}", flush=True)
         return loss
 
@@ -140,8 +140,8 @@ def find_cause(forking: Forking, world: World, data: Data, update: int, before: 
     names = [visible(name) for name in data.datasets]
     datasets = list(data.numbers)
     if len(datasets) > 1:
-        found = _narrow(replays, "dataset", datasets, _of_datasets, names.__getitem__, control=control, usual=usual)
-        datasets = list(found.parts)
+        blamed = _narrow(replays, "dataset", datasets, _of_datasets, names.__getitem__, control=control, usual=usual)
+        datasets = list(blamed.parts)
     bounds = data.first_blocks
     number = datasets[0]
     blocks = [b for b in np.unique(data.blocks_of(data.pairs)).tolist() if bounds[number] <= b < bounds[number + 1]]
@@ -180,13 +180,13 @@ def _narrow(
     def loss_without(some: Sequence[int]) -> float:
         return replays.loss(leaves(some), f"without {_named(some, name)}")
 
-    found = bisect(candidates, loss_without, control=control, usual=usual)
-    if len(found.parts) == len(candidates):
+    blamed = bisect(candidates, loss_without, control=control, usual=usual)
+    if len(blamed.parts) == len(candidates):
         print(f"behind it: no {what} by itself, nor one half of the {len(candidates)}")
     else:
-        loss = "nothing of the update remains" if math.isnan(found.loss) else f"the loss is {found.loss:.4f}"
-        print(f"behind it: {_named(found.parts, name)}: without, {loss}")
-    return found
+        loss = "nothing of the update remains" if math.isnan(blamed.loss) else f"the loss is {blamed.loss:.4f}"
+        print(f"behind it: {_named(blamed.parts, name)}: without, {loss}")
+    return blamed
 
 
 def _named(some: Sequence[int], name: Callable[[int], str]) -> str:

@@ -54,8 +54,8 @@ class Compared:
     @property
     def first(self) -> Parting | None:
         """The earlier of the two divergences."""
-        found = [one for one in (self.pairs, self.losses) if one is not None]
-        return min(found, key=lambda one: one.last) if found else None
+        partings = [one for one in (self.pairs, self.losses) if one is not None]
+        return min(partings, key=lambda one: one.last) if partings else None
 
 
 def run(*, run: str, other: str, allow_paths: bool = False) -> int:
@@ -150,12 +150,12 @@ def compare_logs(first: Path, second: Path) -> Compared:
 
 def _intervals(run: Path) -> dict[tuple[int, int], Line]:
     """Training lines by the first and last update of their interval."""
-    found = {}
+    intervals = {}
     for line in read_lines(run / METRICS_FILE, having='"train"'):
         step, updates = whole(line.get("step")), whole(line.get("updates"))
         if line.get("kind") == "train" and step is not None and updates:
-            found[step - updates + 1, step] = line
-    return found
+            intervals[step - updates + 1, step] = line
+    return intervals
 
 
 def _where(compared: Compared) -> Iterator[str]:
@@ -211,7 +211,7 @@ def _of_versions(a: Standing, b: Standing) -> Iterator[tuple[Kind, str]]:
     keys = ("precision", "world_size")
     made = [{**s.made_with.get("versions", {}), **{key: s.made_with.get(key) for key in keys}} for s in (a, b)]
     for key in {**made[0], **made[1]}:
-        one, two = (found.get(key) for found in made)
+        one, two = (versions.get(key) for versions in made)
         if one != two and None not in (one, two):
             yield "versions", f"{key.replace('world_size', 'ranks')}: {one} in A, {two} in B"
 
@@ -249,7 +249,7 @@ def _other_pairs(a: FoundUpdate, b: FoundUpdate) -> Iterator[str]:
     different = [place for place in ours if place not in theirs or _ids(*ours[place]) != _ids(*theirs[place])]
     yield f"{len(different):,} of the {len(ours):,} pairs of update {a.step:,} are others"
     for place in different[:MOST_PAIRS]:
-        texts = [_text(u, *found[place]) if place in found else "-" for u, found in ((a, ours), (b, theirs))]
+        texts = [_text(u, *pairs[place]) if place in pairs else "-" for u, pairs in ((a, ours), (b, theirs))]
         yield f"lane {place[0]}, row {place[1]}: {texts[0]} in A, {texts[1]} in B"
 
 

@@ -135,7 +135,7 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
     from trainer.build import build
     from trainer.stability.rewind import Rewind
 
-    found = dict[int, Replayed]()
+    by_update = dict[int, Replayed]()
 
     def rows_of(micro_batches: Sequence[MicroBatch | None]) -> list[NDArray[np.bool_] | None]:
         return [None if m is None or leaves is None else leaves(m) for m in micro_batches]
@@ -146,8 +146,8 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
 
     def note(step: int, update: Update, loss: float) -> None:
         num_left_out = sum(int(np.count_nonzero(r)) for r in rows_of(update.micro_batches) if r is not None)
-        found[step] = Replayed(loss=loss if update.counts.target_tokens else math.nan, num_left_out=num_left_out)
-        if len(found) == num_updates:
+        by_update[step] = Replayed(loss=loss if update.counts.target_tokens else math.nan, num_left_out=num_left_out)
+        if len(by_update) == num_updates:
             raise _EnoughError
 
     with tempfile.TemporaryDirectory(prefix="zeromt-replay-") as folder:
@@ -168,7 +168,7 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
                 built.trainer.fit()
         finally:
             built.close()
-    return found
+    return by_update
 
 
 class _EnoughError(Exception):

@@ -242,9 +242,9 @@ def _first_config(run: Path) -> RunConfig:
 
 def _rewinds(run: Path, step: int) -> SkippedRanges | None:
     """The ranges that are skipped since the last rewind before an update, from the log."""
-    found: SkippedRanges | None = None
+    ranges: SkippedRanges | None = None
     for line in read_lines(run / METRICS_FILE, having='"rewind"'):
         at = whole(line.get("step"))
         if line.get("event") == "rewind" and at is not None and at < step:
-            found = read_ranges(line[LEFT_OUT])
-    return found
+            ranges = read_ranges(line[LEFT_OUT])
+    return ranges

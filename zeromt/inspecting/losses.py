@@ -32,7 +32,7 @@ def pair_losses(trained: TrainedModel, config: RunConfig, micro_batches: Sequenc
         config: names the training loss.
         micro_batches: of any update.
     """
-    loss, found = config.loss.build(), []
+    loss, losses = config.loss.build(), []
     for micro_batch in micro_batches:
         batch = to_device(micro_batch, trained.device)
         hidden_BTD = trained.model(batch.source, batch.target_input)
@@ -41,5 +41,5 @@ def pair_losses(trained: TrainedModel, config: RunConfig, micro_batches: Sequenc
             for row in range(micro_batch.num_pairs)
         ]
         sums = torch.tensor([[float(both[0]), float(both[1])] for both in rows], dtype=torch.float64).tolist()
-        found.append([PairLoss(loss=one, nll=two) for one, two in sums])
-    return found
+        losses.append([PairLoss(loss=one, nll=two) for one, two in sums])
+    return losses

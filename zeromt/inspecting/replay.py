@@ -63,27 +63,27 @@ def run(
         return 0
     leaves, what = _choose(data, without_dataset, without_pairs)
     with forks(forking.standing.config) as world:
-        found = train_fork(forking, world, update + num_updates - 1 - forking.step, leaves)
-    print(*_side_by_side(folder, forking, found, losses, what), sep="\n")
+        by_update = train_fork(forking, world, update + num_updates - 1 - forking.step, leaves)
+    print(*_side_by_side(folder, forking, by_update, losses, what), sep="\n")
     return 0
 
 
 def recorded_losses(run: Path, first: int, end: int) -> dict[int, float]:
     """The losses of updates from `first` up to `end`, as far as updates.bin or the log has them."""
-    found = {}
+    losses = {}
     for line in read_lines(run / METRICS_FILE, having='"train"'):
         step = line.get("step")
         if line.get("kind") == "train" and line.get("updates") == 1 and isinstance(step, int) and first <= step < end:
-            found[step] = number(line, "loss")
+            losses[step] = number(line, "loss")
     try:
         file = UpdatesFile(run)
     except FileNotFoundError:
-        return found
+        return losses
     for step in range(first, min(end, file.num_updates + 1)):
-        if step not in found and (record := file.record(step)) is not None:
-            found[step] = record.loss
+        if step not in losses and (record := file.record(step)) is not None:
+            losses[step] = record.loss
     file.close()
-    return found
+    return losses
 
 
 def _choose(data: Data, datasets: Sequence[str], file: str | None) -> tuple[Leaves | None, str]:
@@ -107,7 +107,7 @@ def _choose(data: Data, datasets: Sequence[str], file: str | None) -> tuple[Leav
 def _read_pairs(path: Path, data: Data) -> Integers:
     """The numbers at the beginning of a file's lines; `#` lines, as `zeromt batch` writes them, are skipped."""
     count = sum(dataset.num_pairs for dataset in data.datasets.values())
-    found = []
+    numbers = []
     with naming("--without-pairs"):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     for row, line in enumerate(lines, start=1):
@@ -116,19 +116,19 @@ def _read_pairs(path: Path, data: Data) -> Integers:
             raise UserError(
                 f"--without-pairs: {path}: line {row}: {words[0]!r:.40}; allowed is the number of a pair, below {count}"
             )
-        found += [int(words[0])] if words else []
-    if not found:
+        numbers += [int(words[0])] if words else []
+    if not numbers:
         raise UserError(f"--without-pairs: {path} has no numbers; allowed is the number of a pair first on each line")
-    return np.unique(np.array(found, dtype=np.int64))
+    return np.unique(np.array(numbers, dtype=np.int64))
 
 
 def _side_by_side(
-    run: Path, forking: Forking, found: Mapping[int, Replayed], losses: Mapping[int, float], what: str
+    run: Path, forking: Forking, by_update: Mapping[int, Replayed], losses: Mapping[int, float], what: str
 ) -> Iterator[str]:
-    last = max(found, default=forking.step)
+    last = max(by_update, default=forking.step)
     yield f"# {visible(str(run))} from {forking.checkpoint.folder.name}: updates {forking.step + 1} to {last} {what}"
     yield "#update\tloss\treplayed\tdifference\tpairs_left_out"
-    for step, replayed in found.items():
+    for step, replayed in by_update.items():
         own, other = (float(np.float32(loss)) for loss in (losses.get(step, math.nan), replayed.loss))  # as kept
         figures = [_figure(own), _figure(other), _figure(other - own, sign=True)]
         yield "\t".join([str(step), *figures, str(replayed.num_left_out)])

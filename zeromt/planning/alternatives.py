@@ -25,7 +25,7 @@ class Alternative:
 def alternatives(planner: Planner, estimate: Estimate) -> list[Alternative]:
     """Every ZeRO stage, with and without activation checkpointing, with and without offload."""
     cluster, budget = estimate.cluster, usable_memory(estimate.cluster.gpu_memory)
-    found = []
+    choices = []
     for offload in (False, True):
         for checkpointing in (False, True):
             for stage in (0, 1, 2, 3) if not offload else (1, 2, 3):
@@ -33,8 +33,8 @@ def alternatives(planner: Planner, estimate: Estimate) -> list[Alternative]:
                 memory = planner.memory(setting, estimate.micro_batches, cluster.num_gpus)
                 largest = planner.model.largest_micro_batch(setting, world_size=cluster.num_gpus, budget=budget)
                 step = planner.step(setting, estimate.micro_batches, cluster)
-                found.append(Alternative(memory=memory, fits=memory.peak <= budget, largest=largest, step=step))
-    return found
+                choices.append(Alternative(memory=memory, fits=memory.peak <= budget, largest=largest, step=step))
+    return choices
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -51,19 +51,19 @@ def advice(planner: Planner, estimate: Estimate) -> Advice:
     """Compare the plan with plans for other numbers of GPUs."""
     cluster = estimate.cluster
     plans = [estimate if n == cluster.num_gpus else planner.estimate(cluster.resized(n)) for n in _numbers(cluster)]
-    found = [plan for plan in plans if plan is not None]
-    return Advice(cheapest=min(found, key=lambda e: e.gpu_hours), fastest=min(found, key=lambda e: e.days))
+    fitting = [plan for plan in plans if plan is not None]
+    return Advice(cheapest=min(fitting, key=lambda e: e.gpu_hours), fastest=min(fitting, key=lambda e: e.days))
 
 
 def other_numbers(planner: Planner, estimate: Estimate) -> list[tuple[int, MicroBatches | None]]:
     """How fewer and more GPUs split an update with the plan's setting; None if it does not fit."""
     cluster, stream = estimate.cluster, planner.config.stream
     budget, setting = usable_memory(cluster.gpu_memory), estimate.memory.setting
-    found = []
+    splits = []
     for number in _numbers(cluster):
         most = planner.model.largest_micro_batch(setting, world_size=number, budget=budget)
-        found.append((number, split_update(stream, number, most=most, longest=planner.longest)))
-    return found
+        splits.append((number, split_update(stream, number, most=most, longest=planner.longest)))
+    return splits
 
 
 def _numbers(cluster: Cluster) -> list[int]:

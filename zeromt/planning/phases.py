@@ -27,7 +27,7 @@ def planned_phases(planner: Planner, estimate: Estimate) -> list[PlannedPhase]:
         estimate: the plan, which gives the tokens of an update.
     """
     config, first = planner.config, 0 if planner.config.phases else None
-    found = []
+    phases = []
     for phase, stream in zip(config.phases, config.streams, strict=False):
         paths = tuple(source.path for source in stream.datasets) or (config.prepare.output,)
         left = None if first is None else max(0, round(estimate.updates) - first)
@@ -39,6 +39,6 @@ def planned_phases(planner: Planner, estimate: Estimate) -> list[PlannedPhase]:
                 updates = round(phase.until.passes * sum(n or 0 for n in tokens) / estimate.step.tokens)
         if updates is not None and left is not None:
             updates = min(updates, left)
-        found.append(PlannedPhase(name=phase.name, until=until, datasets=paths, first=first, updates=updates))
+        phases.append(PlannedPhase(name=phase.name, until=until, datasets=paths, first=first, updates=updates))
         first = None if first is None or updates is None else first + updates
-    return found
+    return phases

@@ -86,14 +86,14 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
 def tree(planner: Planner, estimate: Estimate, rows: Sequence[Row]) -> dict[str, Any]:
     """The report for `--json`, in bytes, seconds and FLOPs."""
     setting, shape = estimate.memory.setting, planner.shape(estimate.micro_batches)
-    found = advice(planner, estimate)
+    advised = advice(planner, estimate)
     return {
         "precision": planner.precision,
         "parameters": by_part(planner.model.parameters),
         "flops_per_target_token": {part: n / shape.target_tokens for part, n in planner.flops(setting, shape).items()},
         "settings": [dataclasses.asdict(alternative) for alternative in alternatives(planner, estimate)],
         "chosen": _estimate_tree(estimate),
-        "advice": {name: _estimate_tree(getattr(found, name)) for name in ("cheapest", "fastest")},
+        "advice": {name: _estimate_tree(getattr(advised, name)) for name in ("cheapest", "fastest")},
         "other_numbers": [
             {"gpus": n, "micro_batches": None if cut is None else dataclasses.asdict(cut)}
             for n, cut in other_numbers(planner, estimate)
@@ -113,9 +113,9 @@ def _estimate_tree(estimate: Estimate) -> dict[str, Any]:
 
 def _advice_lines(planner: Planner, estimate: Estimate, changed: Mapping[str, Any]) -> list[str]:
     """A line of advice, one with the settings to change, and one that says on what MFU times rest."""
-    found = advice(planner, estimate)
+    advised = advice(planner, estimate)
     line = f"advice: {_plan(estimate)} (fits)"
-    for name, one in (("fewest GPU hours", found.cheapest), ("fastest", found.fastest)):
+    for name, one in (("fewest GPU hours", advised.cheapest), ("fastest", advised.fastest)):
         line += f"; {name}: {'the same' if one.cluster.num_gpus == estimate.cluster.num_gpus else _plan(one)}"
     settings = " ".join(f"{key}={_yaml(value)}" for key, value in changed.items())
     mfu = f"times: at an MFU of {estimate.cluster.mfu:.3g}, {_whose(estimate.cluster)}"

@@ -130,9 +130,9 @@ class LoadedModel(TrainedModel):
             raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
         translator = self._translator(self.config.evaluation.search, (source_language, target_language))
         with self.lock:
-            found = translator.score_part(lines, given, rank=0, world_size=1)
+            translations = translator.score_part(lines, given, rank=0, world_size=1)
         self._warn(translator.counts)
-        return [one for one in found if one is not None]
+        return [one for one in translations if one is not None]
 
     def evaluate(
         self,
@@ -194,9 +194,9 @@ class LoadedModel(TrainedModel):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
         translator = self._translator(section, languages)
         with self.lock:
-            found = translator.translate(given, n_best=number)
+            translations = translator.translate(given, n_best=number)
         self._warn(translator.counts, depth=2)
-        return found
+        return translations
 
     def _warn(self, counts: SourceCounts, *, depth: int = 1) -> None:
         """Warn of odd sources, once a call, at the caller's line: `depth` methods of this class are between."""

@@ -97,7 +97,7 @@ def run(
         chunks = read_chunks(stack, input, target, prefix, is_scored=score)
         sinks = _open_sinks(stack, output, alignment, attention)
         work, tokenizer, config, checkpoint = with_checkpoints(
-            (run, *ensemble), lambda found: _load(stack, found, sinks, processes, search, languages, given)
+            (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, sinks, processes, search, languages, given)
         )
         work = with_copies(work, placeholders, config)
         progress = _progress(stack, input, output)

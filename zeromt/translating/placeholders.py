@@ -70,20 +70,22 @@ class Copies:
     def _take_out(self, line: Line | None, values: dict[str, str]) -> Line | None:
         if line is None or not values:
             return line
-        found = self._modifier.placeholder
+        placeholder = self._modifier.placeholder
         texts = [translation.text for translation in line.translations]
         self.num_copied += len(values)
-        self.num_missing += len(values.keys() - found.findall(texts[0]))
-        back = [found.sub(lambda match: values.get(match[0], match[0]), text) for text in texts]
+        self.num_missing += len(values.keys() - placeholder.findall(texts[0]))
+        back = [placeholder.sub(lambda match: values.get(match[0], match[0]), text) for text in texts]
         return replace(line, translations=[replace(t, text=b) for t, b in zip(line.translations, back, strict=True)])
 
     def _put_in(self, line: str) -> str:
         tag, text = cut_tag(line)
         has_own = self._modifier.placeholder.search(text)
-        found = [] if has_own else [match for match in self._pattern.finditer(text) if match[0]]
+        matches = [] if has_own else [match for match in self._pattern.finditer(text) if match[0]]
         of = self._modifier.of
-        names = self._modifier.numbered([of == "numbers" or (of == "both" and is_number(match[0])) for match in found])
-        chosen = [(match, name) for match, name in zip(found, names, strict=True) if name is not None]
+        names = self._modifier.numbered(
+            [of == "numbers" or (of == "both" and is_number(match[0])) for match in matches]
+        )
+        chosen = [(match, name) for match, name in zip(matches, names, strict=True) if name is not None]
         self._waiting.append({name: match[0] for match, name in chosen})
         return tag + replaced(text, [(match.span(), name) for match, name in chosen])
 

@@ -82,15 +82,15 @@ class Worker:
         """This process's part of a chunk; `on_lines` is called for every finished batch."""
         self._translator.counts = counts = SourceCounts()
         self._translator.on_lines = on_lines
-        found = self._translations(chunk)
-        mine = [i for i, translations in enumerate(found) if translations is not None]
-        lines: list[Line | None] = [None] * len(found)
-        attentions = self._attentions(chunk, {i: found[i] or [] for i in mine})
+        by_line = self._translations(chunk)
+        mine = [i for i, translations in enumerate(by_line) if translations is not None]
+        lines: list[Line | None] = [None] * len(by_line)
+        attentions = self._attentions(chunk, {i: by_line[i] or [] for i in mine})
         for i in mine:
             alignments = [pharaoh(a, self._settings.alignment_layer) for a in attentions.get(i, [])]
             is_pictured = chunk.first + i < self._settings.num_pictures and i in attentions
             lines[i] = Line(
-                translations=found[i] or [],
+                translations=by_line[i] or [],
                 alignments=alignments if self._settings.with_alignment else [],
                 attention=attentions[i][0] if is_pictured else None,
             )
@@ -110,12 +110,12 @@ class Worker:
         scored = self._translator.score_part(chunk.sources, chunk.targets, **ranks, first=chunk.first)
         return [None if one is None else [one] for one in scored]
 
-    def _attentions(self, chunk: Chunk, found: dict[int, list[Translation]]) -> dict[int, list[Attention]]:
+    def _attentions(self, chunk: Chunk, translations: dict[int, list[Translation]]) -> dict[int, list[Attention]]:
         """Attention of each translation of the lines, if alignments or pictures are wanted."""
         settings = self._settings
-        wanted = [i for i in found if settings.with_alignment or chunk.first + i < settings.num_pictures]
+        wanted = [i for i in translations if settings.with_alignment or chunk.first + i < settings.num_pictures]
         # scored as NaN: longer than the model's positions
-        pairs = [(i, t) for i in wanted for t in found[i] if t.log_prob == t.log_prob]
+        pairs = [(i, t) for i in wanted for t in translations[i] if t.log_prob == t.log_prob]
         if not pairs:
             return {}
         given = None if chunk.targets is None else [chunk.targets[i] for i, _ in pairs]

@@ -101,19 +101,19 @@ def _embedding(section: ModelSection, tokens: int, storage: Storage) -> int:
 
 def _encoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.source_tokens
-    found = _self_attention(section, shape.rows, shape.source, storage)
-    found += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
-    return found + sum(_residual(section, tokens, storage, is_last=i == 1) for i in range(2))
+    num_bytes = _self_attention(section, shape.rows, shape.source, storage)
+    num_bytes += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
+    return num_bytes + sum(_residual(section, tokens, storage, is_last=i == 1) for i in range(2))
 
 
 def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.target_tokens
-    found = _self_attention(section, shape.rows, shape.target, storage)
-    found += section.attention.activation_bytes(
+    num_bytes = _self_attention(section, shape.rows, shape.target, storage)
+    num_bytes += section.attention.activation_bytes(
         section.d_model, rows=shape.rows, length=shape.target, memory_length=shape.source, storage=storage
     )
-    found += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
-    return found + sum(_residual(section, tokens, storage, is_last=i == 2) for i in range(3))
+    num_bytes += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
+    return num_bytes + sum(_residual(section, tokens, storage, is_last=i == 2) for i in range(3))
 
 
 def _working(section: ModelSection, tokens: int, rows: int, storage: Storage) -> int:
@@ -126,13 +126,13 @@ def _working(section: ModelSection, tokens: int, rows: int, storage: Storage) ->
 
 
 def _self_attention(section: ModelSection, rows: int, length: int, storage: Storage) -> int:
-    found = section.attention.activation_bytes(
+    num_bytes = section.attention.activation_bytes(
         section.d_model, rows=rows, length=length, memory_length=length, storage=storage
     )
     if section.attention.rotated_width(section.d_model) is None:
-        return found
+        return num_bytes
     rotated = 2 * rows * length * section.attention.widest(section.d_model)
-    return found + section.positions.rotation_bytes(rotated, storage)
+    return num_bytes + section.positions.rotation_bytes(rotated, storage)
 
 
 def _residual(section: ModelSection, tokens: int, storage: Storage, *, is_last: bool) -> int:

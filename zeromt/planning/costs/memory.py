@@ -163,10 +163,10 @@ class MemoryModel:
         low, high = 0, 1 << 24  # low fits, high does not
         while high - low > 1:
             middle = (low + high) // 2
-            found = self.memory(
+            memory = self.memory(
                 setting, world_size=world_size, source_tokens=self.source_for(middle), target_tokens=middle
             )
-            low, high = (middle, high) if found.peak <= budget else (low, middle)
+            low, high = (middle, high) if memory.peak <= budget else (low, middle)
         return low
 
     def most_rows(self, source_tokens: int, target_tokens: int) -> int:
