@@ -38,38 +38,38 @@ def language(code: str) -> Language:
     """The meaning of a code."""
     from langcodes.data_dicts import LIKELY_SUBTAGS, MACROLANGUAGES, NORMALIZED_MACROLANGUAGES
 
-    found = _found(code)
-    if found is None:
+    parsed = _parsed(code)
+    if parsed is None:
         own = code.strip().replace("_", "-").lower()
         return Language(code=own, macrolanguage=own, script=None, territory=None, names_territory=False)
-    name = str(found.language)
+    name = str(parsed.language)
     # For a language that is not in CLDR, `maximize` would return the defaults of any language: those of English.
-    tags = (tag for tag in found.broader_tags() if not tag.startswith(_UNDETERMINED))
-    likely = found.maximize() if any(tag in LIKELY_SUBTAGS for tag in tags) else found
+    tags = (tag for tag in parsed.broader_tags() if not tag.startswith(_UNDETERMINED))
+    likely = parsed.maximize() if any(tag in LIKELY_SUBTAGS for tag in tags) else parsed
     short = NORMALIZED_MACROLANGUAGES.get(name, name)
     short = _ALIASES.get(short, short)
     return Language(
         code=short,
         macrolanguage=MACROLANGUAGES.get(name, short),
         script=likely.script,
-        territory=found.territory or likely.territory,
-        names_territory=found.territory is not None,
+        territory=parsed.territory or likely.territory,
+        names_territory=parsed.territory is not None,
     )
 
 
 def is_known(code: str) -> bool:
     """Whether a code is one of a language."""
-    return _found(code) is not None
+    return _parsed(code) is not None
 
 
-def _found(code: str) -> Any:
+def _parsed(code: str) -> Any:
     """What `langcodes` says of a code; None if it is not one."""
     import langcodes  # imported late: its tables take 50 ms, and most commands need no language
 
     text = code.strip().replace("_", "-")
     try:
-        found = langcodes.Language.get(_ALIASES.get(text.lower(), text))
-        return found if found.language is not None and found.is_valid() else None
+        parsed = langcodes.Language.get(_ALIASES.get(text.lower(), text))
+        return parsed if parsed.language is not None and parsed.is_valid() else None
     except (ValueError, LookupError):
         return None
 
@@ -85,8 +85,8 @@ def same_language(code: str, codes: Iterable[str]) -> list[str]:
     if code in there:
         return [code]
     asked = language(code)
-    found = [(one, language(one)) for one in there]
-    written = [(one, other) for one, other in found if _is_one(other.script, asked.script)]
+    meanings = [(one, language(one)) for one in there]
+    written = [(one, other) for one, other in meanings if _is_one(other.script, asked.script)]
     same = [(one, other) for one, other in written if other.code == asked.code]
     for kept in (
         [one for one, other in same if other == asked],

@@ -63,12 +63,12 @@ def load_run(
     named = tree.take_plain("plugins", [], what=what)
     base = path.parent if path == Path(name) else Path.cwd()
     pins = pinned(name, os.environ) if pins is None else pins
-    found = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
+    run_plugins = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
     if saved is not None:
         refuse_unread(tree.node, what=what)
     plain = _current(tree, RunConfig, what=what)
-    config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, found))}, tree.texts)
-    config = dataclasses.replace(config, plugins=[*found, *installed(config)])
+    config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, run_plugins))}, tree.texts)
+    config = dataclasses.replace(config, plugins=[*run_plugins, *installed(config)])
     marked: RunConfig = with_variables(config, tree.variables())
     return marked
 
@@ -256,8 +256,8 @@ def _read_preset(preset: object) -> Tree:
 
 def _current(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
     """A tree's values as plain dictionaries, without fields of kinds that a higher layer has replaced."""
-    found: dict[str, Any] = without_leftovers(expanded(tree.plain(what=what), type_), type_, tree.leftovers)
-    return found
+    plain: dict[str, Any] = without_leftovers(expanded(tree.plain(what=what), type_), type_, tree.leftovers)
+    return plain
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -269,8 +269,8 @@ class _Model:
 
 def _model_of(tree: Tree) -> ModelSection:
     given = _current(tree, _Model, what="model")
-    found: _Model = parse_tree({"model": given.get("model", {})}, _Model)
-    return found.model
+    parsed: _Model = parse_tree({"model": given.get("model", {})}, _Model)
+    return parsed.model
 
 
 def save_run(config: RunConfig, path: Path) -> None:
@@ -289,13 +289,13 @@ def dump_run(config: RunConfig) -> str:
 def _section_problems(section: Any, where: str) -> list[str]:
     """Problems of a section and of its subsections, each beginning with the path of a field."""
     prefix = f"{where}." if where else ""
-    found = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
+    problems = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
     for f in dataclasses.fields(section):
         value = getattr(section, f.name)
         for name, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if dataclasses.is_dataclass(item):
-                found += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
-    return found
+                problems += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
+    return problems
 
 
 def _adapter(type_: Any) -> TypeAdapter[Any]:

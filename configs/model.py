@@ -69,8 +69,8 @@ class ModelSection:
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several parts of the model, one line each."""
-        found = [f"attention.{line}" for line in self.attention.problems_at(self.d_model)]
-        yield from found
-        if not found:
+        attention_problems = [f"attention.{line}" for line in self.attention.problems_at(self.d_model)]
+        yield from attention_problems
+        if not attention_problems:
             head_width = self.attention.rotated_width(self.d_model)
             yield from self.positions.problems_at(self.d_model, head_width)

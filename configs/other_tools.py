@@ -142,12 +142,12 @@ def foreign(tree: Any) -> str | None:
     if _OURS & set(tree):
         return None
     leaves = list(_paths(tree))
-    found = {
+    matches = {
         program: [key for key in keys.split() if any(f"{leaf}.".startswith(f"{key}.") for leaf in leaves)]
         for program, keys in _SHAPES.items()
     }
-    program = max(found, key=lambda name: len(found[name]))
-    if len(found[program]) < _FEWEST:
+    program = max(matches, key=lambda name: len(matches[name]))
+    if len(matches[program]) < _FEWEST:
         return None
     pairs = (f"{leaf} is {here}" for leaf in leaves if (here := meant(leaf.rpartition(".")[2])) is not None)
     known = list(dict.fromkeys(pairs))[:_SHOWN]

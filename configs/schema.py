@@ -332,15 +332,15 @@ class RunConfig:
     @property
     def named_datasets(self) -> dict[str, tuple[str, DatasetSource]]:
         """The prepared datasets that training reads, by path, each with the first field that names it."""
-        found: dict[str, tuple[str, DatasetSource]] = {}
+        datasets: dict[str, tuple[str, DatasetSource]] = {}
         for number, stream in enumerate(self.streams):
             is_own = bool(self.phases) and self.phases[number].datasets is not None
             field_ = f"phases.{number}.datasets" if is_own else "stream.datasets"
             for source in stream.datasets:
-                found.setdefault(source.path, (field_, source))
+                datasets.setdefault(source.path, (field_, source))
             if not stream.datasets:
-                found.setdefault(self.prepare.output, ("prepare.output", DatasetSource(path=self.prepare.output)))
-        return found
+                datasets.setdefault(self.prepare.output, ("prepare.output", DatasetSource(path=self.prepare.output)))
+        return datasets
 
     @property
     def datasets(self) -> list[DatasetSource]:

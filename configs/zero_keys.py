@@ -186,11 +186,11 @@ def _key_problems(where: str, key: str, value: Any, keys: Mapping[str, Any]) -> 
             yield f"{where}.{key}: {value!r}; write a section with keys"
     else:
         try:
-            found = TypeAdapter(keys[key]).validate_python(value)
+            parsed = TypeAdapter(keys[key]).validate_python(value)
         except ValidationError as error:
             wanted = error.errors(include_url=False)[0]["msg"].removeprefix("Input should be ")
             shown = "a section" if isinstance(value, dict) else repr(value)
             yield f"{where}.{key}: {shown}; allowed is {wanted}"
             return
-        if isinstance(found, int) and abs(found) > MAX_INTEGER:
+        if isinstance(parsed, int) and abs(parsed) > MAX_INTEGER:
             yield f"{where}.{key}: {value!r}; allowed is at most {MAX_INTEGER}"

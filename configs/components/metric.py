@@ -122,7 +122,7 @@ def describe_metrics(entries: object, queued: object = None) -> dict[str, Descri
         entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
         queued: `evaluation.queued`, likewise.
     """
-    found = {}
+    displays = {}
     for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
         fields = {"kind": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, dict) else {}
         kind = str(fields.pop("kind", ""))
@@ -130,16 +130,16 @@ def describe_metrics(entries: object, queued: object = None) -> dict[str, Descri
             metric: Metric = make("metric", kind, **fields)
         except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
             name = str(fields.get("name") or kind)
-            found[name] = Described(label=name)
+            displays[name] = Described(label=name)
         else:
             described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
-            found[metric.key()] = described
+            displays[metric.key()] = described
     for entry in queued if isinstance(queued, list) else []:
         fields = entry if isinstance(entry, dict) else {}
         name, digits = str(fields.get("name")), fields.get("digits", 4)
-        found[name] = Described(
+        displays[name] = Described(
             label=name,
             higher_is_better=bool(fields.get("higher_is_better", True)),
             digits=digits if isinstance(digits, int) else 4,
         )
-    return found
+    return displays

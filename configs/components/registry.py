@@ -148,8 +148,8 @@ def registered(leaving_out: Collection[type[Any]] = ()) -> dict[str, dict[str, t
 
 def restore(components: Mapping[str, Mapping[str, type[Any]]]) -> None:
     """Make these the only registered components; `registered` returns such a mapping."""
-    for family, found in components.items():
-        _registered[family] = dict(found)
+    for family, by_kind in components.items():
+        _registered[family] = dict(by_kind)
 
 
 def make(family: str, kind: str, **fields: Any) -> Any:
@@ -189,8 +189,8 @@ class Choice:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The union of all components of the family, discriminated by kind."""
         # `configs.reading.scalars.place_of` ignores parts of an error's location that begin with `function-`
-        found = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
-        union = core_schema.tagged_union_schema(found, discriminator=_tag)
+        schemas = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
+        union = core_schema.tagged_union_schema(schemas, discriminator=_tag)
         return core_schema.nullable_schema(union) if self.is_optional else union
 
     def expanded(self, value: Any) -> Any:
@@ -266,9 +266,9 @@ def _load_installed() -> None:
         before = registered()
         try:
             entry.load()
-            for family, found in registered().items():
-                for kind in set(found) - set(before[family]):
-                    check(found[kind])
+            for family, by_kind in registered().items():
+                for kind in set(by_kind) - set(before[family]):
+                    check(by_kind[kind])
         except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}"
             raise UserError(f"plugin {entry.name} ({entry.value}): cannot be imported: {problem}") from error

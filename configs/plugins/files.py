@@ -195,7 +195,7 @@ def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:
     restore(kept)
     importlib.util.decode_source(source.content)  # compile() alone accepts invalid UTF-8 in comments
     exec(compile(source.content, source.file, "exec", dont_inherit=True), module.__dict__)
-    made = [c for family, found in registered().items() for kind, c in found.items() if kind not in kept[family]]
+    made = [c for family, by_kind in registered().items() for kind, c in by_kind.items() if kind not in kept[family]]
     if not made:
         raise UserError("registers no component; write a class under @component(FAMILY, KIND)")
     return made

@@ -29,13 +29,13 @@ def plugins_of_run(
         UserError: a file cannot be read or run, or the saved configuration needs one that the user does not name.
     """
     if pins is not None:
-        found = [load(pin.read()) for pin in pins]
+        plugins = [load(pin.read()) for pin in pins]
     else:
-        found = [load(read(name, f"plugins.{number}", base=base)) for number, name in enumerate(_names(named))]
-        found += load_named(options)
-    if saved is not None and (problems := list(missing(saved[1], found, saved[0]))):
+        plugins = [load(read(name, f"plugins.{number}", base=base)) for number, name in enumerate(_names(named))]
+        plugins += load_named(options)
+    if saved is not None and (problems := list(missing(saved[1], plugins, saved[0]))):
         raise PluginError("\n".join(problems))
-    once = list({plugin.sha256: plugin for plugin in reversed(found)}.values())[::-1]
+    once = list({plugin.sha256: plugin for plugin in reversed(plugins)}.values())[::-1]
     return [plugin for plugin in once if not all(label.startswith("cluster ") for label in plugin.components)]
 
 

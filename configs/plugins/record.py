@@ -38,8 +38,8 @@ def hashes(plugins: Iterable[Plugin]) -> dict[str, dict[str, str]]:
     Args:
         plugins: the run's plugins.
     """
-    found = {f"{Path(p.file).name} ({', '.join(p.components)})": str(p.sha256) for p in plugins if p.file is not None}
-    return {"plugins": found} if found else {}
+    digests = {f"{Path(p.file).name} ({', '.join(p.components)})": str(p.sha256) for p in plugins if p.file is not None}
+    return {"plugins": digests} if digests else {}
 
 
 def label(component: type[Any]) -> str:
@@ -49,8 +49,8 @@ def label(component: type[Any]) -> str:
 
 def origin_of(component: type[Any]) -> Plugin | None:
     """The origin of a component; None for zeromt's own."""
-    if (found := origins.get(component)) is not None:
-        return found
+    if (origin := origins.get(component)) is not None:
+        return origin
     top = component.__module__.partition(".")[0]
     if top in _OURS:
         return None
@@ -74,12 +74,12 @@ def used(section: Any) -> Iterator[Component]:
 
 def installed(section: Any) -> list[Plugin]:
     """The installed packages that the components of a section come from."""
-    found: dict[str, set[str]] = {}
+    labels: dict[str, set[str]] = {}
     for component in used(section):
         origin = origin_of(type(component))
         if origin is not None and origin.package is not None:
-            found.setdefault(origin.package, set()).add(label(type(component)))
-    return [Plugin(package=package, components=sorted(found[package])) for package in sorted(found)]
+            labels.setdefault(origin.package, set()).add(label(type(component)))
+    return [Plugin(package=package, components=sorted(labels[package])) for package in sorted(labels)]
 
 
 origins: dict[type[Any], Plugin] = {}

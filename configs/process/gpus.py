@@ -105,12 +105,12 @@ def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
     if device == "cpu":
         return 0
     refuse_missing(environ)
-    found = num_gpus(environ)
-    if found and (reason := why_unusable()) is not None:
-        raise unusable(found, reason)
-    if device == "cuda" and not found:
+    count = num_gpus(environ)
+    if count and (reason := why_unusable()) is not None:
+        raise unusable(count, reason)
+    if device == "cuda" and not count:
         raise no_gpu()
-    return found
+    return count
 
 
 def unusable(num: int, reason: str) -> UserError:

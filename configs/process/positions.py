@@ -67,15 +67,15 @@ def withdraw(folder: Path, rank: int) -> None:
 
 def read_positions(folder: Path) -> dict[int, Position]:
     """The positions of the ranks whose time is up; unreadable ones are ignored."""
-    found = {}
+    positions = {}
     for path in folder.glob("position-*.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             tree = read_json(path)
             values = {field.name: int(tree[field.name]) for field in fields(Position)}
-            found[int(path.stem.removeprefix("position-"))] = Position(
+            positions[int(path.stem.removeprefix("position-"))] = Position(
                 update=values["update"], micro_batch=values["micro_batch"], in_device=bool(values["in_device"])
             )
-    return found
+    return positions
 
 
 def furthest_behind(positions: Mapping[int, Position]) -> int | None:
@@ -100,10 +100,10 @@ class Comparison:
     def _run(self) -> None:
         leave(self._folder, self._rank, self._position)
         while not self._is_over.wait(_LOOK_SECONDS):
-            found = {**read_positions(self._folder), self._rank: self._position}
-            rank = furthest_behind(found)
-            is_other = rank is not None and found[rank] < self._position
-            self.behind = (rank, found[rank]) if rank is not None and is_other else None
+            positions = {**read_positions(self._folder), self._rank: self._position}
+            rank = furthest_behind(positions)
+            is_other = rank is not None and positions[rank] < self._position
+            self.behind = (rank, positions[rank]) if rank is not None and is_other else None
         withdraw(self._folder, self._rank)
 
 

@@ -38,7 +38,7 @@ def on_terminal(text: str) -> str:
 
 def markdown(text: str) -> str:
     """Text in one line, escaped for Markdown: it is shown as it is, whatever marks it has."""
-    return _MARKDOWN.sub(lambda found: _HTML.get(found[1], f"\\{found[1]}"), visible(text))
+    return _MARKDOWN.sub(lambda match: _HTML.get(match[1], f"\\{match[1]}"), visible(text))
 
 
 def to_json(tree: Any, *, indent: int | None = None) -> str:

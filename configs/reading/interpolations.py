@@ -47,10 +47,10 @@ def literal(text: str, *, is_raw: bool) -> str:
         is_raw: the text is from a saved file, in which an odd number of backslashes does so already.
     """
 
-    def escaped(found: re.Match[str]) -> str:
-        slashes = found[1]
+    def escaped(match: re.Match[str]) -> str:
+        slashes = match[1]
         if is_raw:
-            return found[0] if len(slashes) % 2 else f"{slashes}\\${{"
+            return match[0] if len(slashes) % 2 else f"{slashes}\\${{"
         return f"{slashes}{slashes}\\${{"
 
     return _OPENING.sub(escaped, text)
@@ -84,8 +84,8 @@ def check_interpolations(values: Any, *, what: str, at: Place = ()) -> None:
         UserError: one is something else.
     """
     for place, text in leaves(values, at):
-        for found in _OPENING.finditer(text) if isinstance(text, str) else ():
-            if len(found[1]) % 2 == 0 and not _ALLOWED.match(text, found.end()):
+        for match in _OPENING.finditer(text) if isinstance(text, str) else ():
+            if len(match[1]) % 2 == 0 and not _ALLOWED.match(text, match.end()):
                 raise UserError(
                     f"{what}: {'.'.join(map(str, place))}: {text!r}; allowed is ${{oc.env:NAME}}, "
                     "${oc.env:NAME,default} and ${section.key}; for plain text write \\${"
@@ -105,13 +105,13 @@ def variables(node: Any) -> dict[Place, str]:
         return {}
     plain = OmegaConf.to_container(node, resolve=True)
     written = OmegaConf.to_container(OmegaConf.create(_with_variables_as_text(raw)), resolve=True)
-    found = {}
+    saved = {}
     for place, text in leaves(written):
         if isinstance(text, str):
             is_variable = _VARIABLE.search(text) and text != value_at(plain, place)
             if (kept := without_passwords(text)) != text or is_variable:
-                found[place] = kept
-    return found
+                saved[place] = kept
+    return saved
 
 
 def _with_variables_as_text(tree: Any) -> Any:
@@ -120,11 +120,11 @@ def _with_variables_as_text(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_with_variables_as_text(item) for item in tree]
     if isinstance(tree, str):
-        return _VARIABLE.sub(lambda found: literal(found[0], is_raw=True), tree)
+        return _VARIABLE.sub(lambda match: literal(match[0], is_raw=True), tree)
     return tree
 
 
-def with_variables(section: Any, found: Mapping[Place, str], place: Place = ()) -> Any:
+def with_variables(section: Any, saved: Mapping[Place, str], place: Place = ()) -> Any:
     """A section in which free text that is not saved knows what is saved for it.
 
     Text of which a configuration allows only some, as names of kinds and languages, is kept as it is: without it, a
@@ -132,31 +132,31 @@ def with_variables(section: Any, found: Mapping[Place, str], place: Place = ()) 
 
     Args:
         section: a dataclass.
-        found: places of the values, and what is saved for them.
+        saved: places of the values, and what is saved for them.
         place: of the section.
     """
     hints = get_type_hints(type(section), include_extras=True)
     changed = {}
     for field in dataclasses.fields(section):
         here = (*place, field.name)
-        if any(one[: len(here)] == here for one in found):
-            changed[field.name] = _marked(getattr(section, field.name), hints[field.name], found, here)
+        if any(one[: len(here)] == here for one in saved):
+            changed[field.name] = _marked(getattr(section, field.name), hints[field.name], saved, here)
     return dataclasses.replace(section, **changed)
 
 
-def _marked(value: Any, annotation: Any, found: Mapping[Place, str], place: Place) -> Any:
+def _marked(value: Any, annotation: Any, saved: Mapping[Place, str], place: Place) -> Any:
     if dataclasses.is_dataclass(value):
-        return with_variables(value, found, place)
-    if isinstance(value, list) and place in found:  # text that its field has split into words
-        words = TypeAdapter(annotation).validate_python(found[place])
+        return with_variables(value, saved, place)
+    if isinstance(value, list) and place in saved:  # text that its field has split into words
+        words = TypeAdapter(annotation).validate_python(saved[place])
         written = [*words, *("" for _ in value)][: len(value)]
         return [FromEnvironment(item, one) for item, one in zip(value, written, strict=True)]
     if isinstance(value, list):
-        return [_marked(item, _item_type(annotation), found, (*place, n)) for n, item in enumerate(value)]
+        return [_marked(item, _item_type(annotation), saved, (*place, n)) for n, item in enumerate(value)]
     if isinstance(value, dict):
-        return {key: _marked(item, _item_type(annotation), found, (*place, key)) for key, item in value.items()}
-    if isinstance(value, str) and place in found and _takes(annotation, found[place]):
-        return FromEnvironment(value, found[place])
+        return {key: _marked(item, _item_type(annotation), saved, (*place, key)) for key, item in value.items()}
+    if isinstance(value, str) and place in saved and _takes(annotation, saved[place]):
+        return FromEnvironment(value, saved[place])
     return value
 
 

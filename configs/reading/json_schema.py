@@ -28,12 +28,12 @@ _BOUNDS = {
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a run's configuration (draft 2020-12)."""
-    found = _section(RunConfig)
-    found["properties"]["preset"] = {"type": "string", "description": "The name of a preset."}
+    section = _section(RunConfig)
+    section["properties"]["preset"] = {"type": "string", "description": "The name of a preset."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A run of zeromt",
-        **found,
+        **section,
     }
 
 
@@ -41,10 +41,10 @@ def _section(type_: Any, kind: str | None = None) -> dict[str, Any]:
     said = meanings(type_)
     properties = {}
     for field in dataclasses.fields(type_):
-        found = {"const": kind} if kind is not None and field.name == "kind" else _of(field.type)
+        subschema = {"const": kind} if kind is not None and field.name == "kind" else _of(field.type)
         if meaning := said.get(field.name):
-            found = {**found, "description": meaning}
-        properties[field.name] = found
+            subschema = {**subschema, "description": meaning}
+        properties[field.name] = subschema
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
@@ -54,9 +54,9 @@ def _of(annotation: Any) -> dict[str, Any]:
         choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
         if choice is not None:
             return _component(choice)
-        found = _of(inner[0])
+        subschema = _of(inner[0])
         bounds = {key: value for one in inner[1:] for key, value in _bounds(one).items()}
-        return {**found, **bounds} if "anyOf" not in found else found
+        return {**subschema, **bounds} if "anyOf" not in subschema else subschema
     if origin is Literal:
         return {"enum": list(inner)}
     if origin in (typing.Union, types.UnionType):

@@ -70,11 +70,11 @@ def fields(type_: Any = RunConfig, where: str = "", kind: str | None = None) -> 
 
 def meanings(type_: type[Any]) -> dict[str, str]:
     """The strings below the fields of a class and of its base classes, by field, each as one line."""
-    found: dict[str, str] = {}
+    by_field: dict[str, str] = {}
     for one in reversed(type_.__mro__):
         if dataclasses.is_dataclass(one):
-            found |= _own_meanings(one)
-    return found
+            by_field |= _own_meanings(one)
+    return by_field
 
 
 @functools.cache
@@ -135,15 +135,15 @@ def text_of(word: str) -> str:
     named = text(word)
     if named:
         return named
-    found = dict.fromkeys(f.path.replace("[N]", "") for f in fields() if word in f.path.rpartition(".")[2].split("_"))
-    return "\n".join(dict.fromkeys("\n".join(map(text, found)).splitlines()))
+    paths = dict.fromkeys(f.path.replace("[N]", "") for f in fields() if word in f.path.rpartition(".")[2].split("_"))
+    return "\n".join(dict.fromkeys("\n".join(map(text, paths)).splitlines()))
 
 
 def paths_of(name: str) -> list[str]:
     """Paths of the fields with this path, or else with this name in any section; the least nested first."""
     paths = list(dict.fromkeys(field.path for field in fields() if "[N]" not in field.path))
-    found = [path for path in paths if path == name] or [path for path in paths if path.rpartition(".")[2] == name]
-    return sorted(found, key=lambda path: path.count("."))
+    named = [path for path in paths if path == name] or [path for path in paths if path.rpartition(".")[2] == name]
+    return sorted(named, key=lambda path: path.count("."))
 
 
 def _inside(annotation: Any) -> Iterator[tuple[type[Any], str | None]]:

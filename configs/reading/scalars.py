@@ -39,7 +39,7 @@ def texts_of(text: str) -> Texts:
     Raises:
         yaml.YAMLError: the text is not YAML.
     """
-    found: Texts = {}
+    texts: Texts = {}
     waiting: list[tuple[Place, yaml.Node | None]] = [((), yaml.compose(text, Loader=_LOADER))]
     while waiting:
         place, node = waiting.pop()
@@ -48,8 +48,8 @@ def texts_of(text: str) -> Texts:
         elif isinstance(node, yaml.SequenceNode):
             waiting += [((*place, number), item) for number, item in enumerate(node.value)]
         elif isinstance(node, yaml.ScalarNode) and not node.style:
-            found[place] = node.value
-    return found
+            texts[place] = node.value
+    return texts
 
 
 def _entries(node: yaml.MappingNode) -> dict[str, yaml.Node]:

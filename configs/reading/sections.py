@@ -77,7 +77,7 @@ def without_unknown(tree: Any, type_: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    found = {}
+    known = {}
     for key, value in tree.items():
         if key not in fields:
             continue
@@ -88,10 +88,10 @@ def without_unknown(tree: Any, type_: Any) -> Any:
                 kept.append(item if section is None else without_unknown(item, section))
         if item_of(fields[key]) is not None and isinstance(value, list):
             if len(kept) == len(value):  # else drop the whole list, so that no item gets another index in messages
-                found[key] = kept
+                known[key] = kept
         elif kept:
-            found[key] = kept[0]
-    return found
+            known[key] = kept[0]
+    return known
 
 
 def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -109,11 +109,11 @@ def expanded(tree: Any, type_: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    found = {}
+    expanded = {}
     for key, value in tree.items():
-        expanded = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
-        found[key] = expanded if item_of(fields.get(key)) is not None and isinstance(value, list) else expanded[0]
-    return found
+        items = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
+        expanded[key] = items if item_of(fields.get(key)) is not None and isinstance(value, list) else items[0]
+    return expanded
 
 
 def _expanded_value(value: Any, annotation: Any) -> Any:
@@ -140,13 +140,13 @@ def without_leftovers(tree: Any, type_: Any, leftovers: Collection[Place]) -> An
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
     is_chosen = issubclass(type_, Component)
-    found = {}
+    kept = {}
     for key, value in tree.items():
         if (key,) in leftovers and is_chosen and key not in fields:
             continue
         inner = [place[1:] for place in leftovers if place[0] == key and len(place) > 1]
-        found[key] = _without_leftovers(value, fields.get(key), inner) if inner else value
-    return found
+        kept[key] = _without_leftovers(value, fields.get(key), inner) if inner else value
+    return kept
 
 
 def _without_leftovers(value: Any, annotation: Any, leftovers: Collection[Place]) -> Any:

@@ -129,14 +129,14 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 def is_dir(path: str | os.PathLike[str]) -> bool:
     """Whether a folder exists; see `status_of`."""
-    found = status_of(path)
-    return found is not None and stat.S_ISDIR(found.st_mode)
+    status = status_of(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Whether a regular file exists; see `status_of`."""
-    found = status_of(path)
-    return found is not None and stat.S_ISREG(found.st_mode)
+    status = status_of(path)
+    return status is not None and stat.S_ISREG(status.st_mode)
 
 
 def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | None]) -> None:
@@ -194,8 +194,8 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
         FileError: the file cannot be written. Other errors in the block are not changed.
     """
     with naming(what):
-        found, descriptor = status_of(path), _descriptor(path)
-    if descriptor is not None or (found is not None and not stat.S_ISREG(found.st_mode)):
+        status, descriptor = status_of(path), _descriptor(path)
+    if descriptor is not None or (status is not None and not stat.S_ISREG(status.st_mode)):
         with _told(path, what):
             raw = os.dup(descriptor) if descriptor is not None else os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         with _opened(raw, path, what, mode) as file:
@@ -203,18 +203,18 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
         return
     target = Path(os.path.realpath(path))
     with _told(path, what):
-        if found is not None:
+        if status is not None:
             os.close(os.open(target, os.O_WRONLY))  # raises an error if it must not be written
         raw, beside = _temporary(target)
     try:
         with _opened(raw, path, what, mode) as file:
             yield file
         with _told(path, what):
-            os.chmod(beside, stat.S_IMODE(found.st_mode) if found is not None else 0o666 & ~umask())  # noqa: PTH101
+            os.chmod(beside, stat.S_IMODE(status.st_mode) if status is not None else 0o666 & ~umask())  # noqa: PTH101
             try:
                 Path(beside).replace(target)
             except OSError:  # a mount point, or a writable file in a read-only folder
-                if found is None:
+                if status is None:
                     raise
                 shutil.copyfile(beside, target)
     finally:
@@ -307,17 +307,17 @@ class _Place:
         """The place of a path or, if that is None, of a descriptor."""
         name = ("standard input", "standard output", "standard error")[descriptor] if path is None else repr(path)
         try:
-            found = os.fstat(descriptor) if path is None else status_of(path)
+            status = os.fstat(descriptor) if path is None else status_of(path)
         except OSError:  # closed
             return cls(object(), name)
-        if found is None:
+        if status is None:
             return cls(os.path.realpath(str(path)), name)
-        is_device, is_socket = stat.S_ISCHR(found.st_mode), stat.S_ISSOCK(found.st_mode)
-        is_stream = stat.S_ISFIFO(found.st_mode) or is_socket or (is_device and _is_terminal(found))
-        key = object() if is_device and not is_stream else (found.st_dev, found.st_ino)
+        is_device, is_socket = stat.S_ISCHR(status.st_mode), stat.S_ISSOCK(status.st_mode)
+        is_stream = stat.S_ISFIFO(status.st_mode) or is_socket or (is_device and _is_terminal(status))
+        key = object() if is_device and not is_stream else (status.st_dev, status.st_ino)
         return cls(key, name, is_stream, may_be_shared=is_device or is_socket)
 
 
-def _is_terminal(found: os.stat_result) -> bool:
+def _is_terminal(status: os.stat_result) -> bool:
     """Whether a device is a pseudo-terminal or console (Linux's major numbers 4, 5 and 136 to 143)."""
-    return os.major(found.st_rdev) in (4, 5, *range(136, 144))
+    return os.major(status.st_rdev) in (4, 5, *range(136, 144))

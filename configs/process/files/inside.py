@@ -288,13 +288,13 @@ def _below(at: int, part: str, shown: Path, *, follow: bool) -> int:
     if part == "..":
         raise FileError(f"{str(shown)!r}: leads out of its folder")
     try:
-        found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        descriptor = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except OSError as error:
         error.filename = str(shown)
         raise
-    status = os.fstat(found)
+    status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
-        return found
+        return descriptor
     try:
         if not stat.S_ISLNK(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(shown))
@@ -305,6 +305,6 @@ def _below(at: int, part: str, shown: Path, *, follow: bool) -> int:
                 f"{str(shown)!r}: is a link of another user (uid {status.st_uid}); give the folder that it leads "
                 "to, or make the link yourself"
             )
-        return os.open(os.readlink("", dir_fd=found), _FOLDER, dir_fd=at)
+        return os.open(os.readlink("", dir_fd=descriptor), _FOLDER, dir_fd=at)
     finally:
-        os.close(found)
+        os.close(descriptor)
