@@ -39,12 +39,12 @@ def fitted(model: bytes, tags: Sequence[str] = ()) -> bytes:
     names = [str(getattr(proto.trainer_spec, f"{name}_piece")) for name in SPECIAL]
     is_ours = [piece.piece for piece in proto.pieces[: len(names)]] == names
     symbols = [piece for piece in proto.pieces if piece.type == _PIECE.USER_DEFINED]
-    found = [p for p in symbols if p.piece in tags or (not is_ours and TAG.fullmatch(p.piece))]
-    for piece in found:
+    new_tags = [p for p in symbols if p.piece in tags or (not is_ours and TAG.fullmatch(p.piece))]
+    for piece in new_tags:
         piece.type = _PIECE.CONTROL
     if not is_ours:
         _move(proto, names)
-    content: bytes = proto.SerializeToString(deterministic=True) if found or not is_ours else model
+    content: bytes = proto.SerializeToString(deterministic=True) if new_tags or not is_ours else model
     return content
 
 

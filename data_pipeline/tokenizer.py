@@ -50,8 +50,8 @@ class Tokenizer:
             UserError: a model cannot be read, or its special pieces are not those of this project.
         """
         if set(files) not in ({JOINT_FILE}, {SOURCE_FILE, TARGET_FILE}):
-            found = ", ".join(sorted(files)) or "none"
-            raise UserError(f"tokenizer: files {found}; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}")
+            names = ", ".join(sorted(files)) or "none"
+            raise UserError(f"tokenizer: files {names}; allowed is {JOINT_FILE}, or {SOURCE_FILE} with {TARGET_FILE}")
         self._files = {name: as_controls(content) for name, content in files.items()}
         self.is_joint = JOINT_FILE in files
         """Whether both sides share one vocabulary."""
@@ -192,19 +192,19 @@ class Tokenizer:
             lines: of the source.
             behind_a_tag: whether each gets a tag put before it, so that its own is text whatever it is.
         """
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for line in lines:
             if ">>" in line and (almost := _ALMOST_LEADING_TAG.match(line)):
                 meant = _LEADING_TAG.match(line)
                 if behind_a_tag or meant is None or self._meaning(meant[1]) is None:
-                    found[almost[1]] += 1
-        return found
+                    counts[almost[1]] += 1
+        return counts
 
     def _meaning(self, tag: str) -> int | None:
         """The id of the vocabulary's tag that a tag in a text stands for; None where it is text."""
         if tag not in self._meanings:
-            found = self.tags_of(tag[2:-2])
-            self._meanings[tag] = self._tags[found[0]] if len(found) == 1 else None
+            tags = self.tags_of(tag[2:-2])
+            self._meanings[tag] = self._tags[tags[0]] if len(tags) == 1 else None
         return self._meanings[tag]
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
@@ -284,10 +284,10 @@ def _with_surfaces(processor: sentencepiece.SentencePieceProcessor, text: str) -
     """The pieces of a text, each with the part of the text that it is made of: `piece` and `surface`."""
     encode: Any = processor.encode
     try:
-        found = encode(text, return_type="proto")
+        proto = encode(text, return_type="proto")
     except TypeError:  # SentencePiece 0.2.1 calls it otherwise
-        found = encode(text, out_type="immutable_proto")
-    pieces: Iterable[Any] = found.pieces
+        proto = encode(text, out_type="immutable_proto")
+    pieces: Iterable[Any] = proto.pieces
     return pieces
 
 
@@ -311,14 +311,14 @@ def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentenceP
         loaded = False
     if not loaded:
         raise UserError(f"tokenizer: {name}: is no SentencePiece model; give one made by zeromt prepare")
-    found = {
+    ids = {
         "pad": processor.pad_id(),
         "bos": processor.bos_id(),
         "eos": processor.eos_id(),
         "unk": processor.unk_id(),
     }
     wanted = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
-    if found != wanted:
-        wrong = ", ".join(f"{k} is {'missing' if v < 0 else v}" for k, v in found.items() if v != wanted[k])
+    if ids != wanted:
+        wrong = ", ".join(f"{k} is {'missing' if v < 0 else v}" for k, v in ids.items() if v != wanted[k])
         raise UserError(f"tokenizer: {name}: {wrong}; allowed is {', '.join(f'{k}={v}' for k, v in wanted.items())}")
     return processor

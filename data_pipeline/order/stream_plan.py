@@ -232,8 +232,8 @@ class StreamPlan:
         step = max(1, PAIRS_AT_ONCE // self._blocks.largest)
         for start in range(0, len(blocks), step):
             pairs = expand(blocks[start : start + step], self._blocks.bounds)
-            found = pairs[~self.budget.holds(self.lengths[pairs])]
-            if first is None and len(found):
-                first = int(found[0])
-            count += len(found)
+            too_long = pairs[~self.budget.holds(self.lengths[pairs])]
+            if first is None and len(too_long):
+                first = int(too_long[0])
+            count += len(too_long)
         return count, first

@@ -132,16 +132,16 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _as_rows(found: Sequence[int], num_pairs: int, what: str) -> Rows:
+def _as_rows(numbers: Sequence[int], num_pairs: int, what: str) -> Rows:
     """The rows that a filter found, ascending, each once."""
     try:
-        rows = np.unique(np.asarray(list(found)))
+        rows = np.unique(np.asarray(list(numbers)))
     except (TypeError, ValueError):  # None, or lists of several lengths
         rows = np.array([None])
     if len(rows) == 0:
         return np.empty(0, dtype=np.int64)
     if not np.issubdtype(rows.dtype, np.integer) or rows[0] < 0 or rows[-1] >= num_pairs:
-        given = f"{found!r:.80} for {num_pairs:,} pairs"
+        given = f"{numbers!r:.80} for {num_pairs:,} pairs"
         raise UserError(f"{what} gave {given}; a filter gives the numbers of rows, from 0")
     return rows.astype(np.int64)
 

@@ -70,7 +70,7 @@ def check_others(work: WorkFolder, recipe: Mapping[str, Any], output: Path, *, i
         )
 
 
-def damaged_spans(spill: SpillFolder, num_spans: int, output: Path, work: WorkFolder, found: str) -> WorkFolderError:
+def damaged_spans(spill: SpillFolder, num_spans: int, output: Path, work: WorkFolder, problem: str) -> WorkFolderError:
     """Remove all spans that are not whole, so that they are encoded again; the error that says so.
 
     Args:
@@ -78,7 +78,7 @@ def damaged_spans(spill: SpillFolder, num_spans: int, output: Path, work: WorkFo
         num_spans: their number.
         output: of the preparation.
         work: its work folder.
-        found: what was found to be wrong with one of them.
+        problem: what was found to be wrong with one of them.
     """
     damaged = [span for span in range(num_spans) if not spill.is_whole(span)]
     for span in damaged:
@@ -87,7 +87,7 @@ def damaged_spans(spill: SpillFolder, num_spans: int, output: Path, work: WorkFo
     again = f"{' and '.join(parts)} again, then --merge" if parts else "the same command again"
     return WorkFolderError(
         f"prepare.output: {output}: {len(damaged)} of {num_spans} encoded spans of the corpus were damaged and have "
-        f"been removed ({found}); run {again}: the others stay"
+        f"been removed ({problem}); run {again}: the others stay"
     )
 
 
@@ -100,8 +100,8 @@ def _begun(folder: Path) -> dict[str, Any] | None:
     if not inside.is_listed(folder / BEGUN_FILE):
         return None
     try:
-        found = inside.read_json(folder / BEGUN_FILE)
-        return {"recipe": dict(found["recipe"]), "made_with": dict(found["made_with"])}
+        noted = inside.read_json(folder / BEGUN_FILE)
+        return {"recipe": dict(noted["recipe"]), "made_with": dict(noted["made_with"])}
     except FileNotFoundError:  # another process has just removed it
         return None
     except (ValueError, KeyError, TypeError) as error:

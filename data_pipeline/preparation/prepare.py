@@ -214,11 +214,11 @@ class Preparation:
             span_pairs=span_pairs,
         )
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
-        found = survey(first_pass, folder / "survey", apart=apart)
-        tokenizer = found.tokenizer
+        surveyed = survey(first_pass, folder / "survey", apart=apart)
+        tokenizer = surveyed.tokenizer
         check_tags(section, tokenizer)
         pairs_per_block = section.pairs_per_block or min(
-            MOST_BLOCK, max(LEAST_BLOCK, found.num_pairs // BLOCKS_A_CORPUS)
+            MOST_BLOCK, max(LEAST_BLOCK, surveyed.num_pairs // BLOCKS_A_CORPUS)
         )
         job = EncodeJob(
             section=section,
@@ -227,9 +227,9 @@ class Preparation:
             held_out=held_out,
             dtype=_token_dtype(tokenizer),
             spill=folder / "spill",
-            num_shards=max(1, -(-found.num_pairs // (pairs_per_block * section.blocks_per_shard))),
+            num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
         )
-        return Encoding(folder, found, job, entries, pairs_per_block)
+        return Encoding(folder, surveyed, job, entries, pairs_per_block)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""

@@ -73,8 +73,8 @@ def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool
     advice = "remove it, or choose another prepare.output"
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
-    found = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
-    settings, is_same_text = _changed_settings(found, recipe), not list(_other_files(found, recipe))
+    existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
+    settings, is_same_text = _changed_settings(existing, recipe), not list(_other_files(existing, recipe))
     changed = [line for line in settings if not (gives_way and line.startswith("tokenizer."))]
     if not changed:
         if is_same_text:
@@ -158,21 +158,21 @@ def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
             continue
         if names != others:
             yield f"prepare.{split}: {', '.join(names) or 'none'}, the dataset has {', '.join(others) or 'none'}"
-        elif (form := _form(corpus)) != (found := index.recipe.get("forms", {}).get(split)):
-            yield f"prepare.{split}: {_shown(form)}, the dataset has {_shown(found)}"
+        elif (form := _form(corpus)) != (other_form := index.recipe.get("forms", {}).get(split)):
+            yield f"prepare.{split}: {_shown(form)}, the dataset has {_shown(other_form)}"
 
 
 def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
     """Whether the dataset may have the tokenizer that the section names or trains."""
-    given, found = section.tokenizer, index.tokenizer
+    given, recorded = section.tokenizer, index.tokenizer
     if given.path is None:  # the dataset took its tokenizer from another dataset made by such a section
         sizes = given.vocab_size, given.target_vocab_size or given.vocab_size
-        return sizes == (found.source_vocab_size, found.target_vocab_size)
+        return sizes == (recorded.source_vocab_size, recorded.target_vocab_size)
     try:
         tokenizer = existing_tokenizer(given)
     except UserError:  # it is gone, which is not a change of the section
         return "tokenizer.fingerprint" in _in_full(index.recipe)
-    return tokenizer is not None and tokenizer.fingerprint == found.fingerprint
+    return tokenizer is not None and tokenizer.fingerprint == recorded.fingerprint
 
 
 def _settings_of(section: PrepareSection) -> dict[str, Any]:

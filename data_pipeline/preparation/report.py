@@ -118,10 +118,10 @@ class Report:
         rows = {name: [taken] for name, taken in cleaned.dropped.items()}
         for name, taken in dropped.items():
             rows.setdefault(name, []).append(taken)
-        found = {name: _of_rows(text, np.sort(np.concatenate(parts))) for name, parts in rows.items()}
+        reports = {name: _of_rows(text, np.sort(np.concatenate(parts))) for name, parts in rows.items()}
         for name, count in cleaned.changed.items():
-            found[name] = found.get(name, FilterReport()).merge(FilterReport(changed=count))
-        filters = {name: found[name] for name in _in_order(cleaned.names, found)}
+            reports[name] = reports.get(name, FilterReport()).merge(FilterReport(changed=count))
+        filters = {name: reports[name] for name in _in_order(cleaned.names, reports)}
         identical = cleaned.rows[find_identical(cleaned.sources, cleaned.targets)]
         for taken in dropped.values():
             identical = np.setdiff1d(identical, taken, assume_unique=True)

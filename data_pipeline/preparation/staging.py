@@ -71,17 +71,17 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
 
 def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
     """The files of one path of a corpus; several if it is a folder."""
-    found = status_of(given)
-    if found is None:
+    given_status = status_of(given)
+    if given_status is None:
         raise UserError(f"prepare.{split}: {given}: no such file")
-    if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISDIR(given_status.st_mode) and not stat.S_ISREG(given_status.st_mode):
         raise UserError(
             f"prepare.{split}: {given}: is a pipe or a device, which can be read once; it is read several "
             "times: write it to a file first"
         )
-    if stat.S_ISDIR(found.st_mode) and not is_folder:
+    if stat.S_ISDIR(given_status.st_mode) and not is_folder:
         raise UserError(f"prepare.{split}: {given}: is no file; give a text file")
-    for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(found.st_mode) else [given]:
+    for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(given_status.st_mode) else [given]:
         try:
             status = path.stat()
             if status.st_size == 0 and path == given:
@@ -104,10 +104,10 @@ def _file_key(path: Path, size: int, mtime_ns: int) -> str:
 
 def _read_hashes(path: Path) -> dict[str, str]:
     try:
-        found = inside.read_json(path)
+        hashes = inside.read_json(path)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return hashes if isinstance(hashes, dict) else {}
 
 
 def check_unchanged(inputs: list[Input]) -> None:

@@ -140,8 +140,8 @@ def _array(
     header = _npy_header(dtype, shape)
     start = 10 + int.from_bytes(header[8:10], "little")
     if content.startswith(header) and len(content) == start + math.prod(shape) * np.dtype(dtype).itemsize:
-        found: NDArray[np.unsignedinteger] = np.frombuffer(content, dtype, offset=start).reshape(shape)
-        return found
+        view: NDArray[np.unsignedinteger] = np.frombuffer(content, dtype, offset=start).reshape(shape)
+        return view
     try:  # numpy parses headers as Python code, which takes longer than the rest of a small block
         array = np.load(io.BytesIO(content), allow_pickle=False)
     except Exception as error:  # numpy parses a header as Python literals, so a broken one can raise anything

@@ -81,7 +81,7 @@ async def _is_private(files: Any, url: str) -> bool:
     if parts.scheme in getproxies() and not proxy_bypass(host):
         return False
     try:
-        found = await files.loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = await files.loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ReadError(f"{host!r} has no address: {error.strerror}") from error
-    return any(not ipaddress.ip_address(address[0].partition("%")[0]).is_global for *_, address in found)
+    return any(not ipaddress.ip_address(address[0].partition("%")[0]).is_global for *_, address in addresses)

@@ -269,9 +269,9 @@ class Dataset:
                 data = self._storage.read(shard, offset, size)
                 whole.update(data)
                 try:
-                    found = self._matching(decode_block(data, self._spec(block)), block)
+                    decoded = self._matching(decode_block(data, self._spec(block)), block)
                     if look is not None:
-                        look(found)
+                        look(decoded)
                 except DataError as error:
                     problems.append(str(error))
             whole.update(self._storage.read(shard, end, shard.bytes - end))

@@ -63,16 +63,16 @@ class FileTable:
         """
         if isinstance(key, slice):
             first, last, step = key.indices(len(self))
-            found = self._read(first, max(first, last))[::step]
+            values = self._read(first, max(first, last))[::step]
         elif len(key) == 0:
-            found = self._read(0, 0)
+            values = self._read(0, 0)
         else:
             rows, back = np.unique(key, return_inverse=True)
             runs = np.split(rows, np.flatnonzero(np.diff(rows) > MAX_GAP) + 1)
-            found = np.concatenate([self._read(int(run[0]), int(run[-1]) + 1)[run - run[0]] for run in runs])[back]
+            values = np.concatenate([self._read(int(run[0]), int(run[-1]) + 1)[run - run[0]] for run in runs])[back]
         if self._state() != self._was:
             raise OtherDataError(f"{self._name}: was changed while it was read; start again with a whole dataset")
-        return found
+        return values
 
     def sum(self, **options: Any) -> NDArray[Any]:
         """As that of the whole array."""

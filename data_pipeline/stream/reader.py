@@ -262,14 +262,14 @@ class StreamReader:
         return settings if self._phase.augment is None else {**settings, "augment": self._phase.augment}
 
     def _check_fingerprints(self, allowed: list[str]) -> None:
-        found = [dataset.fingerprint for dataset in self._phase.datasets]
-        if found == allowed:
+        fingerprints = [dataset.fingerprint for dataset in self._phase.datasets]
+        if fingerprints == allowed:
             return
-        are = "are not the datasets" if len(found) > 1 else "is not the dataset"
+        are = "are not the datasets" if len(fingerprints) > 1 else "is not the dataset"
         names = ", ".join(dataset.location for dataset in self._phase.datasets)
         raise UserError(
             f"stream.datasets: {names} {are} that the run was trained on: "
-            f"fingerprint {', '.join(f[:12] for f in found)}; allowed is {', '.join(f[:12] for f in allowed)}"
+            f"fingerprint {', '.join(f[:12] for f in fingerprints)}; allowed is {', '.join(f[:12] for f in allowed)}"
         )
 
     def _check_settings(self, state: StreamState) -> None:

@@ -16,8 +16,8 @@ def find(tree: Any, field: str) -> Any:
     if not isinstance(tree, dict):
         return MISSING
     for key, rest in splits(field):
-        if key in tree and (found := tree[key] if rest is None else find(tree[key], rest)) is not MISSING:
-            return found
+        if key in tree and (value := tree[key] if rest is None else find(tree[key], rest)) is not MISSING:
+            return value
     return MISSING
 
 

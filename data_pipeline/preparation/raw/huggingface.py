@@ -75,10 +75,10 @@ def _inside(path: Path, value: Any, rest: str, field: str) -> Any:
     """The value of a field within a row; None if the row does not have it."""
     if value is None:
         return None
-    if (found := find(value, rest)) is MISSING:
+    if (inner := find(value, rest)) is MISSING:
         what = f"holds {', '.join(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
         raise UserError(f"{path}: has no column {field}: what is before {rest} {what}; allowed is a column of text")
-    return found
+    return inner
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:

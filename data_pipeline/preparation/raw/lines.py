@@ -98,17 +98,17 @@ class LineReader:
         while missing and (unfinished or size < MAX_TAKE_BYTES) and (block := self._rest or next(self._blocks, b"")):
             self._rest = b""
             is_feed = np.frombuffer(block, dtype=np.uint8) == LINE_FEED
-            found = int(np.count_nonzero(is_feed))
-            if found >= missing or size + len(block) >= MAX_TAKE_BYTES:
+            num_feeds = int(np.count_nonzero(is_feed))
+            if num_feeds >= missing or size + len(block) >= MAX_TAKE_BYTES:
                 feeds = np.flatnonzero(is_feed)
                 last = min(missing - 1, int(np.searchsorted(feeds, MAX_TAKE_BYTES - size - 1)))
-                if last < found:
-                    end, found = int(feeds[last]) + 1, last + 1
+                if last < num_feeds:
+                    end, num_feeds = int(feeds[last]) + 1, last + 1
                     block, self._rest = block[:end], block[end:]
             pieces.append(block)
-            missing -= found
+            missing -= num_feeds
             size += len(block)
-            unfinished = len(block) - (block.rfind(b"\n") + 1) + (0 if found else unfinished)
+            unfinished = len(block) - (block.rfind(b"\n") + 1) + (0 if num_feeds else unfinished)
             if unfinished > MAX_LINE_BYTES:
                 raise UserError(
                     f"{self.path}: has a line of more than {MAX_LINE_BYTES} bytes; allowed is text in lines"

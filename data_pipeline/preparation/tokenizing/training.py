@@ -149,10 +149,10 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
         raise UserError(f"{where}: {str(error).removeprefix('tokenizer: ')}") from error
     missing, spares = [tag for tag in section.tags if tag not in tokenizer.tags], tokenizer.spares
     if len(missing) > len(spares):
-        found = ", ".join(tokenizer.tags) or "none"
+        have = ", ".join(tokenizer.tags) or "none"
         raise UserError(
             f"prepare.tokenizer.tags: {missing[len(spares)]} is no piece of {path}, which has {len(spares)} spare ones "
-            f"(prepare.tokenizer.spare); allowed is one of its own ({found})"
+            f"(prepare.tokenizer.spare); allowed is one of its own ({have})"
         )
     return tokenizer.with_tags(missing)
 
@@ -258,11 +258,11 @@ def segments(lines: Iterable[str]) -> Iterator[str]:
 def _explain(message: str, field_name: str, size: int) -> Exception:
     """Translate SentencePiece's error into this project's terms."""
     where = f"prepare.tokenizer.{field_name}: {size} pieces"
-    if found := re.search(r"Please set it to a value <= (\d+)", message):
-        return UserError(f"{where} are more than the corpus supports; allowed is at most {found[1]}")
-    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+    if match := re.search(r"Please set it to a value <= (\d+)", message):
+        return UserError(f"{where} are more than the corpus supports; allowed is at most {match[1]}")
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return UserError(
-            f"{where} do not hold the corpus's characters; allowed is at least {found[1]}, "
+            f"{where} do not hold the corpus's characters; allowed is at least {match[1]}, "
             "or a lower prepare.tokenizer.character_coverage"
         )
     if "all_chars_count" in message or "sentences_.empty()" in message:
@@ -282,15 +282,15 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
     if section.tag_both_sides:
         wanted |= {f"{side}_language": getattr(section, f"{side}_language") for side in ("source", "target")}
     for name, language in wanted.items():
-        found = tokenizer.tags_of(language)
-        if not found:
+        tags = tokenizer.tags_of(language)
+        if not tags:
             have = ", ".join(tokenizer.tags) or "none"
             number = len(tokenizer.spares)
             spare = f"; prepare.tokenizer.tags takes one of its {number} spare pieces" if number else ""
             raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}{spare}")
-        if len(found) > 1:
+        if len(tags) > 1:
             raise UserError(
-                f"prepare.{name}: {language!r} may be {' or '.join(found)} of the tokenizer; name one of them"
+                f"prepare.{name}: {language!r} may be {' or '.join(tags)} of the tokenizer; name one of them"
             )
     if section.tag_both_sides and not tokenizer.is_joint:
         raise UserError("prepare.tag_both_sides: true with two vocabularies; use a joint one")

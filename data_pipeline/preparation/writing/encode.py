@@ -93,9 +93,9 @@ class SpanEncoder:
         report = Report.empty()
         chunks, first = [], 0
         for text in raw.chunks(CHUNK_LINES):
-            chunk, found = self._encode_chunk(text, first)
+            chunk, chunk_report = self._encode_chunk(text, first)
             chunks.append(chunk)
-            report = report.merge(found)
+            report = report.merge(chunk_report)
             first += len(text.sources)
         keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, span.number)
         rows = np.concatenate([c.rows for c in chunks])
@@ -191,14 +191,14 @@ class SpanEncoder:
         ):
             if bad is None:
                 continue
-            found = np.flatnonzero(bad & left)
-            if len(found) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
-                row = int(found[0])
+            bad_rows = np.flatnonzero(bad & left)
+            if len(bad_rows) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
+                row = int(bad_rows[0])
                 raise UserError(
                     f"{text.where(int(rows[row]))}: {self._describe(lengths[row])}, or prepare.on_bad_pair=drop"
                 )
-            left[found] = False
-            dropped[name] = found
+            left[bad_rows] = False
+            dropped[name] = bad_rows
         return dropped, np.flatnonzero(left)
 
     def _describe(self, lengths: Rows) -> str:

@@ -166,13 +166,13 @@ class Augmenter:
 
     def _recut(self, sides: Sequence[Ragged], rows: Integers, keys: Bits) -> list[Ragged]:
         """Both sides with the words of some rows cut anew."""
-        found = []
+        recut = []
         for number, side in enumerate(sides):
             own = mixed(keys[rows] + np.uint64(number + 1) * _DRAWS)
-            found.append(
+            recut.append(
                 _replaced(side, rows, self._variants[number % len(self._variants)].recut(gather(side, rows), own))
             )
-        return found
+        return recut
 
     def _fits(self, sides: Sequence[Ragged]) -> Flags:
         """(pairs,): whether a micro-batch and the model have room for them."""
@@ -198,13 +198,13 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
     tokenizer = widest([dataset.tokenizer for dataset in datasets])
     source, target = (max(int(d.blocks[f"longest_{side}"].max()) for d in datasets) for side in ("source", "target"))
     budget = Budget.of(section)
-    found: list[Augmenter | None] = []
+    augmenters: list[Augmenter | None] = []
     for number, (dataset, modifiers) in enumerate(zip(datasets, chosen, strict=True)):
         own = tokenizer or dataset.tokenizer
         place = {"seed": seed, "dataset": number}
         made = Augmenter(modifiers, own, longest=(source, target), budget=budget, **place) if modifiers else None
-        found.append(made)
-    return found
+        augmenters.append(made)
+    return augmenters
 
 
 def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int | None:
@@ -220,15 +220,15 @@ def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int 
 def modifiers_of(section: StreamSection, dataset: Dataset, number: int) -> list[tuple[int, Modifier]]:
     """The modifiers of a dataset, each with its number in the list; a BPE-dropout that it was prepared with is last."""
     path = section.datasets[number].path if section.datasets else None
-    found = [
+    modifiers = [
         (place, modifier)
         for place, modifier in enumerate(section.augment)
         if modifier.probability > 0 and (not modifier.datasets or path in modifier.datasets)
     ]
     dropout = dataset.index.recipe.get("settings", {}).get("tokenizer", {}).get("bpe_dropout", 0)
-    if dropout and not any(isinstance(modifier, SubwordModifier) for _, modifier in found):
-        found.append((len(section.augment), make("modifier", "bpe_dropout", dropout=float(dropout))))
-    return found
+    if dropout and not any(isinstance(modifier, SubwordModifier) for _, modifier in modifiers):
+        modifiers.append((len(section.augment), make("modifier", "bpe_dropout", dropout=float(dropout))))
+    return modifiers
 
 
 def _is_drawn(keys: Bits, number: int, modifier: Modifier) -> Flags:
@@ -250,10 +250,10 @@ def _following(pairs: Integers, is_there: Flags) -> Integers:
 
 def _are_alike(new: Ragged, rows: Ragged, numbers: Integers) -> Flags:
     """(numbers,): whether each new row is the one that it is in the place of."""
-    found: Flags = new.lengths == rows.lengths[numbers]
-    for place in np.flatnonzero(found).tolist():
-        found[place] = np.array_equal(new[place], rows[numbers[place]])
-    return found
+    are_alike: Flags = new.lengths == rows.lengths[numbers]
+    for place in np.flatnonzero(are_alike).tolist():
+        are_alike[place] = np.array_equal(new[place], rows[numbers[place]])
+    return are_alike
 
 
 def _replaced(rows: Ragged, numbers: Integers, new: Ragged) -> Ragged:

@@ -63,13 +63,13 @@ class PairTexts:
 
     def encode(self, texts: Sequence[Text]) -> tuple[tuple[Ragged, Ragged], NDArray[np.bool_]]:
         """The pieces of pairs, and whether each has some on both sides and no unknown one."""
-        found = []
+        encoded = []
         is_spelled = np.ones(len(texts), dtype=bool)
         for side, encode in enumerate((self._tokenizer.encode_source, self._tokenizer.encode_target)):
             rows = encode([pair[side] for _, pair in texts])
             is_spelled &= np.array([bool(row) and UNK_ID not in row for row in rows], dtype=bool)
-            found.append(Ragged.of([tags[side] + row for (tags, _), row in zip(texts, rows, strict=True)]))
-        return (found[0], found[1]), is_spelled
+            encoded.append(Ragged.of([tags[side] + row for (tags, _), row in zip(texts, rows, strict=True)]))
+        return (encoded[0], encoded[1]), is_spelled
 
     def _num_tags(self, row: Iterable[int], side: int) -> int:
         count = 0

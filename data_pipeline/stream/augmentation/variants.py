@@ -78,8 +78,8 @@ class Variants:
         words = Ragged(pieces, starts, lengths)
         drawn = mixed(keys[row] + (ordinal + 1).astype(np.uint64) * GOLDEN) % np.uint64(VARIANTS)
         content = self._hashes(words)
-        found = self._find(words, mixed(content + (drawn + np.uint64(1)) * GOLDEN))
-        cut = gather(self._kept, found)
+        kept_rows = self._find(words, mixed(content + (drawn + np.uint64(1)) * GOLDEN))
+        cut = gather(self._kept, kept_rows)
         counts = np.bincount(row, weights=cut.lengths, minlength=len(rows)).astype(np.int64)
         return Ragged(cut.pieces, np.cumsum(counts) - counts, counts)
 
@@ -87,10 +87,10 @@ class Variants:
         """(pieces,): whether a word begins there; what is no normal piece is a word of its own."""
         pieces, vocabulary = rows.pieces, self._vocabulary
         is_other = ~vocabulary.is_normal[pieces]
-        found = is_other | vocabulary.begins_word[pieces]
-        found[1:] |= is_other[:-1]
-        found[rows.starts[rows.lengths > 0]] = True
-        return found
+        begins = is_other | vocabulary.begins_word[pieces]
+        begins[1:] |= is_other[:-1]
+        begins[rows.starts[rows.lengths > 0]] = True
+        return begins
 
     def _hashes(self, words: Ragged) -> Bits:
         """(words,): of their pieces."""
@@ -111,8 +111,8 @@ class Variants:
             is_missing[:] = True
         if is_missing.any():
             self._add(needed[is_missing], self._make(gather(words, first[is_missing]), needed[is_missing]))
-        found: NDArray[np.int64] = self._rows[np.searchsorted(self._keys, needed)][inverse]
-        return found
+        kept_rows: NDArray[np.int64] = self._rows[np.searchsorted(self._keys, needed)][inverse]
+        return kept_rows
 
     def _make(self, words: Ragged, keys: Bits) -> Ragged:
         """Cut words, those of one length at a time."""

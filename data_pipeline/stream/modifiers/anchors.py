@@ -41,7 +41,7 @@ def anchors(source: str, target: str) -> list[Anchor]:
     ours, theirs = _words(source), _words(target)
     once, other = _once(ours), _once(theirs)
     has_case = any(word.text[0].islower() for word in (*ours, *theirs))
-    found = []
+    shared = []
     for text, word in once.items():
         if (twin := other.get(text)) is None:
             continue
@@ -49,8 +49,8 @@ def anchors(source: str, target: str) -> list[Anchor]:
         is_name = has_case and len(text) > 1 and any(map(str.isupper, text))
         by_chance = word.is_first and twin.is_first and not any(map(str.isupper, text[1:]))
         if has_digit or (is_name and not by_chance):
-            found.append(Anchor(word.span, twin.span, is_number(text)))
-    return found
+            shared.append(Anchor(word.span, twin.span, is_number(text)))
+    return shared
 
 
 def is_number(text: str) -> bool:
@@ -69,16 +69,16 @@ def replaced(text: str, places: Sequence[tuple[Span, str]]) -> str:
 
 def _once(words: list[_Word]) -> dict[str, _Word]:
     """By their texts, those that occur once."""
-    found = {word.text: word for word in words}
+    by_text = {word.text: word for word in words}
     for word in words:
-        if word.text in found and found[word.text] is not word:
-            del found[word.text]
-    return found
+        if word.text in by_text and by_text[word.text] is not word:
+            del by_text[word.text]
+    return by_text
 
 
 def _words(text: str) -> list[_Word]:
-    found, last = [], ""
-    for token in _TOKEN.finditer(MARKUP.sub(lambda found: "<" * len(found[0]), text)):  # of the same length
+    words, last = [], ""
+    for token in _TOKEN.finditer(MARKUP.sub(lambda match: "<" * len(match[0]), text)):  # of the same length
         for begin, stop in _parts(text, *token.span()):
             start, end = begin, stop
             while start < end and _is_mark(text[start]):
@@ -87,9 +87,9 @@ def _words(text: str) -> list[_Word]:
                 end -= 1
             before = text[start - 1] if start > begin else last
             if start < end:
-                found.append(_Word(text[start:end], (start, end), not (before.isalnum() or before == ",")))
+                words.append(_Word(text[start:end], (start, end), not (before.isalnum() or before == ",")))
             last = text[stop - 1]
-    return found
+    return words
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[Span]:

@@ -26,17 +26,17 @@ _SIGN = re.compile(r"[\d<>{}%@\\/_=#$&*|~^+]|[.:](?=[^\W\d_])")
 
 def code_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where markup, placeholders and addresses are, in order."""
-    return (found.span() for found in _CODE.finditer(text))
+    return (match.span() for match in _CODE.finditer(text))
 
 
 def words(text: str) -> list[tuple[str, bool]]:
     """The words between spaces, each with whether some of it is markup, a placeholder or an address."""
-    spans, found, start = list(code_spans(text)), [], 0
+    spans, flagged, start = list(code_spans(text)), [], 0
     for word in text.split(" "):
         end = start + len(word)
-        found.append((word, any(start < behind and before < end for before, behind in spans)))
+        flagged.append((word, any(start < behind and before < end for before, behind in spans)))
         start = end + 1
-    return found
+    return flagged
 
 
 def looks_odd(word: str) -> bool:

@@ -64,15 +64,15 @@ class InlineTags(TextModifier):
         )
 
 
-def _places(found: Sequence[Anchor], source: str, target: str, max_words: int) -> list[tuple[Span, Span]]:
+def _places(shared: Sequence[Anchor], source: str, target: str, max_words: int) -> list[tuple[Span, Span]]:
     """What may be tagged: each anchor, and from one to another where the same ones are between them in order."""
-    in_target = sorted(range(len(found)), key=lambda number: found[number].target)
+    in_target = sorted(range(len(shared)), key=lambda number: shared[number].target)
     rank = {number: place for place, number in enumerate(in_target)}
     places = []
-    for first, one in enumerate(found):
+    for first, one in enumerate(shared):
         last = first
-        while last < len(found) and rank[last] == rank[first] + last - first:
-            ours, theirs = (one.source[0], found[last].source[1]), (one.target[0], found[last].target[1])
+        while last < len(shared) and rank[last] == rank[first] + last - first:
+            ours, theirs = (one.source[0], shared[last].source[1]), (one.target[0], shared[last].target[1])
             sides = source[slice(*ours)], target[slice(*theirs)]
             if max(side.count(" ") for side in sides) >= max_words:
                 break

@@ -50,8 +50,8 @@ class Placeholders(TextModifier):
 
     @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        found = self.placeholder
-        if found.search(source) or found.search(target):
+        pattern = self.placeholder
+        if pattern.search(source) or pattern.search(target):
             return source, target
         wanted = [a for a in anchors(source, target) if self.of == "both" or a.is_number == (self.of == "numbers")]
         texts = self.numbered([anchor.is_number for anchor in wanted])

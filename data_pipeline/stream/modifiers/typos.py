@@ -11,14 +11,14 @@ _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 def _neighbours() -> dict[str, str]:
     """Letters beside each on a QWERTY keyboard: in its row, and below and above it."""
-    found: dict[str, str] = {}
+    neighbours: dict[str, str] = {}
     for number, row in enumerate(_ROWS):
         for place, letter in enumerate(row):
             beside = row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
             above = _ROWS[number - 1][place : place + 2] if number else ""
             below = _ROWS[number + 1][max(place - 1, 0) : place + 1] if number + 1 < len(_ROWS) else ""
-            found[letter] = beside + above + below
-    return found
+            neighbours[letter] = beside + above + below
+    return neighbours
 
 
 NEIGHBOURS = _neighbours()
@@ -36,12 +36,12 @@ class Typos(TextModifier):
 
     @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        found = words(source)
-        free = [number for number, (word, is_code) in enumerate(found) if not is_code and not _is_odd(word)]
+        flagged = words(source)
+        free = [number for number, (word, is_code) in enumerate(flagged) if not is_code and not _is_odd(word)]
         if not free:
             return source, target
         hit = {number for number in free if draws.chance(self.words)} or {draws.choice(free)}
-        return " ".join(mistyped(word, draws) if n in hit else word for n, (word, _) in enumerate(found)), target
+        return " ".join(mistyped(word, draws) if n in hit else word for n, (word, _) in enumerate(flagged)), target
 
 
 def _is_odd(word: str) -> bool:

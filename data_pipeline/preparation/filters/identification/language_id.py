@@ -43,8 +43,8 @@ class LanguageFilter:
         ]
 
     def _is_other(self, line: str, own: frozenset[str]) -> bool:
-        found, probability = self._classify(line)
-        return probability >= self._min_probability and found not in own and found != NO_LANGUAGE
+        code, probability = self._classify(line)
+        return probability >= self._min_probability and code not in own and code != NO_LANGUAGE
 
 
 @functools.cache

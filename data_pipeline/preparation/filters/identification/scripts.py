@@ -72,10 +72,10 @@ def _letters_of(script: str) -> NDArray[np.bool_]:
 
 def _matches(pattern: str) -> NDArray[np.bool_]:
     runs = regex.compile(pattern, regex.V1)
-    found = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
-    for run in runs.finditer("".join(map(chr, range(len(found))))):
-        found[run.start() : run.end()] = True
-    return found
+    is_match = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+    for run in runs.finditer("".join(map(chr, range(len(is_match))))):
+        is_match[run.start() : run.end()] = True
+    return is_match
 
 
 def _hint(script: str) -> str:
