@@ -196,8 +196,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             # zero hidden states: padding rows add nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
             grad = steps.multiply(h, weight_VD, bias_V)
-            found = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
-            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in found)
+            likelihoods = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
+            nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in likelihoods)
             nll_sum += nll.sum()
             # without smoothing the mean over all pieces does not count, not even an infinite one
             loss_sum += ((1 - smoothing) * nll + smoothing * smooth if smoothing else nll).sum()

@@ -54,13 +54,13 @@ def parameters(section: ModelSection, vocabularies: Vocabularies) -> list[Parame
     Raises:
         UserError: a component does not declare its parameters.
     """
-    found = [*_embeddings(section, vocabularies)]
+    listed = [*_embeddings(section, vocabularies)]
     for stack, num_layers in (("encoder", section.encoder_layers), ("decoder", section.decoder_layers)):
         for layer in range(num_layers):
-            found += _layer(section, stack, f"{stack}.layers.{layer}")
+            listed += _layer(section, stack, f"{stack}.layers.{layer}")
         if section.has_final_norm:
-            found += _named(f"{stack}.norm", section.norm.parameters(section.d_model), "norms")
-    return [*found, *_output(section, vocabularies)]
+            listed += _named(f"{stack}.norm", section.norm.parameters(section.d_model), "norms")
+    return [*listed, *_output(section, vocabularies)]
 
 
 def check_declared(
@@ -107,10 +107,10 @@ def _shown(parameter: tuple[str, tuple[int, ...]] | None) -> str:
     return "nothing" if parameter is None else f"{parameter[0]} {parameter[1]}"
 
 
-def by_part(found: Iterable[Parameter]) -> dict[str, int]:
+def by_part(listed: Iterable[Parameter]) -> dict[str, int]:
     """Number of elements in each part of the model."""
     sizes = dict.fromkeys(PARTS, 0)
-    for parameter in found:
+    for parameter in listed:
         sizes[parameter.part] += parameter.size
     return sizes
 

@@ -251,10 +251,10 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
         """The weights of all attention layers for this source and target, without dropout."""
-        found = AttentionWeights([], [], [])
-        places = [(layer.self_attention, found.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
+        weights = AttentionWeights([], [], [])
+        places = [(layer.self_attention, weights.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
         for layer in cast(list[DecoderLayer], self.decoder.layers):
-            places += [(layer.self_attention, found.decoder), (layer.cross_attention, found.cross)]
+            places += [(layer.self_attention, weights.decoder), (layer.cross_attention, weights.cross)]
 
         def keep(out: list[Tensor]) -> Callable[..., None]:
             return lambda attention, args, kwargs, _: out.append(attention.weights(*args, **kwargs))
@@ -267,7 +267,7 @@ class Transformer(nn.Module):
             self.train(was_training)
             for hook in hooks:
                 hook.remove()
-        return found
+        return weights
 
     def start(self, source_BS: Tensor) -> DecoderState:
         """Encode the sources and start a search."""

@@ -139,7 +139,7 @@ class MultiHead(Attention):
 
     def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
         """With key and value heads repeated for every query head, the scale folded into the queries, and all biases."""
-        found = dict(weights)
+        plain = dict(weights)
         width = self.width_of_heads(model.d_model)
         divisor = {"head_width": width, "model_width": model.d_model}[self.scale]
         copies = self.num_heads // self.actual_num_kv_heads
@@ -152,5 +152,5 @@ class MultiHead(Attention):
             bias = weights.get(f"{part}.bias")
             for end, tensor in (("weight", weight), ("bias", weight.new_zeros(len(weight)) if bias is None else bias)):
                 heads = tensor.reshape(-1, width, *tensor.shape[1:]).repeat_interleave(times, 0).flatten(0, 1)
-                found[f"{part}.{end}"] = heads * factor
-        return found
+                plain[f"{part}.{end}"] = heads * factor
+        return plain

@@ -41,15 +41,15 @@ def forward_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies,
     Raises:
         UserError: a component has no FLOPs formula.
     """
-    found = dict.fromkeys(PARTS, 0)
+    flops = dict.fromkeys(PARTS, 0)
     source, target = shape.source_tokens, shape.target_tokens
-    found["encoder attention"] = section.encoder_layers * _attention(section, source, source, shape.source)
-    found["encoder feed-forward"] = section.encoder_layers * section.feed_forward.flops(section.d_model, source)
-    found["decoder self-attention"] = section.decoder_layers * _attention(section, target, target, shape.target)
-    found["decoder cross-attention"] = section.decoder_layers * _attention(section, target, source, shape.source)
-    found["decoder feed-forward"] = section.decoder_layers * section.feed_forward.flops(section.d_model, target)
-    found["output"] = loss.flops(section.d_model, target, vocabularies.target)
-    return found
+    flops["encoder attention"] = section.encoder_layers * _attention(section, source, source, shape.source)
+    flops["encoder feed-forward"] = section.encoder_layers * section.feed_forward.flops(section.d_model, source)
+    flops["decoder self-attention"] = section.decoder_layers * _attention(section, target, target, shape.target)
+    flops["decoder cross-attention"] = section.decoder_layers * _attention(section, target, source, shape.source)
+    flops["decoder feed-forward"] = section.decoder_layers * section.feed_forward.flops(section.d_model, target)
+    flops["output"] = loss.flops(section.d_model, target, vocabularies.target)
+    return flops
 
 
 def model_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies, shape: BatchShape) -> int:
@@ -70,16 +70,16 @@ def executed_flops(section: ModelSection, loss: Loss, vocabularies: Vocabularies
         UserError: as `forward_flops`.
     """
     once = forward_flops(section, loss, vocabularies, shape)
-    found = {part: 3 * flops for part, flops in once.items()}
+    executed = {part: 3 * flops for part, flops in once.items()}
     if section.activation_checkpointing:
         for part, flops in once.items():
-            found[part] += 0 if part == "output" else flops
+            executed[part] += 0 if part == "output" else flops
         for part, num_layers, tokens in (
             ("encoder feed-forward", section.encoder_layers, shape.source_tokens),
             ("decoder feed-forward", section.decoder_layers, shape.target_tokens),
         ):
-            found[part] -= num_layers * _not_recomputed(section, tokens)
-    return found
+            executed[part] -= num_layers * _not_recomputed(section, tokens)
+    return executed
 
 
 def _not_recomputed(section: ModelSection, tokens: int) -> int:

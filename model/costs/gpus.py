@@ -53,6 +53,6 @@ def known_gpu(name: str) -> Gpu | None:
     RTX 4090 D and Laptop).
     """
     words = set(re.split(r"[\s-]+", name.lower()))
-    found = max((key for key in GPUS if words.issuperset(key.split("-"))), key=len, default="")
-    others = {"mig", "pcie", "nvl", "d", "laptop"} - set(found.split("-")) - ({"pcie"} if found == "a100" else set())
-    return GPUS[found] if found and not others & words else None
+    gpu = max((key for key in GPUS if words.issuperset(key.split("-"))), key=len, default="")
+    others = {"mig", "pcie", "nvl", "d", "laptop"} - set(gpu.split("-")) - ({"pcie"} if gpu == "a100" else set())
+    return GPUS[gpu] if gpu and not others & words else None

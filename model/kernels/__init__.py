@@ -32,8 +32,8 @@ def use_kernels(module: nn.Module, device: torch.device, kernels: str = "auto") 
         kernels: `engine.kernels`: auto for those of the device, the name of a folder here, or plain for none.
     """
     name = device.type if kernels == "auto" else kernels
-    if name != "plain" and (found := _package(name)) is not None:
-        found.use(module)
+    if name != "plain" and (package := _package(name)) is not None:
+        package.use(module)
 
 
 def has_kernels(device: torch.device) -> bool:

@@ -88,8 +88,8 @@ def _sort(preset: str, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
     buffers: dict[str, Tensor] = {}
     for key, value in state.items():
         if not isinstance(value, Tensor):
-            found = type(value).__name__
-            raise UserError(f"weights of {preset}: {key!r} is a {found}, not a tensor; give a state dict of tensors")
+            kind = type(value).__name__
+            raise UserError(f"weights of {preset}: {key!r} is a {kind}, not a tensor; give a state dict of tensors")
         name = key.removeprefix("module.").replace(".linear_l.", ".linear_1.")
         if name in parameters or name in buffers:
             raise UserError(
@@ -135,12 +135,12 @@ def _sizes(preset: str, tensors: Mapping[str, Tensor], buffers: Mapping[str, Ten
 
 def _tensor(preset: str, tensors: Mapping[str, Tensor], module: str) -> Tensor:
     """The weight matrix of a module."""
-    found = tensors.get(f"{module}.weight")
-    if found is None:
+    matrix = tensors.get(f"{module}.weight")
+    if matrix is None:
         raise UserError(f"weights of {preset}: missing {module}.weight; give all weights under the notebook's names")
-    if found.ndim != 2:
-        raise UserError(f"weights of {preset}: {module}.weight has shape {_show(found)}; it must be a matrix")
-    return found
+    if matrix.ndim != 2:
+        raise UserError(f"weights of {preset}: {module}.weight has shape {_show(matrix)}; it must be a matrix")
+    return matrix
 
 
 def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Iterator[str]:
@@ -151,12 +151,12 @@ def _problems(model: Transformer, theirs: Mapping[str, str], tensors: Mapping[st
         yield f"unexpected {_list(unexpected)}"
     wrong = []
     for name, parameter in model.named_parameters():
-        found = tensors.get(theirs[name])
+        tensor = tensors.get(theirs[name])
         # a scalar and a vector of one element are the same
-        if found is not None and not found.is_floating_point():
-            wrong.append(f"{theirs[name]} is {str(found.dtype).removeprefix('torch.')}, must be floating point")
-        elif found is not None and found.shape != parameter.shape and not found.numel() == parameter.numel() == 1:
-            wrong.append(f"{theirs[name]} is {_show(found)}, must be {_show(parameter)}")
+        if tensor is not None and not tensor.is_floating_point():
+            wrong.append(f"{theirs[name]} is {str(tensor.dtype).removeprefix('torch.')}, must be floating point")
+        elif tensor is not None and tensor.shape != parameter.shape and not tensor.numel() == parameter.numel() == 1:
+            wrong.append(f"{theirs[name]} is {_show(tensor)}, must be {_show(parameter)}")
     if wrong:
         yield _list(wrong)
 

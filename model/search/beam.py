@@ -37,7 +37,7 @@ class _Sentence:
 
         Args:
             step: counted from 1.
-            numbers: a row of `_found`.
+            numbers: a row of `_results`.
         """
         k = len(numbers) // 4
         for total, origin in zip(numbers[:k], numbers[k : 2 * k], strict=True):
@@ -102,7 +102,7 @@ def beam_search(
         # an EOS that ranks below `beam` candidates does not count
         ends_Bk = top_Bc.masked_fill(~is_end_Bc, 2 * NEVER)[:, :beam]
         origin_Bk, token_Bk = origin_Bc.gather(1, slot_Bk), token_Bc.gather(1, slot_Bk)
-        unread.append(_found(ends_Bk, origin_Bc[:, :beam], origin_Bk, token_Bk, sums_Bk))
+        unread.append(_results(ends_Bk, origin_Bc[:, :beam], origin_Bk, token_Bk, sums_Bk))
         staying = list(range(len(sentences)))
         if step % steps == 0 or step >= max(limits[s] for s in sentences):
             staying, unread = _read_steps(unread, [all_sentences[s] for s in sentences], step), []
@@ -121,7 +121,7 @@ def beam_search(
     return [s.best or [Hypothesis(ids=[], log_prob=math.nan, score=math.nan)] for s in all_sentences]
 
 
-def _found(ends_Bk: Tensor, end_origin_Bk: Tensor, origin_Bk: Tensor, token_Bk: Tensor, sums_Bk: Tensor) -> Tensor:
+def _results(ends_Bk: Tensor, end_origin_Bk: Tensor, origin_Bk: Tensor, token_Bk: Tensor, sums_Bk: Tensor) -> Tensor:
     """The results of a step for the host, (B, 4 k + 1) in fp32, which is exact for integers up to 16 million.
 
     Args:
@@ -135,7 +135,7 @@ def _found(ends_Bk: Tensor, end_origin_Bk: Tensor, origin_Bk: Tensor, token_Bk: 
 
 def _read_steps(unread: Sequence[Tensor], sentences: Sequence[_Sentence], step: int) -> list[int]:
     """Process the unread steps up to `step`; returns the rows that are not done. The only wait for the device."""
-    sizes, staying = [found.shape[1] for found in unread], []
+    sizes, staying = [results.shape[1] for results in unread], []
     for row, (sentence, numbers) in enumerate(zip(sentences, torch.cat(list(unread), dim=1).tolist(), strict=True)):
         begin = 0
         for number, size in enumerate(sizes, start=step - len(sizes) + 1):

@@ -82,13 +82,13 @@ class Constraints:
 
     def _only(self, step: int, sentences: Sequence[int]) -> list[tuple[int, int]]:
         """(row, token) for rows with only one allowed token: the next of the prefix, or EOS at the maximum length."""
-        found = []
+        forced = []
         for row, s in enumerate(sentences):
             if step <= len(self._prefixes[s]):
-                found.append((row, self._prefixes[s][step - 1]))
+                forced.append((row, self._prefixes[s][step - 1]))
             elif step >= self.limits[s]:
-                found.append((row, self._special.eos))
-        return found
+                forced.append((row, self._special.eos))
+        return forced
 
     def _apply_length_and_ngrams(
         self, log_p_BkV: Tensor, step: int, sentences: Sequence[int], history_BkT: Tensor

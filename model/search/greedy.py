@@ -40,8 +40,10 @@ def sample(
         eos=model.special.eos,
         device=source_BS.device,
     )
-    found = _decode(model, source_BS, constraints, section, owners, draws)
-    return [sorted(found[i : i + num_samples], key=lambda h: -h.score) for i in range(0, len(found), num_samples)]
+    hypotheses = _decode(model, source_BS, constraints, section, owners, draws)
+    return [
+        sorted(hypotheses[i : i + num_samples], key=lambda h: -h.score) for i in range(0, len(hypotheses), num_samples)
+    ]
 
 
 def _decode(
@@ -58,7 +60,7 @@ def _decode(
     if len(owners) != source_BS.shape[0]:
         chosen = upload(owners, device)
         state.select(chosen, chosen)
-    found = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
+    hypotheses = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
     ids: list[list[int]] = [[] for _ in owners]  # tokens up to the last read
     rows = list(range(len(owners)))  # still in the batch; some may be finished
     open_rows = set(rows)
@@ -80,7 +82,7 @@ def _decode(
         for row, numbers in zip(rows, read, strict=True):
             if row in open_rows and (end := _append_tokens(ids[row], numbers, model.special.eos)) is not None:
                 divisor = length_penalty(len(ids[row]) + 1, section.length_penalty, section.length_penalty_kind)
-                found[row] = Hypothesis(ids=ids[row], log_prob=end, score=end / divisor)
+                hypotheses[row] = Hypothesis(ids=ids[row], log_prob=end, score=end / divisor)
                 open_rows.remove(row)
         if open_rows and len(rows) - len(open_rows) >= DROPPED_FRACTION * len(rows):
             staying = [i for i, row in enumerate(rows) if row in open_rows]
@@ -88,7 +90,7 @@ def _decode(
             keep = upload(staying, device)
             last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
             state.select(keep, keep)
-    return found
+    return hypotheses
 
 
 def _append_tokens(ids: list[int], numbers: Sequence[float], eos: int) -> float | None:

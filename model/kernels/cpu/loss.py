@@ -55,14 +55,14 @@ class CpuLossSteps(LossSteps):
         """See LossSteps; works on some rows at a time."""
         vocab = logits_NV.shape[1]
         rows = max(1, BLOCK_ELEMENTS // vocab)
-        found = []
+        nlls = []
         for block, t in zip(torch.split(logits_NV, rows), torch.split(targets_N1, rows), strict=True):
             x = block.float()
             x.sub_(x.amax(1, keepdim=True))
             picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
             total = x.exp_().sum(1, keepdim=True)
             log_total = total.log()
-            found.append((log_total - picked, log_total - mean))
+            nlls.append((log_total - picked, log_total - mean))
             if with_grad:
                 x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
                 x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
@@ -70,7 +70,7 @@ class CpuLossSteps(LossSteps):
                     x.mul_(gradient_scale)
                 if x.dtype != block.dtype:
                     block.copy_(x)
-        nll, mean_nll = zip(*found, strict=True)
+        nll, mean_nll = zip(*nlls, strict=True)
         return torch.cat(nll), torch.cat(mean_nll)
 
 

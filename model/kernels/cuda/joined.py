@@ -42,12 +42,12 @@ def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
     weights, biases = _parameters([layer for layers in groups.values() for layer in layers])
     with torch.no_grad():
         weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
-    found, begin = {}, 0
+    joined, begin = {}, 0
     for name, layers in groups.items():
         end = begin + sum(len(layer.weight) for layer in layers)
-        found[name] = Joined(layers=layers, weight=weight[begin:end], bias=None if bias is None else bias[begin:end])
+        joined[name] = Joined(layers=layers, weight=weight[begin:end], bias=None if bias is None else bias[begin:end])
         begin = end
-    return found
+    return joined
 
 
 def joined_linear(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:

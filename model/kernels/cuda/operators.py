@@ -49,13 +49,13 @@ def define(schema: str, plain: Callable[..., Any], *, cost: Operator, fake: Call
 
 
 def _on_gpu(name: str) -> Callable[..., Any]:
-    found: list[Callable[..., Any]] = []
+    loaded: list[Callable[..., Any]] = []
 
     def run(*args: Any) -> Any:
-        if not found:
+        if not loaded:
             module = importlib.import_module(f"model.kernels.cuda.triton_kernels.{name}")
-            found.append(getattr(module, name))
+            loaded.append(getattr(module, name))
         with torch.cuda.device(args[0].device):  # Triton launches on the current device, wherever tensors are
-            return found[0](*args)
+            return loaded[0](*args)
 
     return run

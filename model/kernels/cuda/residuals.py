@@ -63,10 +63,10 @@ class _Fused(Residual):
         if first is not None and first.residual_input is not None:
             x, first.residual_input = first.residual_input.view_as(x), None
         eps = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
-        found: tuple[Tensor, Tensor] = ResidualNorm.apply(  # type: ignore[no-untyped-call]
+        fused: tuple[Tensor, Tensor] = ResidualNorm.apply(  # type: ignore[no-untyped-call]
             x, y, None if last is None else last.bias, norm.weight, getattr(norm, "bias", None), tokens, site, p, eps
         )
-        return found
+        return fused
 
 
 class CudaPostNorm(PostNorm, _Fused):
@@ -74,8 +74,8 @@ class CudaPostNorm(PostNorm, _Fused):
 
     @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        found = self.add_and_norm(x, sublayer, x, self.norm)
-        return super().forward(x, sublayer) if found is None else found[1]
+        fused = self.add_and_norm(x, sublayer, x, self.norm)
+        return super().forward(x, sublayer) if fused is None else fused[1]
 
 
 class CudaPreNorm(PreNorm, _Fused):
@@ -90,10 +90,10 @@ class CudaPreNorm(PreNorm, _Fused):
         precomputed, self.precomputed = self.precomputed, None
         normed = precomputed[1] if precomputed is not None and precomputed[0] is x else self.norm(x)
         for following in self.following:
-            found = self.add_and_norm(x, sublayer, normed, following.norm)
-            if found is not None:
-                following.precomputed = found
-                return found[0]
+            fused = self.add_and_norm(x, sublayer, normed, following.norm)
+            if fused is not None:
+                following.precomputed = fused
+                return fused[0]
         out: Tensor = x + self.dropout(sublayer(normed))
         return out
 

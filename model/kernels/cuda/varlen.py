@@ -58,9 +58,9 @@ class _Varlen(torch.autograd.Function):
         ctx.lengths = queries.padded_longest, keys.padded_longest, is_causal
         ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
         bounds = queries.bounds, keys.bounds
-        found = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
-        ctx.save_for_backward(query, key, value, *found[:2], *bounds, found[2])
-        out: Tensor = found[0]
+        outputs = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
+        ctx.save_for_backward(query, key, value, *outputs[:2], *bounds, outputs[2])
+        out: Tensor = outputs[0]
         return out
 
     @staticmethod
