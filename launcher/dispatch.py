@@ -14,5 +14,5 @@ def resolve(target: str) -> Callable[..., Any]:
 
     module, _, function = target.partition(":")
     with quick_imports():
-        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
+        resolved: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return resolved

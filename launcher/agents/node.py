@@ -25,7 +25,7 @@ from trainer.runs.layout import LOGS
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Order:
+class NodeOptions:
     """The options of `zeromt launch node`."""
 
     config: str
@@ -61,16 +61,16 @@ class Order:
 
 
 def launch_node(supervisor: Supervisor, **arguments: Any) -> int:
-    """`launch`, with the fields of an order as keyword arguments."""
-    return launch(supervisor, Order(**arguments))
+    """`launch`, with the options as keyword arguments."""
+    return launch(supervisor, NodeOptions(**arguments))
 
 
-def launch(supervisor: Supervisor, order: Order) -> int:
+def launch(supervisor: Supervisor, options: NodeOptions) -> int:
     """Train on this machine, together with others that were started in the same way.
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
-        order: what to train, and on which nodes.
+        options: what to train, and on which nodes.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
@@ -80,56 +80,56 @@ def launch(supervisor: Supervisor, order: Order) -> int:
         UserError: the configuration or an argument is wrong, the dataset is not prepared, or another job writes the
             run.
     """
-    run = load_run(order.config, order.overrides, plugins=order.plugins)
+    run = load_run(options.config, options.overrides, plugins=options.plugins)
     check_machine(os.environ)
-    check_datasets(run, order.config, order.overrides, order.plugins, parent=order.parent)
-    node = _node(order)
-    if order.nnodes > run.stream.micro_batches:
+    check_datasets(run, options.config, options.overrides, options.plugins, parent=options.parent)
+    node = _node(options)
+    if options.nnodes > run.stream.micro_batches:
         raise UserError(
-            f"--nnodes: {order.nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
+            f"--nnodes: {options.nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
             f"allowed is 1 to {run.stream.micro_batches}"
         )
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     binding = choose_binding(run.engine.numa_binding, gpus=gpus)
     job = Job(
-        config=order.config,
-        overrides=tuple(order.overrides),
+        config=options.config,
+        overrides=tuple(options.overrides),
         num_processes=choose_processes(
-            order.nproc, run.stream.micro_batches, gpus=gpus, cores=cores, nodes=order.nnodes
+            options.nproc, run.stream.micro_batches, gpus=gpus, cores=cores, nodes=options.nnodes
         ),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
         on_cpu=run.engine.device == "cpu",
         numa_binding=binding.mode,
-        reset=order.reset,
-        parent=order.parent,
+        reset=options.reset,
+        parent=options.parent,
         plugins=tuple(run.plugins),
         node=node,
     )
-    ranks = order.nnodes * job.num_processes
+    ranks = options.nnodes * job.num_processes
     check_ranks(run.engine.zero_optimization, ranks=ranks, on_each=job.num_processes)
-    idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches, nodes=order.nnodes)
-    where = (f"on each of {order.nnodes} nodes" if order.nnodes > 1 else "on this node") + idle + binding.said
+    idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches, nodes=options.nnodes)
+    where = (f"on each of {options.nnodes} nodes" if options.nnodes > 1 else "on this node") + idle + binding.said
     begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / LOGS}"
-    return run_job(job, supervisor, cores=cores, max_restarts=order.max_restarts, fresh=order.fresh, begin=begin)
+    return run_job(job, supervisor, cores=cores, max_restarts=options.max_restarts, fresh=options.fresh, begin=begin)
 
 
-def _node(order: Order) -> Node | None:
+def _node(options: NodeOptions) -> Node | None:
     """This machine's place among the nodes; None if it is alone."""
-    if order.nnodes == 1:
+    if options.nnodes == 1:
         return None
-    rank = choose_rank(order.node_rank, order.nnodes, os.environ)
-    check_network(order.rendezvous, order.interface, is_first=rank == 0)
+    rank = choose_rank(options.node_rank, options.nnodes, os.environ)
+    check_network(options.rendezvous, options.interface, is_first=rank == 0)
     return Node(
         rank=rank,
-        num_nodes=order.nnodes,
-        job_id=order.job_id,
-        host=order.rendezvous[0],
-        port=order.rendezvous[1],
-        interface=order.interface,
-        join_seconds=order.join_timeout,
-        lost_seconds=order.node_timeout,
+        num_nodes=options.nnodes,
+        job_id=options.job_id,
+        host=options.rendezvous[0],
+        port=options.rendezvous[1],
+        interface=options.interface,
+        join_seconds=options.join_timeout,
+        lost_seconds=options.node_timeout,
     )
 
 
@@ -207,9 +207,9 @@ def _check_interface(interface: str) -> None:
 
 def _interfaces() -> dict[str, list[str]]:
     """The interfaces at which others can reach this machine, with their IP addresses; loopback if there is no other."""
-    found = {name: ips for name, ips in _addresses().items() if ips}
-    far = {name: ips for name, ips in found.items() if not all(ipaddress.ip_address(ip).is_loopback for ip in ips)}
-    return far or found
+    interfaces = {name: ips for name, ips in _addresses().items() if ips}
+    far = {name: ips for name, ips in interfaces.items() if not all(ipaddress.ip_address(ip).is_loopback for ip in ips)}
+    return far or interfaces
 
 
 def _addresses() -> dict[str, list[str]]:

@@ -322,8 +322,8 @@ def listen(host: str, port: int) -> int:
     Raises:
         OSError: the port is in use.
     """
-    found = {(info[0], str(info[4][0])) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    first = [one for one in found if one[0] == socket.AF_INET] or list(found)
+    addresses = {(info[0], str(info[4][0])) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    first = [one for one in addresses if one[0] == socket.AF_INET] or list(addresses)
     if len(first) == 1:
         family, own = first[0]
         if host in ("localhost", own) or not ipaddress.ip_address(own).is_loopback:

@@ -102,10 +102,10 @@ def wait_for_others(notes: Mapping[int, Failure], folder: Path, launch_id: str) 
     deadline = time.monotonic() + _OTHERS_SECONDS
     mine = find_cause(notes)
     while True:
-        found = {**notes, **read_failures(folder, launch_id)}
-        cause = find_cause(found)
+        all_notes = {**notes, **read_failures(folder, launch_id)}
+        cause = find_cause(all_notes)
         if (cause is not None and cause != mine) or time.monotonic() >= deadline:
-            return found
+            return all_notes
         time.sleep(_LOOK_SECONDS)
 
 

@@ -51,8 +51,8 @@ def shared_secret(folder: Path, start: str, *, is_first: bool, has_ended: Callab
         with contextlib.suppress(FileExistsError):
             _write(path, new_secret())
     while True:
-        if look_again(folder) and is_listed(path) and (found := _read(path)) is not None:
-            return found
+        if look_again(folder) and is_listed(path) and (secret := _read(path)) is not None:
+            return secret
         if has_ended():
             return None
         time.sleep(_LOOK_SECONDS)
@@ -77,8 +77,8 @@ def _read(path: Path) -> str | None:
     except OSError as error:
         raise _unsafe(path, str(error.strerror)) from error
     with os.fdopen(descriptor) as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or os.geteuid() not in (0, found.st_uid):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or os.geteuid() not in (0, status.st_uid):
             raise _unsafe(path, "others can read it, or have made it")
         content = file.read(_LENGTH)
     return content if len(content) == _LENGTH else None

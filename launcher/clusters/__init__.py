@@ -12,8 +12,8 @@ from launcher.options.command import Command
 
 def commands() -> dict[str, Command]:
     """`launch KIND` for each built-in kind."""
-    found = {}
+    by_name = {}
     for folder in pkgutil.iter_modules(__path__):
         command: Command = importlib.import_module(f"{__name__}.{folder.name}.options").COMMAND
-        found[f"launch {folder.name}"] = dataclasses.replace(command, given={"kind": folder.name})
-    return found
+        by_name[f"launch {folder.name}"] = dataclasses.replace(command, given={"kind": folder.name})
+    return by_name

@@ -28,7 +28,7 @@ from trainer.runs.parents.record import check_parent
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Order:
+class LaunchOptions:
     """The options of `zeromt launch KIND`."""
 
     config: str
@@ -137,10 +137,10 @@ class BatchCluster(Cluster):
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
         """Submit the jobs of a training, or of an array, or print what would be submitted."""
-        return submit_order(self, Order(**arguments))
+        return submit_jobs(self, LaunchOptions(**arguments))
 
 
-def submit_order(cluster: BatchCluster, order: Order) -> int:
+def submit_jobs(cluster: BatchCluster, options: LaunchOptions) -> int:
     """Submit the jobs of a training, or of an array, or print what would be submitted.
 
     What is printed and kept has `***` for passwords in URLs and for values of the site's `environment`, except for
@@ -152,77 +152,77 @@ def submit_order(cluster: BatchCluster, order: Order) -> int:
     Raises:
         UserError: a value is wrong, or the cluster refuses.
     """
-    run = load_run(order.config, order.overrides, plugins=order.plugins)
-    if order.array is None:
-        if order.after is None and cluster.shares_files:
-            _check_datasets(run, order)
-            if not order.dry_run:
-                check_parent(Path(run.folder), order.parent, fresh=order.fresh)
-        check_size(run, order.nodes, order.nproc or cluster.processes())
-    jobs = list(jobs_of(cluster, order, run))
+    run = load_run(options.config, options.overrides, plugins=options.plugins)
+    if options.array is None:
+        if options.after is None and cluster.shares_files:
+            _check_datasets(run, options)
+            if not options.dry_run:
+                check_parent(Path(run.folder), options.parent, fresh=options.fresh)
+        check_size(run, options.nodes, options.nproc or cluster.processes())
+    jobs = list(jobs_of(cluster, options, run))
     texts = [text for job in jobs if (text := cluster.render(job))]
     shown = [without_passwords(text) for job in jobs if (text := without_values(cluster).render(job))]
-    if order.dry_run:
+    if options.dry_run:
         print("\n".join(shown), end="")
         return 0
     cluster.check(texts[0])
-    logs = _make_folder(cluster, run, fresh=order.fresh)
+    logs = _make_folder(cluster, run, fresh=options.fresh)
     names: list[str] = []
     for text, kept in zip(texts, shown, strict=True):
         after = names[-1] if names else None
-        names.append(cluster.submit(text, after=after, needs_success=order.array is not None))
+        names.append(cluster.submit(text, after=after, needs_success=options.array is not None))
         name = names[-1].replace("/", "-")
         write_text(logs / f"{cluster.kind}-{name}{cluster.suffix}", kept)
         print(names[-1], flush=True)
-        write_submitted(Path(run.folder), cluster, names, is_array=order.array is not None)
-    for line in cluster.how_to_follow(names, run.folder, logs, array=order.array and order.array.words[0]):
+        write_submitted(Path(run.folder), cluster, names, is_array=options.array is not None)
+    for line in cluster.how_to_follow(names, run.folder, logs, array=options.array and options.array.words[0]):
         note(line)
     return 0
 
 
-def _check_datasets(run: RunConfig, order: Order) -> None:
+def _check_datasets(run: RunConfig, options: LaunchOptions) -> None:
     """Check that the data are prepared; in a dry run only print which are missing.
 
     Raises:
         UserError: they are not, and it is not a dry run.
     """
-    if not order.dry_run:
+    if not options.dry_run:
         resolve("launcher.agents.datasets:check_datasets")(
-            run, order.config, order.overrides, order.plugins, parent=order.parent
+            run, options.config, options.overrides, options.plugins, parent=options.parent
         )
-    for source in run.datasets if order.dry_run else ():
+    for source in run.datasets if options.dry_run else ():
         if "://" not in source.path and not is_dir(source.path):
             note(f"{source.path} is not there: the data have to be prepared before this can be submitted")
 
 
-def jobs_of(cluster: BatchCluster, order: Order, run: RunConfig) -> Iterator[Job]:
-    """The jobs of an order, in sequence."""
+def jobs_of(cluster: BatchCluster, options: LaunchOptions, run: RunConfig) -> Iterator[Job]:
+    """The jobs that the options ask for, in sequence."""
     pins = pins_of(run.plugins, Path(run.folder), with_content=not cluster.shares_files)
     common: dict[str, Any] = {
         "folder": str(Path.cwd()),
         "run": run.folder,
         "logs": str(Path(run.folder).absolute() / LOGS),
-        "name": order.job_name or run.name,
-        "after": None if order.after is None else str(order.after),
-        "variables": variables(order.config, pins),
+        "name": options.job_name or run.name,
+        "after": None if options.after is None else str(options.after),
+        "variables": variables(options.config, pins),
     }
-    if order.array is not None:
+    if options.array is not None:
         for is_merge in (False, True):
-            yield Array(**common, words=tuple(order.array.words), parts=order.array.number, is_merge=is_merge)
+            yield Array(**common, words=tuple(options.array.words), parts=options.array.number, is_merge=is_merge)
         return
     training = Training(
         **common,
-        config=order.config,
-        overrides=tuple(order.overrides),
-        nodes=order.nodes,
-        nproc=order.nproc or cluster.processes() or None,
-        max_restarts=order.max_restarts,
-        fresh=order.fresh and not cluster.shares_files,
-        parent=order.parent,
+        config=options.config,
+        overrides=tuple(options.overrides),
+        nodes=options.nodes,
+        nproc=options.nproc or cluster.processes() or None,
+        max_restarts=options.max_restarts,
+        fresh=options.fresh and not cluster.shares_files,
+        parent=options.parent,
         slowest_save=slowest_save(Path(run.folder) / METRICS_FILE),
-        num_links=order.chain,
+        num_links=options.chain,
     )
-    for number in range(order.chain):
+    for number in range(options.chain):
         yield dataclasses.replace(training, link=number + 1)
 
 

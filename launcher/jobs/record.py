@@ -122,18 +122,18 @@ def _read(run: Path) -> dict[str, Any] | None:
     try:
         tree = read_json(run / LOGS / JOBS_FILE)
         jobs = [job for job in tree["jobs"] if isinstance(job, str)]
-        found = {"section": dict(tree["section"]), "jobs": jobs, "time": float(tree["time"])}
-        found["is_array"] = tree.get("is_array") is True
+        record = {"section": dict(tree["section"]), "jobs": jobs, "time": float(tree["time"])}
+        record["is_array"] = tree.get("is_array") is True
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    return found if jobs and tree.get("run") == str(run.resolve()) else None
+    return record if jobs and tree.get("run") == str(run.resolve()) else None
 
 
 def _cluster(section: dict[str, Any]) -> Cluster | None:
     """The cluster from a recorded section; None if the section is no longer valid."""
     try:
         cls = kinds("cluster").get(str(section.get("kind")))
-        found: Cluster | None = None if cls is None else parse_tree(section, cls)
+        cluster: Cluster | None = None if cls is None else parse_tree(section, cls)
     except UserError:
         return None
-    return found
+    return cluster

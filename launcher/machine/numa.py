@@ -49,10 +49,10 @@ def _obstacle(gpus: int, nodes: Path, allowed: Set[int]) -> str | None:
     """Why torchrun cannot bind the ranks; None if it can."""
     if not gpus:
         return "ranks are bound beside their GPUs, and compute on the CPU"
-    cores = [found for path in sorted(nodes.glob("node[0-9]*")) if (found := _cores(path / "cpulist"))]
+    cores = [node_cores for path in sorted(nodes.glob("node[0-9]*")) if (node_cores := _cores(path / "cpulist"))]
     if len(cores) < 2:
         return _ONE_NODE
-    if not all(found & allowed for found in cores):
+    if not all(node_cores & allowed for node_cores in cores):
         return "a node of memory has no core that this job may use"
     if shutil.which("numactl") is None:
         return "numactl is missing; install it with the system's package manager"

@@ -17,12 +17,12 @@ def descendants(pid: int) -> list[int]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
+    pids: list[int] = []
     level = children.get(pid, [])
     while level:
-        found = level + found
+        pids = level + pids
         level = [grandchild for child in level for grandchild in children.get(child, [])]
-    return found
+    return pids
 
 
 def processes_with(variables: Mapping[str, str]) -> list[int]:
@@ -31,12 +31,12 @@ def processes_with(variables: Mapping[str, str]) -> list[int]:
     This process and zombies are excluded.
     """
     marks = {os.fsencode(f"{name}={value}") for name, value in variables.items()}
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if int(entry.name) != os.getpid() and marks <= set((entry / "environ").read_bytes().split(b"\0")):
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def adopt_orphans() -> None:

@@ -32,10 +32,10 @@ def status(*, run: str, as_json: bool) -> int:
     if (code := _elsewhere(Path(run), ["status", run, *(["--json"] if as_json else [])])) is not None:
         return code
     with naming("RUN"):
-        found = read_overview(Path(run))
-    if found.status.state == "empty" and (runs := _runs_in(Path(run))):
+        overview = read_overview(Path(run))
+    if overview.status.state == "empty" and (runs := _runs_in(Path(run))):
         raise UserError(f"RUN: {run!r} is no run, but has {len(runs)} in it: give one, such as {runs[0]}")
-    print(json.dumps(to_json(found)) if as_json else "\n".join(to_lines(found)))
+    print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
 
 
@@ -57,11 +57,11 @@ def stop(*, run: str, wait: bool) -> int:
     if (code := _elsewhere(folder, ["stop", run, *([] if wait else ["--no-wait"])])) is not None:
         return code
     with naming("RUN"):
-        found = read_run(folder)
-    if found.state not in ACTIVE and _cancel(folder):
+        status = read_run(folder)
+    if status.state not in ACTIVE and _cancel(folder):
         return 0
-    if found.state not in ACTIVE:
-        raise UserError(f"RUN: {run!r} is not running; its state is {found.state}")
+    if status.state not in ACTIVE:
+        raise UserError(f"RUN: {run!r} is not running; its state is {status.state}")
     request = folder / STOP_FILE
     try:
         os.close(opened(request, os.O_WRONLY | os.O_CREAT))
@@ -72,11 +72,11 @@ def stop(*, run: str, wait: bool) -> int:
     if not wait:
         note(f"{run}: asked to save and stop")
         return 0
-    found = _wait(folder)
+    status = _wait(folder)
     request.unlink(missing_ok=True)  # of a run that ended before it looked
-    at = f" at step {found.step}" if found.step is not None else ""
-    note(f"{run}: {found.state}{at}" + (f": {found.error}" if found.error else ""))
-    return 0 if found.state in ("stopped", "finished") else 1
+    at = f" at step {status.step}" if status.step is not None else ""
+    note(f"{run}: {status.state}{at}" + (f": {status.error}" if status.error else ""))
+    return 0 if status.state in ("stopped", "finished") else 1
 
 
 def log(*, run: str, follow: bool) -> int:
@@ -138,21 +138,21 @@ def _pass_on(pipe: IO[bytes], stream: IO[str]) -> None:
 def _cancel(folder: Path) -> bool:
     """Cancel a run's jobs that are waiting, and those of an array, whose tasks see no file STOP; False for none."""
     job = _job(folder)
-    found = job.to_cancel() if job is not None else []
-    for name in reversed(found):  # otherwise the next one would begin when the one before it is gone
+    names = job.to_cancel() if job is not None else []
+    for name in reversed(names):  # otherwise the next one would begin when the one before it is gone
         assert job is not None
         job.owned(name).stop(name)
         note(f"{folder}: job {name} {'is cancelled' if job.is_array else 'was waiting, and is taken out of the queue'}")
-    return bool(found)
+    return bool(names)
 
 
 def _wait(folder: Path) -> RunStatus:
     """Wait until no process writes the run any more, so that it can be started again, printing progress."""
     begin = said = time.monotonic()
     is_terminal = sys.stderr.isatty()
-    while (found := read_run(folder)).state in ACTIVE or is_locked(folder, LAUNCH_LOCK) or is_locked(folder, RUN_LOCK):
+    while (status := read_run(folder)).state in ACTIVE or is_locked(folder, LAUNCH_LOCK) or is_locked(folder, RUN_LOCK):
         now = time.monotonic()
-        at = f" (step {found.step})" if found.step is not None else ""
+        at = f" (step {status.step})" if status.step is not None else ""
         line = f"zeromt: waiting for {folder} to save and stop{at}, {now - begin:.0f} s"
         if is_terminal:
             print(f"\r{escaped(line)}", end="", file=unfiltered(sys.stderr), flush=True)
@@ -162,4 +162,4 @@ def _wait(folder: Path) -> RunStatus:
         time.sleep(_LOOK_SECONDS)
     if is_terminal:
         print(file=sys.stderr)
-    return found
+    return status

@@ -155,8 +155,8 @@ def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | N
 
 
 def _limits_from(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = line.get("limits_from")
-    return found if isinstance(found, dict) else {}
+    limits = line.get("limits_from")
+    return limits if isinstance(limits, dict) else {}
 
 
 def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int, float]]:

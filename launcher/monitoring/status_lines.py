@@ -15,16 +15,16 @@ _NUM_CHECKPOINTS = 5
 _CLOCK_SECONDS = 60.0
 
 
-def to_json(found: Overview) -> dict[str, Any]:
+def to_json(overview: Overview) -> dict[str, Any]:
     """The fields of state and progress side by side, `job` and `last_failure` as objects or null."""
-    failure = dataclasses.asdict(found.last_failure) if found.last_failure else None
+    failure = dataclasses.asdict(overview.last_failure) if overview.last_failure else None
     if failure is not None:
         del failure["traceback"], failure["says_all"]
     return {
-        **dataclasses.asdict(found.status),
-        **dataclasses.asdict(found.progress),
-        **{name: _score_to_json(getattr(found.progress, name)) for name in ("last_score", "best_score")},
-        "job": _job(found.job) if found.job else None,
+        **dataclasses.asdict(overview.status),
+        **dataclasses.asdict(overview.progress),
+        **{name: _score_to_json(getattr(overview.progress, name)) for name in ("last_score", "best_score")},
+        "job": _job(overview.job) if overview.job else None,
         "last_failure": failure,
     }
 
@@ -34,14 +34,14 @@ def _job(job: JobState) -> dict[str, Any]:
     return {"id": job.id, "state": job.state, "reason": job.reason, "time_left": job.time_left, **end}
 
 
-def to_lines(found: Overview) -> list[str]:
+def to_lines(overview: Overview) -> list[str]:
     """One line for each thing that is known."""
-    status, progress = found.status, found.progress
+    status, progress = overview.status, overview.progress
     shown = {"run": status.run, "state": _state(status)}
-    if found.job is not None:
-        left = f"{found.job.time_left} to its time limit" if found.job.time_left else None
-        end = found.job.end.value if found.job.end else None
-        shown["job"] = ", ".join(filter(None, [f"{found.job.id} {found.job.state}", end, found.job.reason, left]))
+    if (job := overview.job) is not None:
+        left = f"{job.time_left} to its time limit" if job.time_left else None
+        end = job.end.value if job.end else None
+        shown["job"] = ", ".join(filter(None, [f"{job.id} {job.state}", end, job.reason, left]))
     if status.step is not None:
         shown["step"] = _step(status.step, progress.max_updates)
     if progress.phase is not None:
@@ -49,13 +49,13 @@ def to_lines(found: Overview) -> list[str]:
     if status.state in ACTIVE:
         shown |= _speed(progress)
     if progress.last_score is not None:
-        shown["score"] = _scores(progress.last_score, progress.best_score, found.shown)
+        shown["score"] = _scores(progress.last_score, progress.best_score, overview.shown)
     if status.refusal:
         shown["refused"] = "the last start: " + status.refusal.replace("\n", "; ")
     if status.error:
         shown["error"] = status.error.replace("\n", "; ")
-    elif found.last_failure is not None:
-        shown["last failure"] = _failure(found.last_failure)
+    elif overview.last_failure is not None:
+        shown["last failure"] = _failure(overview.last_failure)
     shown["checkpoints"] = status.loss or _checkpoints(status.checkpoints, progress.checkpoint_age)
     if status.ledger:
         shown["time"] = _ledger(status.ledger)

@@ -37,13 +37,13 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
         return _of_text(unknown, options)
     name, _, value = unknown.lstrip("-").partition("=")
     named = OPTIONS.get(name.replace("_", "-"), "")
-    found = [option for option in named.split() if option in options]
+    guesses = [option for option in named.split() if option in options]
     takes_settings = any(action.dest == "overrides" for action in parser._actions)
-    meant = _meant(name) if takes_settings and not found else None
+    meant = _meant(name) if takes_settings and not guesses else None
     if meant is None:
-        found = found or difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
-    if found:
-        return f"did you mean {found[0]}?"
+        guesses = guesses or difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
+    if guesses:
+        return f"did you mean {guesses[0]}?"
     if "," in named:
         return f"it is {named}"
     if not takes_settings:
@@ -72,8 +72,8 @@ def _meant(name: str) -> str | None:
 
 def find_fields(name: str) -> Sequence[str]:
     """Paths of the fields of the configuration with this path, or else with this name in any section."""
-    found: Sequence[str] = resolve("configs.reading.meanings:paths_of")(name)
-    return found
+    paths: Sequence[str] = resolve("configs.reading.meanings:paths_of")(name)
+    return paths
 
 
 def first_unknown(message: str) -> str | None:

@@ -45,9 +45,9 @@ def part(text: str) -> tuple[int, int]:
     """Parse I/N: part I of N of what a command does."""
     number, slash, of = text.partition("/")
     if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
-        found = int(number), int(of)
-        if 1 <= found[0] <= found[1]:
-            return found
+        parsed = int(number), int(of)
+        if 1 <= parsed[0] <= parsed[1]:
+            return parsed
     raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16")
 
 
@@ -124,10 +124,10 @@ def mode_of(name: str) -> int | None:
     from configs.process.files import status_of
 
     try:
-        found = status_of(name)
+        status = status_of(name)
     except UserError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return None if found is None else found.st_mode
+    return None if status is None else status.st_mode
 
 
 def existing_or_url(text: str) -> str:

@@ -72,13 +72,13 @@ def find_job(job: str, site: KubernetesSection) -> JobState:
     if not JOB_NAME.fullmatch(job):
         return JobState(id=job, state=UNKNOWN)
     try:
-        found = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
+        resource = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
         pods = find_pods(job, site)
-        state = state_of(job, found, pods)
+        state = state_of(job, resource, pods)
         if state.is_waiting and state.reason is None:
             names = [pod["metadata"]["name"] for pod in pods if _phase(pod) == "Pending"][:1] or [job]
             if names == [job] and site.workload == "jobset":
-                names = [f"{job}-{found['spec']['replicatedJobs'][0]['name']}-0", job]
+                names = [f"{job}-{resource['spec']['replicatedJobs'][0]['name']}-0", job]
             said = (_last_warning(name, site) for name in names)
             state = dataclasses.replace(state, reason=next(filter(None, said), None))
         return state
@@ -108,8 +108,8 @@ def _last_warning(name: str, site: KubernetesSection) -> str | None:
 def logs_of(job: str, site: KubernetesSection) -> Path | None:
     """The folder of logs of the run that a Job was made for; None if Kubernetes does not say so."""
     try:
-        found = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
-        return Path(found["metadata"]["annotations"][LOGS_ANNOTATION]).resolve()
+        resource = json.loads(run(command(site, "get", site.workload, job, "--output=json"), seconds=ASK_SECONDS))
+        return Path(resource["metadata"]["annotations"][LOGS_ANNOTATION]).resolve()
     except (UserError, ValueError, KeyError, TypeError):
         return None
 

@@ -227,10 +227,10 @@ def _secret(folder: Path, job: str, index: int, has_ended: Callable[[], bool]) -
     """The Job's secret, from a file beside the run's folder that the first pod makes, and its later starts find."""
     if index == 0:
         folder.parent.mkdir(parents=True, exist_ok=True)
-    found = shared_secret(folder.parent, job, is_first=index == 0, has_ended=has_ended)
-    if found is None:
+    secret = shared_secret(folder.parent, job, is_first=index == 0, has_ended=has_ended)
+    if secret is None:
         raise meeting.MissingError(f"pod 0 left no secret in {folder.parent}")
-    return found
+    return secret
 
 
 def _capped(folder: Path, job: str, limit: int, ending: Ending, index: int) -> Ending:

@@ -108,9 +108,9 @@ def _tolerations(site: KubernetesSection) -> list[dict[str, Any]]:
 
 
 def _toleration(given: Toleration) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": given.key}
-    found |= {"operator": "Exists"} if given.value is None else {"operator": "Equal", "value": given.value}
-    return found if given.effect is None else found | {"effect": given.effect}
+    toleration: dict[str, Any] = {"key": given.key}
+    toleration |= {"operator": "Exists"} if given.value is None else {"operator": "Equal", "value": given.value}
+    return toleration if given.effect is None else toleration | {"effect": given.effect}
 
 
 def _volume(number: int, volume: Volume) -> dict[str, Any]:

@@ -41,13 +41,13 @@ def main(argv: Sequence[str]) -> int:
         tell(f"zeromt: job {given.job}: asked to save and stop")
         return 0
     begin = said = time.monotonic()
-    while (found := find_job(given.job, site)).end is None and found.state != "GONE":
+    while (job := find_job(given.job, site)).end is None and job.state != "GONE":
         now = time.monotonic()
         if now - said >= _LINE_SECONDS:
             tell(f"zeromt: waiting for job {given.job} to save and stop, {now - begin:.0f} s")
             said = now
         time.sleep(_LOOK_SECONDS)
-    end = found.end.value if found.end is not None else "deleted"
+    end = job.end.value if job.end is not None else "deleted"
     tell(f"zeromt: job {given.job}: {end}")
     return 0 if end in ("stopped", "finished") else 1
 

@@ -72,8 +72,8 @@ def ask(job: str, account: Path) -> dict[str, Any]:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
     with urllib.request.urlopen(request, context=trust, timeout=_ANSWER_SECONDS) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+        resource: dict[str, Any] = json.load(answer)
+    return resource
 
 
 def outcome(job: Mapping[str, Any]) -> str | None:

@@ -14,4 +14,4 @@ class SshCluster(SshSection):
 
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
         """Train on the hosts, returning when all have ended."""
-        return int(resolve("launcher.clusters.ssh.launch:launch_order")(self, supervisor, **arguments))
+        return int(resolve("launcher.clusters.ssh.launch:launch_ssh")(self, supervisor, **arguments))

@@ -47,7 +47,7 @@ def read_hosts(path: Path) -> list[Host]:
         raise UserError(f"--hosts: {str(path)!r}: byte {error.start} is not ASCII; {_ALLOWED} a line") from error
     if len(content) > _MOST_BYTES:
         raise UserError(f"--hosts: {str(path)!r}: more than {_MOST_BYTES} bytes; {_ALLOWED} a line")
-    found: dict[tuple[str, int | None], Host] = {}
+    hosts: dict[tuple[str, int | None], Host] = {}
     problems = []
     for number, line in enumerate(text.split("\n"), start=1):
         words = line.partition("#")[0].split()
@@ -56,15 +56,15 @@ def read_hosts(path: Path) -> list[Host]:
         host = _parse(words)
         if isinstance(host, str):
             problems.append(f"--hosts: {str(path)!r} line {number}: {host}; {_ALLOWED}")
-        elif (host.name, host.port) in found:
+        elif (host.name, host.port) in hosts:
             problems.append(f"--hosts: {str(path)!r} line {number}: {host.label!r} again; name each host once")
         else:
-            found[host.name, host.port] = host
+            hosts[host.name, host.port] = host
     if problems:
         raise UserError("\n".join(problems))
-    if not found:
+    if not hosts:
         raise UserError(f"--hosts: {str(path)!r} names no host; {_ALLOWED}, one a line")
-    return list(found.values())
+    return list(hosts.values())
 
 
 def _parse(words: list[str]) -> Host | str:

@@ -38,7 +38,7 @@ _FORCE_SECONDS = 15.0
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Order:
+class SshOptions:
     """The options of `zeromt launch ssh`."""
 
     config: str
@@ -60,18 +60,18 @@ class Order:
     """Files with components, in addition to those that the configuration names; every host reads the same files."""
 
 
-def launch_order(cluster: SshSection, supervisor: Supervisor, **arguments: Any) -> int:
-    """`launch`, with the fields of an order as keyword arguments."""
-    return launch(cluster, supervisor, Order(**arguments))
+def launch_ssh(cluster: SshSection, supervisor: Supervisor, **arguments: Any) -> int:
+    """`launch`, with the options as keyword arguments."""
+    return launch(cluster, supervisor, SshOptions(**arguments))
 
 
-def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
+def launch(cluster: SshSection, supervisor: Supervisor, options: SshOptions) -> int:
     """Train on several machines.
 
     Args:
         cluster: the machines, and how to reach them.
         supervisor: its signal handlers are in place.
-        order: what to train.
+        options: what to train.
 
     Returns:
         0 finished; 2 refused; 75 stopped on request after a complete save; 1 anything else, such as a host that could
@@ -80,11 +80,11 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     Raises:
         UserError: the configuration or the file of hosts is wrong.
     """
-    run = load_run(order.config, order.overrides, plugins=order.plugins)
+    run = load_run(options.config, options.overrides, plugins=options.plugins)
     if cluster.hosts is None:
         raise UserError("--hosts: none given; give a file of hosts, here or as `hosts` in the profile's section ssh")
     hosts = read_hosts(Path(cluster.hosts))
-    check_processes(hosts, order.nproc, run.stream.micro_batches)
+    check_processes(hosts, options.nproc, run.stream.micro_batches)
     settings = SshSettings(
         python=cluster.python or sys.executable,
         connect_seconds=cluster.connect_timeout,
@@ -95,11 +95,11 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
     events: queue.Queue[Connection] = queue.Queue()
     connections = [Connection(host, settings, events) for host in hosts]
     grace = shutdown_seconds(run)
-    environment = variables(order.config, pins_of(run.plugins, Path(run.folder))) | cluster.environment
+    environment = variables(options.config, pins_of(run.plugins, Path(run.folder))) | cluster.environment
     try:
         if not _connect(connections, events, supervisor, cluster.connect_timeout):
             return STOPPED if supervisor.was_stopped else 1
-        meeting = _begin(cluster, order, connections, environment, grace)
+        meeting = _begin(cluster, options, connections, environment, grace)
         note(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {meeting}")
         return _watch(connections, events, supervisor, grace)
     finally:
@@ -109,30 +109,30 @@ def launch(cluster: SshSection, supervisor: Supervisor, order: Order) -> int:
 
 def _begin(
     cluster: SshSection,
-    order: Order,
+    options: SshOptions,
     connections: Sequence[Connection],
     environment: Mapping[str, str],
     grace: float,
 ) -> str:
     """Send every host its job; returns where they meet."""
-    host, port = order.rendezvous or (connections[0].host.name, random.choice(PORTS))
-    options: dict[str, object] = {
+    host, port = options.rendezvous or (connections[0].host.name, random.choice(PORTS))
+    common: dict[str, object] = {
         "nnodes": len(connections),
         "rendezvous": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         "job_id": f"ssh-{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}",
-        "max_restarts": order.max_restarts,
+        "max_restarts": options.max_restarts,
         "join_timeout": cluster.join_timeout,
         "node_timeout": cluster.node_timeout,
         "interface": cluster.interface,
-        "fresh": order.fresh,
-        "reset": order.reset,
-        "from": order.parent,
+        "fresh": options.fresh,
+        "reset": options.reset,
+        "from": options.parent,
     }
     secret = new_secret()
     for rank, connection in enumerate(connections):
-        own = {"node_rank": rank, "nproc": connection.host.slots or order.nproc}
+        own = {"node_rank": rank, "nproc": connection.host.slots or options.nproc}
         connection.begin(
-            node_arguments(order.config, order.overrides, {**options, **own}),
+            node_arguments(options.config, options.overrides, {**common, **own}),
             cluster.directory or str(Path.cwd()),
             {"NO_COLOR": "1", SECRET: secret, **environment},
             silence_seconds=max(_SILENCE_SECONDS, cluster.node_timeout),
