@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.components.attention import MultiHead
 from model.dropout import Dropout
 from model.positions import NoRotation
 
@@ -124,11 +123,11 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         width: of the model.
-        heads: number and width of the heads, biases, scale and dropout.
+        heads: number and width of the heads, biases, scale and dropout: a `model.components.multi_head.MultiHead`.
         rotation: rotates queries and keys by position (rotary positions); only in self-attention.
     """
 
-    def __init__(self, width: int, heads: MultiHead, rotation: nn.Module | None = None) -> None:
+    def __init__(self, width: int, heads: Any, rotation: nn.Module | None = None) -> None:
         super().__init__()
         self.head_width = heads.width_of_heads(width)
         query_width, memory_width = heads.query_width(width), heads.memory_width(width)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from model.components.loss import CHUNK_ELEMENTS
+CHUNK_ELEMENTS = 1 << 26
+"""Logits in memory at once: 256 MB in fp32, enough work for each kernel launch."""
 
 
 class LossSteps:

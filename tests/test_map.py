@@ -1,7 +1,10 @@
 """The map of docs/architecture.md is that of today, and every page that is linked is there."""
 
 import re
+import tomllib
+from graphlib import TopologicalSorter
 
+import grimp
 import pytest
 
 from configs.components.registry import FAMILIES
@@ -19,6 +22,13 @@ def test_the_pages_are_there() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
             if "://" not in target:
                 assert ((REPO / page).parent / target).exists(), f"{page}: {target}"
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Nor by imports in functions, or for types alone."""
+    settings = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
+    graph = grimp.build_graph(*settings["tool"]["importlinter"]["root_packages"], cache_dir=None)
+    TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/components.md"])

@@ -11,8 +11,6 @@ from configs.fields import Probability
 if TYPE_CHECKING:
     from model.loss import CrossEntropy
 
-CHUNK_ELEMENTS = 1 << 26
-"""Logits in memory at once: 256 MB in fp32, enough work for each kernel launch."""
 ROW_MULTIPLE = 16
 """Of a chunk's rows: chunks of targets and of likelihoods begin at multiples of 16 bytes in the memory of a GPU."""
 CHUNK_BYTES = 1 << 29

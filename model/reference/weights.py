@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from configs import UserError, preset_model
-from model.components.attention import MultiHead
+from model.components.multi_head import MultiHead
 from model.components.positions import Sinusoidal
 from model.positions import SinusoidalPositions
 from model.reference.names import NOTEBOOKS, Names

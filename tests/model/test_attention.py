@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention, attend, padding_bias
-from model.components.attention import MultiHead
+from model.components.multi_head import MultiHead
 from model.dropout import Dropout
 
 NO_DROPOUT = Dropout(0.0)

@@ -14,7 +14,7 @@ from configs.components import make
 from configs.plugins.record import Plugin
 from model import Objective, SpecialIds, Transformer, build_transformer, stepping
 from model.attention import MultiHeadAttention
-from model.components.attention import MultiHead
+from model.components.multi_head import MultiHead
 from model.kernels import use_kernels
 from model.kernels.cpu.packing import packed_weights
 from model.loss import CrossEntropy

@@ -33,7 +33,7 @@ SETTINGS = (
 )  # fmt: skip
 FORGETFUL = '''
 from configs.components import component
-from model.components.attention import MultiHead
+from model.components.multi_head import MultiHead
 
 
 @component("attention", "forgetful")

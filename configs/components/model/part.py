@@ -2,13 +2,10 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from configs.components.registry import Component, kinds
 from configs.errors import UserError
-
-if TYPE_CHECKING:
-    from configs.model import ModelSection
 
 
 class UndeclaredError(UserError):
@@ -31,27 +28,27 @@ class ModelPart(Component):
     `model.kernels` has one for it. Each class says so itself: a class derived from it may compute something else.
     """
 
-    def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+    def export_problems(self, program: str, model: Any) -> Iterator[str]:
         """Why a program does not support the part, one line each, beginning with the field's path in `model`."""
         if program not in self.programs:
             known = ", ".join(kind for kind, part in kinds(self.family).items() if program in part.programs)
             yield f"{self.family}.kind: {self.kind!r}; allowed is {known}"
 
-    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+    def exported(self, program: str, model: Any) -> dict[str, Any]:
         """The part's options in the program's own configuration.
 
         Args:
             program: one of `programs`.
-            model: the model that this part belongs to.
+            model: the section `model` that this part belongs to, a `configs.ModelSection`.
         """
         raise NotImplementedError
 
-    def plain_weights(self, weights: Mapping[str, Any], model: "ModelSection") -> dict[str, Any]:
+    def plain_weights(self, weights: Mapping[str, Any], model: Any) -> dict[str, Any]:
         """Weights with which other programs compute the same function (see `zeromt.exporting.plain`).
 
         Args:
             weights: this part's weights in one layer, by their names in the part.
-            model: the model that this part belongs to.
+            model: the section `model` that this part belongs to, a `configs.ModelSection`.
         """
         return dict(weights)
 

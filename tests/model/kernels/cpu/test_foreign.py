@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
-from model.components.attention import MultiHead
+from model.components.multi_head import MultiHead
 from model.feed_forward import FeedForward
 from model.kernels.cpu import linear, use
 from model.kernels.cpu.packing import packed_weights
