@@ -42,7 +42,7 @@ def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, start: S
     assert out[0] == out[2] == out[4] == ""
     alone = start(*zeromt("translate", str(trained.folder)), stdin="\n".join(known) + "\n").finish()
     assert out[1::2] == alone.out.splitlines() * 4
-    assert "lost their end" in done.err
+    assert "lose their end" in done.err
 
 
 def test_n_best_is_numbered_scored_and_ordered(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
