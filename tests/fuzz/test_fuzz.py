@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.options.values import new_path, other_file, output_file
 from tests.fuzz import campaign, slots
-from tests.fuzz.call import Call, Outcome
-from tests.fuzz.calls import FIELDS, Target, fields, targets
+from tests.fuzz.call import OUTPUT_OPTIONS, Call, Outcome
+from tests.fuzz.calls import FIELDS, Target, actions, fields, targets
 from tests.fuzz.client import judge
 from zeromt.cli.main import COMMANDS
 
@@ -62,6 +63,11 @@ def test_every_option_and_field_has_its_turn() -> None:
     assert {t.command for t in about if t.option} == set(COMMANDS)
     assert {t.field for t in about if t.field} == set(FIELDS) >= {"evaluation.search", "evaluation.search.beam"}
     assert Target("translate", option="beam") in about
+
+
+def test_the_judge_knows_every_option_that_writes() -> None:
+    writing = [a for command in COMMANDS for a in actions(command) if a.type in (new_path, other_file, output_file)]
+    assert [a.option_strings for a in writing if not {*a.option_strings} & {*OUTPUT_OPTIONS}] == []
 
 
 def test_the_same_seed_draws_the_same_calls() -> None:
