@@ -4,9 +4,9 @@ import contextlib
 import ctypes
 from pathlib import Path
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-"""Options of `prctl`: the signal that this process gets when its parent ends, and whether it adopts descendants whose
-parent ends."""
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+"""Options of `prctl`: the signal that this process gets when its parent ends, its name, and whether it adopts
+descendants whose parent ends."""
 
 
 def prctl(option: int, value: int | bytes) -> None:

@@ -59,7 +59,7 @@ class RunsJob:
         return self.cluster
 
     def to_cancel(self) -> list[str]:
-        """What ends without a word to a run: jobs that wait in the queue, and all of an array, which is no run."""
+        """The jobs that `zeromt stop` cancels: those that wait in the queue, and all of an array, which is no run."""
         if self.cluster is None:
             return []
         states = {job: self.cluster.query(job) for job in self.together}

@@ -38,9 +38,8 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     texts: list[SetText] = world.on_main(
         lambda: load_sets(sections, config.prepare, names, option=option, tokenizer=tokenizer), SetText
     )
-    given = set(map(id, texts))
-    if not any(text.role == "validation" for text in texts):
-        texts = [*_prepared(names, world), *texts]
+    prepared = [] if any(text.role == "validation" for text in texts) else _prepared(names, world)
+    texts = [*prepared, *texts]
     if not any(text.role == "validation" for text in texts):
         _check_without(config, texts, world)
     copies = perturbed([text for text in texts if text.role == "validation"], config.evaluation.perturb)
@@ -60,7 +59,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
         tags = language_tags(config.prepare, tokenizer, **languages) if has_tags else None
         for line in _doubts(text, config, datasets, tags) if world.is_main and text not in copies else ():
-            log.warning("%s: %s: %s", option if id(text) in given else "prepare.valid", text.name, line)
+            log.warning("%s: %s: %s", "prepare.valid" if text in prepared else option, text.name, line)
         sets.append(
             HeldOutSet(
                 name=text.name,

@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from configs.process import flight_recorder, positions
 from configs.process.files.inside import appending
-from configs.process.kernel import parent_of, prctl, state_of, wait_channel_of
+from configs.process.kernel import PR_SET_NAME, PR_SET_PDEATHSIG, parent_of, prctl, state_of, wait_channel_of
 from configs.process.positions import Comparison, Position
 from configs.process.signals import agent_pid
 from trainer.runs.layout import FAILURES
@@ -55,7 +55,6 @@ _TRACE_SECONDS = 4.0
 """Seconds for NCCL's flight recorder, which checks once a second for a request."""
 _SUSPENDED_SECONDS = 5.0
 """Seconds of delay of the monitor's own loop that mean that the whole job, with its activities, was suspended."""
-_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 _RECORD = struct.Struct("=ddq16s")  # began, seconds, step, activity
 _WAITING = _RECORD.size
@@ -211,8 +210,8 @@ class _Monitor:
         """Watch until the rank has ended, then exit without running the interpreter's exit code."""
         try:
             # The kernel ends this process when the rank dies. The loop is for systems without that.
-            prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            prctl(_PR_SET_NAME, b"zeromt-watchdog")
+            prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            prctl(PR_SET_NAME, b"zeromt-watchdog")
             self._watch()
         except BaseException:
             traceback.print_exc()
@@ -315,7 +314,7 @@ class _Monitor:
         if select.select([], [2], [], 1.0)[1]:
             with contextlib.suppress(OSError):
                 os.write(2, line)
-        prctl(_PR_SET_PDEATHSIG, 0)
+        prctl(PR_SET_PDEATHSIG, 0)
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGKILL)
         if (note := self._note_path()) is not None:

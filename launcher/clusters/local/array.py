@@ -12,7 +12,7 @@ from launcher.machine.supervise import Supervisor
 from launcher.options.command import InParts
 
 _ENTRY = "zeromt.python.child"
-"""`zeromt` that is asked to stop when this process ends, however that does."""
+"""Starts `zeromt` as a child that the kernel asks to stop when this process ends, even by SIGKILL."""
 
 
 def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, str], *, at_a_time: int) -> int:
