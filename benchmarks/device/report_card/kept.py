@@ -77,12 +77,17 @@ def code() -> str:
 def order(kept: Kept, place: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """The cells that are not done: first those never tried or cut short once, then those that failed.
 
-    A cell that was twice begun and never ended may be what ends the machine: it comes with those that failed.
+    A cell that was twice begun and never ended may be what ends the machine: it comes with those that failed. What
+    only another state of the code has measured on this card comes after what none has.
     """
+    any_code = {key: value for key, value in place.items() if key != "code"}
 
-    def again(name: str) -> bool:
+    def rank(name: str) -> tuple[bool, bool]:
         states = [line["status"] for line in kept.of(place, name)]
-        return "failed" in states or states.count("begun") > 1
+        return "failed" in states or states.count("begun") > 1, _is_done(kept.of(any_code, name))
 
-    left = [name for name in names if all(line["status"] not in DONE for line in kept.of(place, name))]
-    return sorted(left, key=again)
+    return sorted((name for name in names if not _is_done(kept.of(place, name))), key=rank)
+
+
+def _is_done(lines: Iterable[Line]) -> bool:
+    return any(line["status"] in DONE for line in lines)

@@ -173,10 +173,12 @@ def test_what_the_end_of_the_time_cuts_short_has_not_failed(
 def test_another_card_or_code_is_measured_anew(
     here: Callable[[Sequence[Cell]], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for code in ("one", "one", "two"):
-        monkeypatch.setattr(kept, "code", lambda code=code: code)
-        assert here([cell("good")]) == 0
-    assert [line["code"] for line in lines(tmp_path / "out")] == ["one", "one", "two", "two"]
+    monkeypatch.setattr(kept, "code", lambda: "one")
+    assert [here([cell("good")]) for _ in range(2)] == [0, 0]
+    monkeypatch.setattr(kept, "code", lambda: "two")
+    assert here([cell("good"), cell("absent")]) == 0
+    begun = [(line["cell"], line["code"]) for line in lines(tmp_path / "out") if line["status"] == "begun"]
+    assert begun == [("good", "one"), ("absent", "two"), ("good", "two")], "what no code has measured comes first"
 
 
 def test_sigterm_ends_it_with_what_it_has(tmp_path: Path) -> None:
