@@ -86,7 +86,7 @@ def same_language(code: str, codes: Iterable[str]) -> list[str]:
         return [code]
     asked = language(code)
     meanings = [(one, language(one)) for one in there]
-    written = [(one, other) for one, other in meanings if _is_one(other.script, asked.script)]
+    written = [(one, other) for one, other in meanings if asked.script is None or other.script in (asked.script, None)]
     same = [(one, other) for one, other in written if other.code == asked.code]
     for kept in (
         [one for one, other in same if other == asked],
@@ -97,7 +97,3 @@ def same_language(code: str, codes: Iterable[str]) -> list[str]:
         if kept:
             return kept
     return []
-
-
-def _is_one(script: str | None, other: str | None) -> bool:
-    return script == other or script is None or other is None

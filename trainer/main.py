@@ -313,7 +313,8 @@ def _fit(
             if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
                 reset = frozenset()
         else:
-            reason = _stop_reason(world, stop) if outcome == "stopped" else built.trainer.end
+            # ranks stop together: all take the reason of the lowest rank that has one
+            reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else built.trainer.end
             with activities("shutdown"):
                 built.close(outcome, reason)
             if ledger is not None:
@@ -334,8 +335,3 @@ def _ledger(folder: Path, started: float, world: World) -> Ledger:
         ranks=world.size,
         device=device_name(world.device),
     )
-
-
-def _stop_reason(world: World, stop: StopRequest) -> str | None:
-    """The reason for the stop, from the lowest rank that has one; all ranks stop together."""
-    return next(filter(None, world.gather(stop.reason)), None)

@@ -153,7 +153,8 @@ def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent:
 def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
     for split in SPLITS:
         corpus = getattr(section, split)
-        names, others = _names_of(corpus, section.root), _names_in(index.recipe, split)
+        names = _once([path.name for path in corpus_paths(corpus, section.root)])
+        others = _names_in(index.recipe, split)
         if section.train.is_empty and corpus.is_empty:
             continue
         if names != others:
@@ -242,10 +243,6 @@ def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
         return None
     form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
     return {"form": form, "fields": [corpus.source_field, corpus.target_field]}
-
-
-def _names_of(corpus: CorpusFiles, root: str) -> list[str]:
-    return _once([path.name for path in corpus_paths(corpus, root)])
 
 
 def _names_in(recipe: Mapping[str, Any], split: str) -> list[str]:

@@ -222,7 +222,7 @@ class Peers:
             port,
             is_master=self._rank == 0,
             wait_for_workers=False,
-            timeout=_until(deadline),
+            timeout=timedelta(seconds=max(1.0, deadline - time.monotonic())),
             master_listen_fd=listen(host, port) if self._rank == 0 else None,
         )
         store.set_timeout(timedelta(seconds=self._lost_seconds))
@@ -341,10 +341,6 @@ def listen_everywhere(port: int) -> socket.socket:
     is_dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if is_dual else socket.AF_INET
     return socket.create_server(("", port), family=family, dualstack_ipv6=is_dual, backlog=_BACKLOG)
-
-
-def _until(deadline: float) -> timedelta:
-    return timedelta(seconds=max(1.0, deadline - time.monotonic()))
 
 
 def _line(error: Exception) -> str:

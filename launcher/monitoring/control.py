@@ -33,15 +33,12 @@ def status(*, run: str, as_json: bool) -> int:
         return code
     with naming("RUN"):
         overview = read_overview(Path(run))
-    if overview.status.state == "empty" and (runs := _runs_in(Path(run))):
+    if overview.status.state == "empty" and (
+        runs := sorted(path.parent for path in Path(run).glob(f"*/{STATUS_FILE}"))
+    ):
         raise UserError(f"RUN: {run!r} is no run, but has {len(runs)} in it: give one, such as {runs[0]}")
     print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    """The runs that are folders of a folder, by name."""
-    return sorted(path.parent for path in folder.glob(f"*/{STATUS_FILE}"))
 
 
 def stop(*, run: str, wait: bool) -> int:

@@ -165,7 +165,9 @@ def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Itera
     """Error messages for position tables that differ from the model's, such as sinusoids with another base."""
     positions, chosen = model.source_embedding.positions, model.section.positions
     tables = {
-        name: b.float().reshape(-1, b.shape[-1]) for name, b in buffers.items() if _is_table(name) and b.ndim >= 2
+        name: b.float().reshape(-1, b.shape[-1])
+        for name, b in buffers.items()
+        if name.rpartition(".")[2] == "pe" and b.ndim >= 2
     }
     for name, table in sorted(tables.items()):
         ours = positions.table if isinstance(positions, SinusoidalPositions) else None
@@ -176,10 +178,6 @@ def _other_positions(model: Transformer, buffers: Mapping[str, Tensor]) -> Itera
                 f"{name} differs from the preset's positions, sinusoids with base {chosen.base:g}; other positions are "
                 "not supported"
             )
-
-
-def _is_table(name: str) -> bool:
-    return name.rpartition(".")[2] == "pe"
 
 
 def _is_close(table: Tensor, ours: Tensor) -> bool:

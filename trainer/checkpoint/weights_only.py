@@ -91,25 +91,21 @@ def write_run(
         state=format_.encode_state({"trainer": state.to_json()}),
         config_yaml=config_yaml,
         tokenizer_files=tokenizer.files(),
-        manifest=_manifest(state.step, fingerprints, origin),
+        manifest={
+            "step": state.step,
+            "world_size": 1,
+            "zero_stage": 0,
+            "precision": "fp32",
+            "versions": versions(),
+            "fingerprints": fingerprints,
+            WEIGHTS_ONLY: dict(origin),
+        },
     )
     format_.read_whole(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
     format_.write_bytes(folder / layout.CONFIG, config_yaml)
     keep_copies(folder, config.plugins)
     return checkpoint
-
-
-def _manifest(step: int, fingerprints: Mapping[str, Any], origin: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "step": step,
-        "world_size": 1,
-        "zero_stage": 0,
-        "precision": "fp32",
-        "versions": versions(),
-        "fingerprints": dict(fingerprints),
-        WEIGHTS_ONLY: dict(origin),
-    }
 
 
 def _renamed(config: RunConfig, final: Path) -> RunConfig:

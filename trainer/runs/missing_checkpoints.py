@@ -93,14 +93,10 @@ def _signs(folder: Path, by_config: bool) -> Iterator[str]:
     step = max(read_highest_step(folder / LEDGER_FILE), (status and status.step) or 0)
     if step:
         yield f"the run was at step {step}"
-    elif by_config and _is_of_a_run(folder / CONFIG):
+    elif by_config and is_resolved(read_config(folder / CONFIG)):
         yield f"{CONFIG} is of a run that was there before"
 
 
 def _last_saved(metrics: Path) -> int | None:
     """Step of the last successful save."""
     return next((s.step for s in reversed(list(read_saves(metrics))) if s.succeeded and s.step is not None), None)
-
-
-def _is_of_a_run(config: Path) -> bool:
-    return is_resolved(read_config(config))

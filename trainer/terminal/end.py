@@ -65,9 +65,6 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
     commands = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
     if config.training.tensorboard:
         commands.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # TensorBoard names runs by their folders
-    return [*commands, f"zeromt export {run} --format {_export_format(config)} -o DIR"]
-
-
-def _export_format(config: RunConfig) -> str:
-    """The fastest format if it supports the model, else the one that supports every model."""
-    return "safetensors" if any(ctranslate2_problems(config.model)) else CTRANSLATE2
+    # the fastest format if it supports the model, else the one that supports every model
+    name = "safetensors" if any(ctranslate2_problems(config.model)) else CTRANSLATE2
+    return [*commands, f"zeromt export {run} --format {name} -o DIR"]

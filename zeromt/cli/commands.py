@@ -71,13 +71,9 @@ def train(
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
         resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
-    given = {"reset": _parts(reset), "parent": parent, "plugins": plugins}
+    given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}
     code = int(resolve("trainer.main:run")(config, list(overrides), **given))
     return int(resolve("configs.process.leaving:leave")(code))
-
-
-def _parts(reset: str | None) -> frozenset[str]:
-    return frozenset(reset.split(",")) if reset else frozenset()
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def _commands() -> Iterator[str]:
             [below] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
             parser = below.choices[word]
         usage = f"```text\nzeromt {name} {command.usage}\n```\n"
-        yield f"### zeromt {name}\n\n{_sentence(command.summary)}\n\n{usage}"
+        yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n{usage}"
         rows = [action for action in parser._actions if "--help" not in action.option_strings]
         if rows:
             yield "| argument | meaning |\n|---|---|"
@@ -81,10 +81,6 @@ def _argument(action: argparse.Action) -> str:
         shown = f"{{{','.join(map(str, action.choices))}}}"
     names = ", ".join(action.option_strings)
     return f"`{' '.join(filter(None, (names, str(shown))))}`".replace("|", "\\|")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _cell(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection
@@ -115,7 +114,18 @@ def _compare(subjects: Sequence[Subject], asked: Asked) -> Comparison:
     words = _TrainingWords(subjects[0])
     sets = [_of_set(one, hypotheses[one.name], subjects, asked, words) for one in shared]
     return Comparison(
-        runs=[_run(subject, asked.how) for subject in subjects],
+        runs=[
+            Run(
+                label=subject.label,
+                path=subject.path,
+                step=subject.step,
+                checkpoint=subject.checkpoint_hash,
+                parent=subject.parent,
+                search=plain_search(search_section(subject.config.evaluation.search, asked.how.search)),
+                cost=curves.read_cost(subject),
+            )
+            for subject in subjects
+        ],
         sets=sets,
         language_pairs=breakdown.by_languages(shared, [one.scores for one in sets]),
         configuration=differences.configured(subjects),
@@ -123,18 +133,6 @@ def _compare(subjects: Sequence[Subject], asked: Asked) -> Comparison:
         figures=curves.read_curves(subjects, validated),
         samples=asked.samples,
         notes=list(dict.fromkeys(notes)),
-    )
-
-
-def _run(subject: Subject, how: How) -> Run:
-    return Run(
-        label=subject.label,
-        path=subject.path,
-        step=subject.step,
-        checkpoint=subject.checkpoint_hash,
-        parent=subject.parent,
-        search=plain_search(search_section(subject.config.evaluation.search, how.search)),
-        cost=curves.read_cost(subject),
     )
 
 
@@ -170,7 +168,7 @@ def _of_set(
         role=shared.role,
         pairs=len(shared.sources),
         references=len(shared.references),
-        files=[_file(one.file) for one in hypotheses],
+        files=[None if one.file is None else str(one.file) for one in hypotheses],
         scores=score_set(scorer, shared, lines, labels, asked.samples),
         breakdowns=_breakdowns(scorer, shared, lines, asked, training),
         sentences=differing(shared, lines, asked.sentences) if len(lines) > 1 else [],
@@ -192,7 +190,3 @@ def _breakdowns(
         counted = breakdown.count_words(shared.references[0], words), "the references, as the data are not at hand"
     counts, where = counted
     return [*breakdowns, breakdown.by_frequency(shared, lines, words, counts, where)]
-
-
-def _file(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -87,7 +87,8 @@ def _scores(found: Comparison) -> Iterator[Table]:
         if any(metric.is_tested for metric in one.scores):
             notes += _about_chance(found, labels[0], one.pairs)
         notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
-        title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{_references(one)})"
+        references = f", {one.references} references" if one.references > 1 else ""
+        title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{references})"
         yield Table(title=title, head=head, rows=rows, notes=notes)
 
 
@@ -99,10 +100,6 @@ def _about_chance(found: Comparison, first: str, pairs: int) -> Iterator[str]:
         )
     if found.samples.bootstrap > 1 and pairs < FEW:
         yield f"of {pairs} sentences, fewer than {FEW}, intervals are too narrow: about 90 % hold the true score"
-
-
-def _references(one: OfSet) -> str:
-    return f", {one.references} references" if one.references > 1 else ""
 
 
 def _of_samples(metric: MetricScores, found: Comparison) -> str:

@@ -13,7 +13,7 @@ from configs.process.files import exists, is_dir, naming
 from configs.process.files.inside import name_of, reading
 from configs.process.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset
-from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint, verify
+from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
 from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
@@ -72,9 +72,10 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
         tensors, elements = _count_tensors(folder, [n for n in checkpoint.files if n.startswith("model-")])
         if stream is not None:
             lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}{_phase(trainer)}")
+        average = ", and their moving average" if checkpoint.weights_kind(raw=False) == "ema" else ""
         lines += [
             f"trained         {_trained(trainer)}",
-            f"weights         {elements} in {tensors} tensors{_average(checkpoint)}",
+            f"weights         {elements} in {tensors} tensors{average}",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
@@ -83,10 +84,6 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
 
 def _parent_line(parent: Parent | None) -> list[str]:
     return [] if parent is None else [f"parent          {parent.describe()}"]
-
-
-def _average(checkpoint: Checkpoint) -> str:
-    return ", and their moving average" if checkpoint.weights_kind(raw=False) == "ema" else ""
 
 
 def _origin(folder: Path) -> str | None:

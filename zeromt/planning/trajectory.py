@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from configs import StreamSection
+from zeromt.planning.costs.model_states import round_up
 
 MAX_MICRO_BATCHES = 65_536
 """Upper bound of `stream.micro_batches`."""
@@ -55,7 +56,7 @@ def split_update(stream: StreamSection, world_size: int, *, most: int, longest: 
     if most < longest:
         return None
     total = stream.micro_batches * stream.target_tokens
-    number = _multiple(max(-(-total // most), stream.micro_batches), world_size)
+    number = round_up(max(-(-total // most), stream.micro_batches), world_size)
     if number > MAX_MICRO_BATCHES:
         return None
     target = max(total // number, longest)
@@ -75,7 +76,3 @@ def _micro_batches(stream: StreamSection, number: int, source: int, target: int,
         is_same=(number, source, target) == configured,
         is_larger=number * target > stream.micro_batches * stream.target_tokens,
     )
-
-
-def _multiple(number: int, of: int) -> int:
-    return -(-number // of) * of

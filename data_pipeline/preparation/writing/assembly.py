@@ -81,7 +81,12 @@ def write_index(
         shards=entries,
         length_table=describe_file(folder / LENGTHS_FILE),
         block_table=describe_file(folder / BLOCKS_FILE),
-        tokenizer=_tokenizer_entry(tokenizer, folder),
+        tokenizer=TokenizerEntry(
+            files=[describe_file(folder / name) for name in sorted(tokenizer.files())],
+            fingerprint=tokenizer.fingerprint,
+            source_vocab_size=tokenizer.source_vocab_size,
+            target_vocab_size=tokenizer.target_vocab_size,
+        ),
         held_out=dict(held_out),
         report=describe_file(folder / REPORT_FILE),
         target_tag=section.target_tag,
@@ -129,15 +134,6 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     entry = describe_file(job.folder / PLACES_FILE)
     units = [[path.name for path in unit.paths] for unit in job.encoding.units]
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
-
-
-def _tokenizer_entry(tokenizer: Tokenizer, folder: Path) -> TokenizerEntry:
-    return TokenizerEntry(
-        files=[describe_file(folder / name) for name in sorted(tokenizer.files())],
-        fingerprint=tokenizer.fingerprint,
-        source_vocab_size=tokenizer.source_vocab_size,
-        target_vocab_size=tokenizer.target_vocab_size,
-    )
 
 
 def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:

@@ -135,7 +135,7 @@ class SpanEncoder:
             lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
         dropped, kept = self._by_pieces(lengths - self._num_tags(encoded[0]), text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
-        source, target = (_concatenate(side, self._dtype) for side in encoded)
+        source, target = (np.fromiter(itertools.chain.from_iterable(side), self._dtype) for side in encoded)
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
         if len(kept) < len(lengths):
             source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
@@ -240,10 +240,6 @@ def select(pairs: PairRows, rows: Rows) -> PairRows:
 def _spread(bits: NDArray[np.uint64], num_shards: int) -> Rows:
     """The shard of each pair, from 32 random bits each."""
     return ((bits * np.uint64(num_shards)) >> np.uint64(32)).astype(np.int64)
-
-
-def _concatenate(pieces: list[list[int]], dtype: np.dtype[np.unsignedinteger]) -> Pieces:
-    return np.fromiter(itertools.chain.from_iterable(pieces), dtype=dtype)
 
 
 def _hashes(sources: list[str], targets: list[str]) -> NDArray[np.uint8]:

@@ -58,7 +58,8 @@ class BpeSegmenter(Segmenter):
         for step in range(length):
             if len(active) == 0 or ranks.shape[1] == 0:
                 break
-            bits = mixed(mixed(keys[active] + np.uint64(step + 1) * _STEP)[:, None] + _PLACE * _numbers(ranks.shape[1]))
+            numbers: NDArray[np.uint64] = np.arange(1, ranks.shape[1] + 1, dtype=np.uint64)
+            bits = mixed(mixed(keys[active] + np.uint64(step + 1) * _STEP)[:, None] + _PLACE * numbers)
             kept = np.where(bits >= self._drop, ranks, NONE)
             best = kept.argmin(axis=1)
             goes_on = kept[np.arange(len(active)), best] != NONE
@@ -94,7 +95,3 @@ class BpeSegmenter(Segmenter):
         wanted = left * self._base + right
         places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
         return np.where(self._keys[places] == wanted, self._ranks[places], NONE), self._merged[places]
-
-
-def _numbers(count: int) -> NDArray[np.uint64]:
-    return np.arange(1, count + 1, dtype=np.uint64)

@@ -107,7 +107,7 @@ class Variants:
             places = np.minimum(np.searchsorted(self._keys, needed), len(self._keys) - 1)
             is_missing = self._keys[places] != needed
         if len(self._keys) + int(is_missing.sum()) > MAX_KEPT:
-            self._forget()
+            self._keys, self._rows, self._kept = self._keys[:0], self._rows[:0], Ragged.of([])
             is_missing[:] = True
         if is_missing.any():
             self._add(needed[is_missing], self._make(gather(words, first[is_missing]), needed[is_missing]))
@@ -157,9 +157,6 @@ class Variants:
         order = np.argsort(all_keys, kind="stable")
         self._keys = all_keys[order]
         self._rows = np.concatenate([self._rows, first_row + np.arange(len(keys))])[order]
-
-    def _forget(self) -> None:
-        self._keys, self._rows, self._kept = self._keys[:0], self._rows[:0], Ragged.of([])
 
 
 def _joined(parts: list[Ragged]) -> Ragged:

@@ -13,7 +13,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from configs.process.streams import note
@@ -35,7 +34,7 @@ def main(argv: Sequence[str], *, account: Path = ACCOUNT, look_seconds: float = 
     Returns:
         0: it has succeeded; 2: it has not, or may not be read; 75: after SIGTERM.
     """
-    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(STOPPED))
     (job,) = argv
     said = ""
     while True:
@@ -84,10 +83,6 @@ def outcome(job: Mapping[str, Any]) -> str | None:
     if "Failed" in conditions:
         return " ".join(f"it failed: {conditions['Failed'].get('message')}".split())
     return "it was stopped" if (job.get("spec") or {}).get("suspend") else None
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    os._exit(STOPPED)
 
 
 if __name__ == "__main__":

@@ -96,12 +96,7 @@ def bf16_is_faster() -> bool:
     return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and not is_intel()))
 
 
-def _has_bf16() -> bool:
-    """Whether oneDNN supports bf16 matmuls on this processor."""
-    return has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-_onednn_has_bf16 = _has_bf16()
+_onednn_has_bf16 = has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 _fp32_prefers_onednn = has_onednn() and torch.backends.mkl.is_available() and not is_intel()  # type: ignore[no-untyped-call]
 
 

@@ -24,7 +24,8 @@ def deepspeed_config(
     if section.zero_stage in (1, 2):
         # What DeepSpeed 0.19.8 calls a reduce-scatter there is an all-reduce of a copy of the bucket, copied back.
         zero |= {"allgather_bucket_size": BUCKET_ELEMENTS, "reduce_scatter": False}
-    if section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or _overlaps(section)):
+    overlaps = section.zero_optimization.get("overlap_comm")  # DeepSpeed then needs a second buffer to write to
+    if section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or overlaps):
         zero["contiguous_gradients"] = False  # fills a bucket in one operation instead of one copy per parameter
     if section.zero_stage == 3:
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
@@ -52,8 +53,3 @@ def deepspeed_config(
         config["fp16"] = {"enabled": True, "initial_scale_power": section.fp16_initial_scale_power}
         config["communication_data_type"] = "fp32"
     return config
-
-
-def _overlaps(section: EngineSection) -> bool:
-    """Whether reduction overlaps with the backward pass; then DeepSpeed needs a second buffer to write to."""
-    return bool(section.zero_optimization.get("overlap_comm", False))

@@ -115,12 +115,12 @@ class Layout:
         for p in found:
             groups[len(p.shape) < 2].append(p.size)
         self._groups = [group for group in groups if group]
-        self.flat = sum(_round_up(sum(group), 2 * world_size) for group in self._groups)
+        self.flat = sum(round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
         self.shards = sum(number * -(-size // world_size) for size, number in sizes.items())
         threshold = self.zero_key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
         # gathered parameters are padded to a multiple of the number of ranks
-        whole = [(size, n * (_round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
+        whole = [(size, n * (round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
         self.persistent = sum(gathered for size, gathered in whole if size <= threshold)
         self.released = sum(gathered for size, gathered in whole if size > threshold)
         self.num_released = sum(number for size, number in sizes.items() if size > threshold)
@@ -231,7 +231,7 @@ def _step(layout: Layout) -> int:
 
 
 def _touched(sizes: Sequence[int], world_size: int, rank: int | None, *, is_filled: bool) -> int:
-    partition = _round_up(sum(sizes), 2 * world_size) // world_size
+    partition = round_up(sum(sizes), 2 * world_size) // world_size
     ends = list(itertools.accumulate(sizes))
 
     def of(number: int) -> int:
@@ -243,5 +243,6 @@ def _touched(sizes: Sequence[int], world_size: int, rank: int | None, *, is_fill
     return max(of(number) for number in (range(world_size) if rank is None else [rank]))
 
 
-def _round_up(number: int, multiple: int) -> int:
+def round_up(number: int, multiple: int) -> int:
+    """The least multiple of `multiple` that is not below `number`."""
     return -(-number // multiple) * multiple
