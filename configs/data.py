@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from configs.components import Choice, Filter, Modifier, Schedule
-from configs.components.modifier import order_problems
+from configs.components.data import order_problems
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from configs.components import Choice, Metric, Modifier, Sampler, TextModifier, make
-from configs.components.metric import OF_REFERENCES, SIGNATURE, MetricName
+from configs.components.training import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.reading.interpolations import as_saved

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.shipped import find_config, find_preset
 from configs.reading.tree import Tree, dotted
-from configs.reading.wrong_types import describe
 from configs.schema import RunConfig
 
 RUN_CONFIG = "config.yaml"
@@ -228,7 +228,7 @@ def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> 
         config = _typed(adapter, known)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        problems += [describe(e, texts) for e in errors]
+        problems += [_described(e, texts) for e in errors]
         problems += [line for place, line in odd_numbers.items() if place not in map(place_of, errors)]
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
@@ -314,3 +314,78 @@ def _errors(adapter: TypeAdapter[Any], tree: Any) -> list[Any]:
     except ValidationError as error:
         return list(error.errors(include_url=False))
     return []
+
+
+def dump_changed(name: str, overrides: Sequence[str], changes: Mapping[str, Any], *, plugins: Sequence[str]) -> str:
+    """The user's configuration as YAML, with overrides and changes applied; fields with default values stay omitted.
+
+    Args:
+        name: a YAML file, or the name of a shipped run.
+        overrides: `section.key=value` settings.
+        changes: values by dotted keys.
+        plugins: paths of the plugin files that it needs.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    path = find_config(name)
+    tree = Tree.read(path, what=f"CONFIG: {name}", is_saved=is_resolved_one(path))
+    tree.put_values({"name": tree.node.get("name") or path.stem})
+    for item in overrides:
+        tree.put(item)
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        nested: Any = {last: value}
+        for section in reversed(sections):
+            nested = {section: nested}
+        tree.put_values(nested)
+    if plugins or "plugins" in tree.node:
+        tree.put_values({"plugins": list(plugins)})
+    return OmegaConf.to_yaml(tree.node)
+
+
+_SECTIONS_WANTED = ("dataclass_type", "dataclass_exact_type", "dict_type")
+_TYPES = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "list_type": "a list",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "float_type": "a number",
+}
+
+
+def _described(error: Any, texts: Texts | None = None) -> str:
+    """The line for one of pydantic's errors: field, value and what is allowed.
+
+    Args:
+        error: it, as a mapping.
+        texts: how plain scalars were written.
+    """
+    place = place_of(error)
+    where = dotted(place)
+    value = error["input"]
+    if isinstance(value, dict):
+        shown = "a section"
+    elif value is None or isinstance(value, bool):
+        shown = json.dumps(value)  # as YAML writes it
+    else:
+        shown = repr(value)
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
+    if error["type"] == "missing":
+        return f"{where}: missing; give it a value"
+    if error["type"] == "unexpected_keyword_argument":
+        return f"{where}: unknown key"
+    if error["type"].startswith("union_tag") and isinstance(value, dict):
+        if "kind" not in value:
+            return f"{where}.kind: missing; name a kind"
+        return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
+    if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
+        return f"{where}: {shown}; write a section with keys"
+    if error["type"] == "string_pattern_mismatch":
+        return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
+    if error["type"] == "string_type" and isinstance(value, bool | int | float):
+        return f"{where}: {shown}; allowed is text: put it in quotes, '{(texts or {}).get(place, shown)}'"
+    message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
+    return f"{where}: {shown}; allowed is {message}"

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
+from configs.components.data import dataset_problems
 from configs.components.model import Loss
-from configs.components.modifier import dataset_problems
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EarlyStoppingSection, EvaluationSection
 from configs.fields import (

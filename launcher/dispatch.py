@@ -10,7 +10,7 @@ from typing import Any
 
 def resolve(target: str) -> Callable[..., Any]:
     """The function that `module:function` names; imports its module."""
-    from configs.process.imports import quick_imports
+    from configs.process.with_torch import quick_imports
 
     module, _, function = target.partition(":")
     with quick_imports():

@@ -154,7 +154,7 @@ def _zeromt(*arguments: str) -> None:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries speak while they are imported
-    from configs.process.imports import quick_imports
+    from configs.process.with_torch import quick_imports
 
     with quick_imports():
         import trainer.build

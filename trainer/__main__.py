@@ -8,9 +8,9 @@ if (clash := find_clash()) is not None:  # before any import that may find someb
     print(f"zeromt: error: {clash}", file=sys.stderr)
     sys.exit(2)
 
-from configs.process.imports import quick_imports
 from configs.process.signals import stop_request
 from configs.process.streams import open_standard_streams
+from configs.process.with_torch import quick_imports
 from trainer.ranks.watchdog import process_watchdog
 
 open_standard_streams()

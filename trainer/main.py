@@ -18,13 +18,11 @@ import torch
 from configs import RunConfig, UserError
 from configs.plugins import keep_copies
 from configs.process import flight_recorder
-from configs.process.caller import restored_environment
-from configs.process.environment import check_rank, read_environment
+from configs.process.environment import check_rank, read_environment, restored_environment
 from configs.process.files import as_file_error, explain
-from configs.process.imports import quick_imports
-from configs.process.leaving import leave
 from configs.process.signals import StopRequest, end_with_parent, ending_at_stop, stop_request
 from configs.process.streams import leave_standard_streams, tell
+from configs.process.with_torch import leave, quick_imports
 from trainer.agreement import check_agreement
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo

@@ -12,6 +12,7 @@ import re
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from configs.errors import UserError
@@ -202,3 +203,21 @@ def _is_module(name: str) -> bool:
 def _folders_of(package: str) -> Iterator[Path]:
     spec = importlib.util.find_spec(package)
     return map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())
+
+
+@contextmanager
+def restored_environment() -> Iterator[None]:
+    """Restore this process's environment at the end of the block.
+
+    Libraries read their configuration from variables at first use, so a run sets some. These must not affect a program
+    that calls a run as a function, or children that it starts later.
+    """
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        for name, value in before.items():
+            if os.environ.get(name) != value:
+                os.environ[name] = value

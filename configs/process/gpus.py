@@ -219,3 +219,8 @@ def _nvidia_smi(*arguments: str) -> list[str] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.splitlines() if done.returncode == 0 else None
+
+
+def page_locked_bytes(num_bytes: int) -> int:
+    """Bytes that torch allocates for page-locked host memory: it rounds up to a power of two."""
+    return 1 << (num_bytes - 1).bit_length() if num_bytes > 0 else 0

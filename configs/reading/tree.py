@@ -16,9 +16,9 @@ from yaml.scanner import ScannerError
 from configs.errors import UserError
 from configs.process.files.inside import read_bytes
 from configs.reading.interpolations import as_plain_text, check_interpolations, leaves, variables
-from configs.reading.kinds_alone import place_in, with_sections
 from configs.reading.scalars import Place, Texts, texts_of
 
+_PARTS = ("attention", "feed_forward", "initialisation", "norm", "positions", "residual")
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
 _KEY = re.compile(r"[^.\[\]]+(?:\[[^.\[\]]+\]|\.[^.\[\]]+)*")
 _SHOWN_CHARACTERS = 200
@@ -328,3 +328,27 @@ def _places(tree: Any, place: Place = ()) -> Iterator[Place]:
     tree = dict(enumerate(tree)) if isinstance(tree, list) else tree
     for key, value in tree.items() if isinstance(tree, dict) else ():
         yield from _places(value, (*place, key))
+
+
+def with_sections(tree: dict[str, Any]) -> dict[str, Any]:
+    """A layer in which each part of the model that is a kind alone (`model.norm: rms`) is a section with this kind.
+
+    So `model.norm=rms` changes the kind, and the fields that a preset or the file sets stay.
+    """
+    model = tree.get("model")
+    if not isinstance(model, dict):
+        return tree
+    alone = {part: {"kind": model[part]} for part in _PARTS if isinstance(model.get(part), str)}
+    return {**tree, "model": {**model, **alone}} if alone else tree
+
+
+def place_in(tree: dict[str, Any], place: Place) -> Place:
+    """Where the value at a place of the layer is after `with_sections`: that of a kind alone is one step deeper.
+
+    Args:
+        tree: the layer as it was given.
+        place: of a value in it, or of all that is in it.
+    """
+    model = tree.get("model")
+    is_alone = len(place) == 2 and place[0] == "model" and place[1] in _PARTS
+    return (*place, "kind") if is_alone and isinstance(model, dict) and isinstance(model.get(place[1]), str) else place

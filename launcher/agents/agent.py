@@ -20,12 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from configs.process.imports import quick_imports
 from configs.process.kernel import PR_SET_PDEATHSIG, prctl
-from configs.process.leaving import collect_nothing
 from configs.process.signals import AGENT_PID, GRACE_SECONDS, STOP_SIGNALS
 from configs.process.streams import tell
 from configs.process.terminal import filter_terminals
+from configs.process.with_torch import collect_nothing, quick_imports
 from launcher.agents.peers import LostError, Peers, join, note_loss
 from launcher.agents.rendezvous import offer
 from launcher.agents.root_cause import REFUSED, STOPPED, Ended, exit_code, note_ends, report, wait_for_others

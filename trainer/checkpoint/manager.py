@@ -15,7 +15,7 @@ from typing import Any
 
 from configs import CheckpointSection
 from configs.process.files.inside import sync_folder
-from configs.process.page_locked import page_locked_bytes
+from configs.process.gpus import page_locked_bytes
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import retention
 from trainer.checkpoint.format import Checkpoint, FileRecord

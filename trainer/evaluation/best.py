@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from configs import EvaluationSection
-from configs.components.metric import OF_REFERENCES, Described
+from configs.components.training import OF_REFERENCES, Described
 from configs.evaluation import QueuedMetric
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from configs.components.metric import SIGNATURE
+from configs.components.training import SIGNATURE
 from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
 from trainer.runs.metrics_file import MEAN_OVER

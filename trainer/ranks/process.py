@@ -9,7 +9,7 @@ import torch
 
 from configs import UserError
 from configs.process.environment import check_process, is_one_node
-from configs.process.leaving import collect_nothing
+from configs.process.with_torch import collect_nothing
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from configs.components import Writer
-from configs.process.leaving import abandon_at_exit
+from configs.process.with_torch import abandon_at_exit
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from configs.components.metric import OF_REFERENCES, Described, describe_metrics, metric_keys
+from configs.components.training import OF_REFERENCES, Described, describe_metrics, metric_keys
 from configs.process.files import explain
 from configs.process.files.inside import appending, parse_json, read_bytes, reading, write_bytes
 from trainer.runs.layout import CONFIG, read_config

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from configs import RunConfig, Schedule
-from configs.components.modifier import order_warnings
+from configs.components.data import order_warnings
 from configs.process.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader

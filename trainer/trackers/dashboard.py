@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from configs.components import Samples
-from configs.components.metric import describe_metrics
+from configs.components.training import describe_metrics
 from trainer.records.names import flatten
 from trainer.runs.versions import versions
 

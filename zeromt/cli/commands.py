@@ -73,7 +73,7 @@ def train(
         resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
     given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}
     code = int(resolve("trainer.main:run")(config, list(overrides), **given))
-    return int(resolve("configs.process.leaving:leave")(code))
+    return int(resolve("configs.process.with_torch:leave")(code))
 
 
 @contextlib.contextmanager

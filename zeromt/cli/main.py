@@ -20,8 +20,8 @@ except ImportError as error:
     )
     raise SystemExit(2) from error
 try:
-    from configs.process.leaving import leave
     from configs.process.streams import leave_standard_streams, open_standard_streams
+    from configs.process.with_torch import leave
     from launcher.dispatch import resolve
     from launcher.options.command import Command, InParts
     from launcher.options.parser import Parser, read_arguments
@@ -69,7 +69,7 @@ def _run(argv: list[str]) -> int:
         from configs.process.environment import check_process
 
         check_process(os.environ)  # before libraries read the environment and print messages of their own
-    from configs.process.caller import restored_environment
+    from configs.process.environment import restored_environment
 
     with restored_environment():  # `main` may have been called by another program, whose environment must not change
         if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # with CONFIG, it loads them itself

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from configs import UserError
-from configs.process.caller import restored_environment
+from configs.process.environment import restored_environment
 from configs.process.files import check_apart, written
 from configs.process.text import to_json
 from trainer.inference.loading import places_of

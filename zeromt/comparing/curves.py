@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.components.metric import OF_REFERENCES, metric_keys
+from configs.components.training import OF_REFERENCES, metric_keys
 from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
 from trainer.runs.ledger import KINDS, read_device_seconds, read_figures
 from trainer.runs.metrics_file import UNSIGNED, Line, mean_over, number, read_lines, read_shown

@@ -10,8 +10,8 @@ from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
 from configs.components import Metric, ScoredText, make, unknown
-from configs.components.metric import SIGNATURE
-from configs.process.caller import restored_environment
+from configs.components.training import SIGNATURE
+from configs.process.environment import restored_environment
 from configs.process.files import check_apart, written
 from configs.process.streams import tell
 from configs.reading.own_runs import of_caller

@@ -6,7 +6,7 @@ from typing import Literal, assert_never
 import torch
 
 from configs import UserError
-from configs.process.caller import restored_environment
+from configs.process.environment import restored_environment
 from trainer.inference.loading import places_of
 from trainer.ranks.process import tune_process
 from trainer.runs.new_folder import check_new, new_folder

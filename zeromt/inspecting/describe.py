@@ -8,7 +8,7 @@ from typing import Any
 from safetensors import safe_open
 
 from configs import UserError
-from configs.components.metric import metric_keys
+from configs.components.training import metric_keys
 from configs.process.files import exists, is_dir, naming
 from configs.process.files.inside import name_of, reading
 from configs.process.text import visible

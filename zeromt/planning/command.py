@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 from configs import RunConfig, UserError, load_run
+from configs.load import dump_changed
 from configs.process.files import written
 from configs.process.text import to_json
-from configs.reading.changed import dump_changed
 from model.costs.gpus import GPUS
 from zeromt.planning import report
 from zeromt.planning.corpus import read_corpus

@@ -12,7 +12,7 @@ import torch
 
 from configs import RunConfig, SearchSection, UserError, load_saved
 from configs.components import Sampler, make
-from configs.process.caller import restored_environment
+from configs.process.environment import restored_environment
 from configs.process.files import check_apart, written
 from configs.process.progress import Progress
 from configs.process.streams import tell

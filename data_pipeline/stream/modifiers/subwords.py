@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from configs.components import SubwordModifier, component
-from configs.components.modifier import Chance
+from configs.components.data import Chance
 
 
 @component("modifier", "bpe_dropout")

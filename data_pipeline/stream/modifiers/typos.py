@@ -3,7 +3,7 @@
 from typing_extensions import override
 
 from configs.components import Draws, TextModifier, component
-from configs.components.modifier import Chance
+from configs.components.data import Chance
 from data_pipeline.stream.modifiers.code import looks_odd, words
 
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")

@@ -9,9 +9,8 @@ import pytest
 from configs import OtherPluginError, PluginError, UserError, load_run, load_saved
 from configs.components import kinds
 from configs.components.registry import registered, restore
-from configs.load import save_run
+from configs.load import dump_changed, save_run
 from configs.plugins import files, keep_copies
-from configs.reading.changed import dump_changed
 from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
 
 

@@ -178,7 +178,7 @@ def test_deepspeed_does_not_import_trackers(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from configs.process.imports import quick_imports
+from configs.process.with_torch import quick_imports
 with quick_imports():
     import deepspeed
 answer = [name in sys.modules for name in ("mlflow", "wandb")]

@@ -8,8 +8,7 @@ import pytest
 
 from configs import UserError
 from configs.process import gpus
-from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, torch_build
-from configs.process.page_locked import page_locked_bytes
+from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, page_locked_bytes, torch_build
 from launcher.agents.job import describe_idle
 from tests.conftest import Command, Corpus, zeromt
 

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from configs.process.leaving import collect_nothing
+from configs.process.with_torch import collect_nothing
 
 
 @pytest.mark.parametrize(("builder", "collects"), [("pybind11_builtins", False), ("nanobind", True), (None, False)])

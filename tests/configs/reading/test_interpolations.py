@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from configs import RunConfig, UserError, load_run, load_saved, save_run
-from configs.load import dump_run, folder_of
-from configs.reading.changed import dump_changed
+from configs.load import dump_changed, dump_run, folder_of
 from configs.reading.interpolations import as_saved, literal
 from configs.site import load_site
 from trainer.changes import changed_fields

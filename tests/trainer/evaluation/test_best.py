@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from configs.components.metric import Described
+from configs.components.training import Described
 from trainer.evaluation.best import beside_best
 
 BLEU = Described(label="BLEU")

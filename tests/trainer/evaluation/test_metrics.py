@@ -14,7 +14,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from configs.components import ScoredText, make
-from configs.components.metric import describe_metrics
+from configs.components.training import describe_metrics
 from tests.conftest import Command, Finished, environment, install_plugin, read_metrics, zeromt
 from tests.small import small_runs
 from trainer.checkpoint.state import TrainerState

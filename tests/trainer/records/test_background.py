@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from configs.process import leaving
+from configs.process import with_torch
 from tests.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.records.background import CLOSE_SECONDS, BackgroundWriter, join_all
@@ -29,7 +29,7 @@ class Writing(NoMetrics):
 def test_one_that_hangs_stalls_nothing_and_loses_what_is_too_much(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "_abandoned", [])
+    monkeypatch.setattr(with_torch, "_abandoned", [])
     writing = Writing()
     writer = BackgroundWriter("Slow", lambda: writing, max_queued=5)
     for step in range(50):
@@ -65,7 +65,7 @@ class Joined(BackgroundWriter):
 def test_those_that_hang_side_by_side_have_the_same_time(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "_abandoned", [])
+    monkeypatch.setattr(with_torch, "_abandoned", [])
     both = [Writing(), Writing()]
     writers = [Joined(f"Slow {n}", lambda one=one: one) for n, one in enumerate(both)]  # type: ignore[misc]
     for writer in writers:
@@ -75,7 +75,7 @@ def test_those_that_hang_side_by_side_have_the_same_time(
     assert sum(writer.seconds for writer in writers) < 1.01
     for one in both:
         one.go_on.set()
-    assert leaving._abandoned == ["Slow 0", "Slow 1"], "the end of the process does not wait for them either"
+    assert with_torch._abandoned == ["Slow 0", "Slow 1"], "the end of the process does not wait for them either"
     assert said_in(caplog) == [
         f"Slow {n} did not finish within N s and is abandoned; training goes on" for n in range(2)
     ]
@@ -135,14 +135,14 @@ def test_one_that_is_given_up_is_closed_too(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        ("from configs.process.leaving import leave; sys.exit(leave(7))", 7),
+        ("from configs.process.with_torch import leave; sys.exit(leave(7))", 7),
         ("from zeromt.cli.main import main; sys.exit(main(['train', 'nothing.yaml']))", 2),
         ("from trainer.main import main; sys.exit(main(['nothing.yaml']))", 2),
     ],
     ids=["finished", "refused", "refused rank"],
 )
 def test_a_process_that_left_one_behind_ends_though_its_package_waits(end: str, code: int) -> None:
-    begin = "import atexit, sys, time; from configs.process.leaving import abandon_at_exit; "
+    begin = "import atexit, sys, time; from configs.process.with_torch import abandon_at_exit; "
     begin += "atexit.register(time.sleep, 1000); abandon_at_exit('Slow'); print('all of it'); "
     command = [sys.executable, "-c", begin + end]
     done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, timeout=PATIENCE)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig
-from configs.components.metric import SIGNATURE
+from configs.components.training import SIGNATURE
 from configs.evaluation import EvaluationSection, QueuedMetric
 from configs.process.files import TEMPORARY, inside
 from configs.process.streams import hidden

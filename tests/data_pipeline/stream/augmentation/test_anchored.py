@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from configs import StreamSection, UserError
 from configs.components import Draws, kinds, make
-from configs.components.modifier import order_warnings
+from configs.components.data import order_warnings
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.modifiers.anchors import anchors
 from tests.data_pipeline.stream.made import open_readers

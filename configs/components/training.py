@@ -1,0 +1,278 @@
+"""The base classes of what training is given: optimizers, schedules of the learning rate, metrics, trackers."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+from pydantic import Field
+
+from configs.components.registry import Component, make
+from configs.errors import UserError
+from configs.fields import Count, NonNegativeFloat, PositiveFloat
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Optimizer(Component):
+    """An optimizer. It must work element by element, because ZeRO shards its states over the ranks."""
+
+    lr: PositiveFloat = 1e-3
+    """Peak learning rate."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay of matrices; norms and biases have none."""
+    clip_norm: NonNegativeFloat = 1.0
+    """Maximum norm of the whole gradient, which is scaled down to it; 0 does not clip."""
+
+    states: ClassVar[tuple[str, ...]] = ()
+    """Names, in torch's `optimizer.state`, of the tensors that it keeps for each parameter after the first step. Each
+    has the parameter's shape. They are saved, sharded, offloaded and counted by plans. There must be at least one.
+    Numbers beside them, the same for all parameters, and those of groups are saved too; anything else is refused.
+    """
+
+    def build(self, groups: Sequence[Mapping[str, Any]]) -> Any:
+        """The torch.optim.Optimizer, with a learning rate of 0.
+
+        Args:
+            groups: parameter groups, each with its `weight_decay`.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Schedule(Component):
+    """The learning rate as a pure function of the number of applied updates: linear warm-up, then `factor` x peak."""
+
+    warmup_updates: Count = 4000
+    """Number of updates over which the learning rate grows linearly to its peak."""
+    ends_with: Literal["updates", "epochs", "minutes"] = "updates"
+    """When a schedule ends. updates: at `training.max_updates`; epochs or minutes: at `training.max_epochs` or
+    `max_minutes`, if that comes first with as many updates in an epoch, or at the mean speed, as so far.
+    """
+    ends: ClassVar[bool] = False
+    """Whether the schedule has an end, so that it depends on the number of the last update."""
+
+    def end_problems(self, limits: Mapping[str, float | None], *, has_phases: bool) -> Iterator[str]:
+        """What is wrong with `ends_with` of a run's schedule, one line each.
+
+        Args:
+            limits: of the run, by what they count.
+            has_phases: whether the run has phases.
+        """
+        unit = self.ends_with
+        if unit == "updates":
+            return
+        if limits[unit] is None:
+            yield f"schedule.ends_with: {unit} without training.max_{unit}; set both, or ends_with: updates"
+        if not self.ends:
+            yield f"schedule.ends_with: {unit} with kind={self.kind}, which has no end; set it to updates"
+        if unit == "epochs" and has_phases:
+            yield "schedule.ends_with: epochs in a run with phases, each with epochs of its own; set it to updates"
+
+    def rate(self, update: int, *, peak: float, last: int) -> float:
+        """The learning rate of an update.
+
+        Args:
+            update: number of the update, counting from 1 and only updates that were applied.
+            peak: the highest rate, reached at the end of the warm-up.
+            last: number of the update at which a schedule that has an end reaches it.
+        """
+        if update <= self.warmup_updates:
+            return peak * update / self.warmup_updates
+        return peak * self.factor(update, last)
+
+    def factor(self, update: int, last: int) -> float:
+        """The learning rate after the warm-up, as a fraction of the peak; for the arguments see `rate`."""
+        raise NotImplementedError
+
+    def done(self, update: int, last: int) -> float:
+        """The fraction of the updates after the warm-up that are done, from 0 to 1.
+
+        Even without a warm-up, it is 0 at the first update, which has the peak rate.
+        """
+        begin = max(self.warmup_updates, 1)
+        return min(max((update - begin) / max(last - begin, 1), 0.0), 1.0)
+
+
+MetricName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$", max_length=64)]
+Lines = Sequence[str]
+"""Lines of text, one for each sentence."""
+SIGNATURE = "_signature"
+"""Suffix of the key that holds a figure's signature."""
+
+
+class Scoring(Protocol):
+    """Computes a metric: one of sacreBLEU's metrics, or any object with these two methods."""
+
+    def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Any:
+        """An object whose `score` is the corpus score; line N of each list of references belongs to hypothesis N."""
+        ...
+
+    def get_signature(self) -> Any:
+        """An object whose text says how scores are computed: only scores with the same signature are compared.
+
+        Called only after a first `corpus_score`.
+        """
+        ...
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
+class ScoredText:
+    """What a metric can know about the translations to score."""
+
+    target_language: str
+    """Code of the language, in any form of `configs.languages`."""
+    tokenizer: str = "auto"
+    """The value of `evaluation.tokenizer`."""
+    tokenizer_option: str = "evaluation.tokenizer"
+    """The option or field that the value comes from, for messages."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Metric(Component):
+    """A metric that compares translations with references. It receives only text."""
+
+    name: MetricName | None = None
+    """Name of the metric's figures; by default its kind. Needed if two metrics would have the same name."""
+
+    title: ClassVar[str] = ""
+    """Name to display."""
+    higher_is_better: ClassVar[bool | None] = True
+    """Whether higher scores are better; None if neither is: then it cannot decide which checkpoint is best."""
+    digits: ClassVar[int] = 2
+    """Decimals in displayed scores."""
+
+    def key(self) -> str:
+        """The name of the metric's figures in metrics.jsonl and in other files for programs."""
+        return self.name or self.kind
+
+    def label(self) -> str:
+        """The name that is displayed to people."""
+        return self.name or self.title or self.kind
+
+    def build(self, text: ScoredText) -> Scoring:
+        """The object that computes the metric.
+
+        Args:
+            text: the text to score.
+
+        Raises:
+            UserError: the metric cannot be computed here, because a package or a file is missing.
+        """
+        raise NotImplementedError
+
+    def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
+        """The score of a corpus; metrics that need the sources override this.
+
+        Args:
+            scoring: the object from `build`.
+            sources: the sentences that were translated.
+            hypotheses: their translations, cased and detokenized.
+            references: one or more lists of references.
+        """
+        return float(scoring.corpus_score(hypotheses, references).score)
+
+    def lowercased(self) -> "Metric":
+        """The same metric ignoring case, if it has a field `lowercase`; else the metric itself."""
+        fields = {field.name for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
+
+    def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
+        """Why scores with these references mean little, for a warning; None if there is no such reason."""
+        return None
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
+class Described:
+    """How to display a metric's figures."""
+
+    label: str
+    higher_is_better: bool | None = True
+    digits: int = 2
+
+
+def metric_keys(figures: Mapping[str, Any]) -> list[str]:
+    """The names of the metrics among an evaluation's figures, in order: those that have a signature."""
+    return [key for key in figures if f"{key}{SIGNATURE}" in figures]
+
+
+OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
+"""Figures of an evaluation that are computed on the references, by name."""
+
+
+def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
+    """How to display the metrics of a run, by the names of their figures.
+
+    Args:
+        entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
+        queued: `evaluation.queued`, likewise.
+    """
+    displays = {}
+    for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
+        fields = {"kind": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, dict) else {}
+        kind = str(fields.pop("kind", ""))
+        try:
+            metric: Metric = make("metric", kind, **fields)
+        except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
+            name = str(fields.get("name") or kind)
+            displays[name] = Described(label=name)
+        else:
+            described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
+            displays[metric.key()] = described
+    for entry in queued if isinstance(queued, list) else []:
+        fields = entry if isinstance(entry, dict) else {}
+        name, digits = str(fields.get("name")), fields.get("digits", 4)
+        displays[name] = Described(
+            label=name,
+            higher_is_better=bool(fields.get("higher_is_better", True)),
+            digits=digits if isinstance(digits, int) else 4,
+        )
+    return displays
+
+
+Samples = Sequence[tuple[str, str, str]]
+"""Source, reference and translation of some pairs."""
+
+
+class Writer(Protocol):
+    """Writes a run's figures to a tracker. A writer that raises an error is dropped with a warning; training goes on.
+
+    Its methods are called one after the other in the writer's own thread. Training does not wait for them: if a writer
+    falls too far behind, records are dropped with a warning.
+    """
+
+    def train(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Write the figures of a log step, given by their names in metrics.jsonl."""
+        ...
+
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
+        """Write the scores of an evaluation, sample translations, and attention to draw (`heat_map.draw`)."""
+        ...
+
+    def event(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Write something that happened, such as a checkpoint, a skipped update or a rewind.
+
+        The last is `end`, with the start's `outcome` (finished, stopped, failed or refused), `exit_code` and `reason`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Flush and close; also called after another method has raised an error."""
+        ...
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Tracker(Component):
+    """A tracker of runs."""
+
+    def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
+        """Open a writer for a new or resumed run. Called in the writer's thread.
+
+        Args:
+            folder: the run's folder.
+            config: the run's resolved configuration as plain mappings.
+            resume_step: step of the checkpoint that the run resumes from, or 0; records of later steps are invalid.
+
+        Raises:
+            Exception: any error; training goes on without the tracker.
+        """
+        raise NotImplementedError
