@@ -47,7 +47,8 @@ class Tree:
         """Start `zeromt COMMAND` with the tree's configuration; its output goes to `log`."""
         # no other tree on the path
         env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
-        words = [sys.executable, "-m", "zeromt", command, str(self.work / "run.yaml"), *overrides]
+        module = "zeromt" if (self.root / "zeromt" / "__main__.py").exists() else "launcher"  # of older commits
+        words = [sys.executable, "-m", module, command, str(self.work / "run.yaml"), *overrides]
         with self.log.open("w") as log:
             return subprocess.Popen(words, cwd=self.root, env=env, stdout=log, stderr=log, text=True)
 
