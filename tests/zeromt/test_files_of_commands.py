@@ -17,7 +17,7 @@ from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
-from zeromt.translating.lines import CHUNK_LINES, _cut, _lines, _stream, read_chunks
+from zeromt.translating.lines import CHUNK_LINES, _cut, _lines, _stream, but_pauses, read_chunks
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     with os.fdopen(reading, "rb") as file:
-        chunks = _cut(_lines(_stream(file), "-"), "-", is_scored=False)
+        chunks = _cut(but_pauses(lambda line: (line,), _lines(_stream(file), "-")))
         first = next(chunk for chunk in chunks if chunk is not None)
         is_answered.set()
         thread.join()

@@ -7,7 +7,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TypeVar
 
@@ -28,25 +28,27 @@ PATIENCE_SECONDS = 1.0
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
-T = TypeVar("T", str, tuple[str, str])
-Idle = None
-"""A marker among lines and chunks that the input is idle: answers that are held back must be given now."""
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 def read_chunks(
     stack: contextlib.ExitStack, input: str | None, target: str | None, prefix: str | None, *, is_scored: bool
 ) -> Iterator[Chunk | None]:
-    """The input in chunks, with `Idle` where it pauses; the files are opened immediately.
+    """The input in chunks, with None where it pauses; the files are opened immediately.
 
     Files may be compressed (.gz, .zst, .xz, .bz2). A byte order mark at their beginning is ignored.
     """
     name = input or "standard input"
-    source = _lines(_blocks(stack, input, "--input"), name)
+    lines = _lines(_blocks(stack, input, "--input"), name)
     beside, option = (target, "--target") if target is not None else (prefix, "--prefix")
-    if beside is None:
-        return _cut(source, name, is_scored=is_scored)
-    others = _lines(_blocks(stack, beside, option), beside)
-    return _cut_pairs(_paired(source, others, option), is_scored=is_scored)
+    if beside is not None:
+        pairs = _paired(lines, _lines(_blocks(stack, beside, option), beside), option)
+        return _cut(pairs, "targets" if is_scored else "prefixes")
+    if is_scored:
+        numbers = itertools.count(1)
+        return _cut(but_pauses(lambda line: _split(line, name, next(numbers)), lines), "targets")
+    return _cut(but_pauses(lambda line: (line,), lines))
 
 
 def count_lines(name: str | None) -> int | None:
@@ -75,51 +77,37 @@ def count_lines(name: str | None) -> int | None:
     return None
 
 
-def _cut(lines: Iterator[str | None], name: str, *, is_scored: bool) -> Iterator[Chunk | None]:
-    """Chunks of lines; for scoring, each line holds source and translation."""
-    if is_scored:
-        numbers = itertools.count(1)
-        split = (Idle if line is None else _split(line, name, next(numbers)) for line in lines)
-        yield from _cut_pairs(split, is_scored=True)
-        return
-    first = 0
-    for chunk in _bunches(lines):
-        yield Idle if chunk is None else Chunk(first=first, sources=chunk)
-        first += 0 if chunk is None else len(chunk)
+def but_pauses(function: Callable[[T], U], items: Iterable[T | None]) -> Iterator[U | None]:
+    """What a function makes of each item; None, where the input pauses, stays."""
+    return (None if item is None else function(item) for item in items)
 
 
-def _cut_pairs(pairs: Iterator[tuple[str, str] | None], *, is_scored: bool) -> Iterator[Chunk | None]:
-    """Chunks of sources with their parallel lines: translations to score, or prefixes."""
-    first = 0
-    for chunk in _bunches(pairs):
-        if chunk is None:
-            yield Idle
-            continue
-        sources, beside = [s for s, _ in chunk], [b for _, b in chunk]
-        yield Chunk(
-            first=first,
-            sources=sources,
-            targets=beside if is_scored else None,
-            prefixes=None if is_scored else beside,
-        )
-        first += len(chunk)
+def _cut(rows: Iterable[Sequence[str] | None], *beside: str) -> Iterator[Chunk | None]:
+    """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None.
 
+    Args:
+        rows: of each line, its source and what stands beside it.
+        beside: the field of `Chunk` for what stands beside.
+    """
+    held: list[Sequence[str]] = []
+    first = size = 0
 
-def _bunches(items: Iterable[T | None]) -> Iterator[list[T] | None]:
-    """Groups of at most CHUNK_LINES, or CHUNK_CHARACTERS; when the input is idle, the lines so far, then `Idle`."""
-    held: list[T] = []
-    size = 0
-    for item in items:
-        if item is not None:
-            held.append(item)
-            size += len(item) if isinstance(item, str) else sum(map(len, item))
-        if held and (item is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
-            yield held
-            held, size = [], 0
-        if item is None:
-            yield Idle
+    def chunk() -> Chunk:
+        columns = map(list, zip(*held, strict=True))
+        return Chunk(first=first, **dict(zip(("sources", *beside), columns, strict=True)))
+
+    for row in rows:
+        if row is not None:
+            held.append(row)
+            size += sum(map(len, row))
+        if held and (row is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
+            yield chunk()
+            first, size = first + len(held), 0
+            held.clear()
+        if row is None:
+            yield None
     if held:
-        yield held
+        yield chunk()
 
 
 def _split(line: str, name: str, number: int) -> tuple[str, str]:
@@ -130,19 +118,19 @@ def _split(line: str, name: str, number: int) -> tuple[str, str]:
 
 
 def _paired(lines: Iterator[str | None], others: Iterator[str | None], option: str) -> Iterator[tuple[str, str] | None]:
-    beside = (line for line in others if line is not None)
-    number = 0
-    for line in lines:
-        if line is None:
-            yield Idle
-            continue
-        number += 1
-        other = next(beside, None)
-        if other is None:
-            raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
-        yield line, other
-    if next(beside, None) is not None:
-        raise UserError(f"{option}: the input ends before line {number + 1} of this file; it must have a line for each")
+    beside, numbers = (other for other in others if other is not None), itertools.count(1)
+
+    def pair(line: str) -> tuple[str, str]:
+        number = next(numbers)
+        for other in beside:
+            return line, other
+        raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
+
+    yield from but_pauses(pair, lines)
+    for _ in beside:
+        raise UserError(
+            f"{option}: the input ends before line {next(numbers)} of this file; it must have a line for each"
+        )
 
 
 def _lines(blocks: Iterator[bytes | None], name: str) -> Iterator[str | None]:
@@ -150,7 +138,7 @@ def _lines(blocks: Iterator[bytes | None], name: str) -> Iterator[str | None]:
     rest, number = b"", 0
     for block in blocks:
         if block is None:
-            yield Idle
+            yield None
             continue
         *whole, rest = (rest + block).split(b"\n")
         for raw in whole:
@@ -171,7 +159,7 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 
 
 def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Iterator[bytes | None]:
-    """The bytes of a file or of standard input, and `Idle` when a pipe or a terminal pauses."""
+    """The bytes of a file or of standard input, and None when a pipe or a terminal pauses."""
     if name is None:
         return _unpacked(_stream(sys.stdin.buffer), "standard input")
     path, status = Path(name), status_of(name)
@@ -200,7 +188,7 @@ def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | Non
 
 
 def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
-    """A stream's bytes as they arrive."""
+    """A stream's bytes as they arrive, and None when it pauses: answers that are held back must be given then."""
     try:
         descriptor = file.fileno()
     except (OSError, ValueError):  # not a file of the operating system
@@ -215,7 +203,7 @@ def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
             waited += time.monotonic() - begin
             if not has_more or waited >= PATIENCE_SECONDS:
                 is_idle, waited = True, 0.0
-                yield Idle
+                yield None
         if not (block := os.read(descriptor, READ_BYTES)):
             return
         is_idle = False

@@ -13,6 +13,7 @@ from data_pipeline.stream.modifiers.anchors import is_number, replaced
 from data_pipeline.stream.modifiers.placeholders import Placeholders
 from data_pipeline.tag_pieces import cut_tag
 from trainer.inference.translation.translator import OnLines
+from zeromt.translating.lines import but_pauses
 from zeromt.translating.worker import Answer, Chunk, Line, Work
 
 
@@ -60,8 +61,7 @@ class Copies:
 
     def put_in(self, chunks: Iterable[Chunk | None]) -> Iterator[Chunk | None]:
         """The chunks with placeholders in their sources."""
-        for chunk in chunks:
-            yield chunk if chunk is None else replace(chunk, sources=[self._put_in(line) for line in chunk.sources])
+        return but_pauses(lambda chunk: replace(chunk, sources=[self._put_in(line) for line in chunk.sources]), chunks)
 
     def take_out(self, answer: Answer) -> Answer:
         """The answer to the next of these chunks, with what the placeholders stand for."""
