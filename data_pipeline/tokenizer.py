@@ -60,7 +60,7 @@ class Tokenizer:
         self._tags = _tags(self._source)
         self._tag_ids = frozenset(self._tags.values())
         self._meanings: dict[str, int | None] = dict(self._tags)
-        """Of the tags that lines began with so far; None for those that are text."""
+        """Ids of the tags that lines began with so far; None for those that are text."""
         self._unused: dict[Side, dict[str, int]] = {}
         """Pieces that text is never cut into, by their text, once they are asked for."""
 
@@ -91,7 +91,7 @@ class Tokenizer:
         return dict(self._files)
 
     def file_name(self, side: Side) -> str:
-        """Of the file with a side's vocabulary."""
+        """The name of the file with a side's vocabulary."""
         return JOINT_FILE if self.is_joint else SOURCE_FILE if side == "source" else TARGET_FILE
 
     def proto(self, side: Side) -> Any:

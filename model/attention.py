@@ -184,7 +184,7 @@ class MultiHeadAttention(nn.Module):
         return self.query(queries_BLD), self.key(memory_BSD), self.value(memory_BSD)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
-        """See the function `attend`; returns (B, H, L, K)."""
+        """The function `attend` with this module's dropout and scale, (B, H, L, K)."""
         return attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
 
     def extend(self, cache: AttentionCache, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 Projection = Callable[[Tensor], tuple[Tensor, ...]]
 LENGTH_MULTIPLE = 32
-"""See `Side.padded_longest`."""
+"""`Side.padded_longest` is a multiple of it."""
 SideName = Literal["source", "target"]
 LayoutKind = Literal["none", "padded", "packed"]
 """none: modules do not know token positions. padded: they do, and rows are padded. packed: they do, without padding."""

@@ -92,7 +92,7 @@ class CrossEntropy:
         steps: LossSteps = PLAIN_STEPS,
         function: "type[ChunkedCrossEntropy] | None" = None,
     ) -> tuple[Tensor, Tensor]:
-        """See Loss; `steps` and `function` as for `cross_entropy_sums`."""
+        """Sums of loss and negative log-likelihood; `steps` and `function` as for `cross_entropy_sums`."""
         return cross_entropy_sums(
             hidden_ND,
             weight_VD,
@@ -127,7 +127,8 @@ class OutputLayer(nn.Module):
         return self.sums(hidden.flatten(0, -2), targets.flatten(), loss)
 
     def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """See Loss. Padding rows are computed too: selecting the others would make the host wait for the device."""
+        """Sums of loss and negative log-likelihood. Padding rows are computed too: selecting the others would make the
+        host wait for the device."""
         return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id)
 
 

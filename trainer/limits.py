@@ -14,7 +14,7 @@ from trainer.phase import has_next, phase_end, phase_of, plateau
 from trainer.terminal.forecast import Forecast
 
 Place = tuple[int, int]
-"""Of an update: its epoch, and its number in that, from 0."""
+"""An update's epoch, and its number in that, from 0."""
 
 SURE_FRACTION = 0.1
 """Fraction of the minutes after which the pace so far predicts where they end."""

@@ -17,8 +17,8 @@ from configs.process.streams import live_terminal
 STOPPED = 75
 """Exit code of what was asked to stop: the same command goes on."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-"""Of a scheduler, Ctrl-C, a closed terminal, Ctrl-\\, and a scheduler's warning. torchrun forwards all but the last to
-its ranks."""
+"""From a scheduler, Ctrl-C, a closed terminal, Ctrl-\\, and a scheduler's warning. torchrun forwards all but the last
+to its ranks."""
 AGENT_PID = "ZEROMT_AGENT_PID"
 """Environment variable with the id of the process that started the ranks."""
 GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"

@@ -12,7 +12,7 @@ CLEAR = "\r\x1b[K"
 COLOURS = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "faint": "2"}
 Colour = Literal["bold", "red", "green", "yellow", "cyan", "faint"]
 _COLUMNS = 100
-"""Of a terminal that does not say."""
+"""The width of a terminal that does not say."""
 
 
 def is_live(stream: IO[Any] | None) -> bool:

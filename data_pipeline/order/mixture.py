@@ -14,7 +14,7 @@ from data_pipeline.order.state import LaneCursor
 SCALE = 1 << 32
 """Denominator of proportions, which are integers so that sums do not depend on the machine."""
 PARTS = 1 << 16
-"""Of a pair, that lanes begin apart by: where a micro-batch is of a pair or two, they do as well."""
+"""Fractions of a pair by which lanes begin apart, so that they do even where a micro-batch is a pair or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 MICRO_BATCHES_A_WINDOW = range(16, 65)
-"""Of a shared dataset: in smaller windows many are not full, larger ones are padded hardly less."""
+"""For a shared dataset: in smaller windows many are not full, larger ones are padded hardly less."""
 GOLDEN = 2654435769
 """2 ** 32 divided by the golden ratio: multiples of it modulo 2 ** 32 are spread evenly, however many there are."""
 

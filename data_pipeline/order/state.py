@@ -48,14 +48,14 @@ class StreamState:
     micro_batches: Annotated[int, Field(ge=1)]
     """K."""
     fingerprints: list[str]
-    """Of the datasets."""
+    """Fingerprints of the datasets."""
     shares: list[int]
     """Proportions of the datasets; see `Mixture.proportions`. The name is the key in saved states."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the section `stream` on which positions within an epoch depend."""
     version: Literal[5] = VERSION
     phase: Count = 0
-    """Of the run, whose datasets these are; 0 too where it has no phases."""
+    """Number of the run's phase, whose datasets these are; 0 too where it has no phases."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a lane is a list of five integers for each dataset. The first phase is not named."""

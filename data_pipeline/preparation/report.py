@@ -53,7 +53,7 @@ class FilterReport:
     """The first pairs that it dropped, in corpus order; none for duplicates."""
 
     def merge(self, later: "FilterReport") -> "FilterReport":
-        """Of this part of the corpus and one that stands behind it."""
+        """The report of this part of the corpus and a later one."""
         return FilterReport(
             dropped=self.dropped + later.dropped,
             changed=self.changed + later.changed,
@@ -77,7 +77,7 @@ class PieceCount:
         return self.unknown / max(1, self.pieces)
 
     def merge(self, more: "PieceCount") -> "PieceCount":
-        """Of both."""
+        """The sums of both."""
         return PieceCount(unknown=self.unknown + more.unknown, pieces=self.pieces + more.pieces)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Report:
 
     @classmethod
     def empty(cls) -> "Report":
-        """Of nothing."""
+        """The report of no pairs."""
         return cls(read=0, identical=0, filters={name: FilterReport() for name in ALWAYS})
 
     @classmethod
@@ -134,7 +134,7 @@ class Report:
         return self.read - sum(entry.dropped for entry in self.filters.values())
 
     def merge(self, later: "Report") -> "Report":
-        """Of this part of the corpus and one that stands behind it."""
+        """The report of this part of the corpus and a later one."""
         none = FilterReport()
         return Report(
             read=self.read + later.read,
@@ -152,7 +152,7 @@ class Report:
         )
 
     def num_pieces(self, side: Side) -> PieceCount:
-        """Of one side."""
+        """The pieces of one side, and how many of them are unknown."""
         return self.pieces.get(side, PieceCount())
 
     def dropped(self) -> dict[str, int]:

@@ -34,7 +34,7 @@ COMPRESSION_RATIO = 4  # estimated compression ratio of text
 BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
 HASHES_FILE = "hashes.json"
 FORM = 2
-"""Of the files in a work folder: those of another form are not gone on with."""
+"""Version of the files in a work folder: preparation does not resume from those of another."""
 DISCARDED = "discarded-"
 
 

@@ -66,11 +66,11 @@ class RemoteStorage:
             ) from error
 
     def path(self, file: str) -> str:
-        """See `Storage`."""
+        """A file's URL."""
         return f"{self.location}/{file}"
 
     def read_index(self) -> bytes:
-        """See `Storage`. It is fetched again each time, testing whether the server supports ranges."""
+        """The bytes of the index, fetched again each time, testing whether the server supports ranges."""
 
         def attempt() -> bytes:
             content = self._request(INDEX_FILE, most=INDEX_BYTES)
@@ -87,18 +87,18 @@ class RemoteStorage:
             raise UserError(f"dataset: {self.path(INDEX_FILE)}: {error}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """See `Storage`: empty, as checking each shard would take a request, and reading verifies it anyway."""
+        """None: checking each shard would take a request, and reading verifies it anyway."""
         return []
 
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
-        """See `Storage`."""
+        """`Storage.fetch`: the file in the cache, which it is downloaded to if it is not there."""
         try:
             return self._fetch(entry, hashed=hashed)
         except ReadError as error:
             raise DataError(f"{self.path(entry.file)}: {error}") from error
 
     def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
-        """See `Storage`."""
+        """`Storage.read`: a range of a file, or of the whole shard if the server does not support ranges."""
         if not size:
             return b""
         if not self._has_ranges:
@@ -115,7 +115,7 @@ class RemoteStorage:
         return self._persist(entry.file, attempt)
 
     def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
-        """See `Storage`."""
+        """`Storage.read_block`: a block from the cache, else from the server."""
         if not self._has_ranges:
             return self._read_shard(entry, offset, size, sha256)
         data = self._cache.read(sha256.hex())

@@ -97,7 +97,7 @@ class LocalStorage(Storage):
             raise UserError(f"dataset: {self._folder / INDEX_FILE}: cannot be read: {error.strerror}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """See `Storage`: files that are missing, superfluous, links or of another size."""
+        """Files that are missing, superfluous, links or of another size, one line each."""
         problems = []
         for entry in (*index.shards, *index.side_files()):
             path = self._folder / entry.file

@@ -18,7 +18,7 @@ from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, CorruptBlocks
 
 LEAST_WINDOW_PAIRS = 16_384
-"""Of a dataset in a mixture, whatever its proportion."""
+"""Minimum for a dataset in a mixture, whatever its proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class LaneStreamSpec:
     """What another process needs to make the updates of some lanes: `lane_updates`."""
 
     locations: tuple[str, ...]
-    """Of the datasets."""
+    """Where the datasets are."""
     fingerprints: tuple[str, ...]
     numbers: tuple[int, ...]
-    """Of the datasets among all of the run."""
+    """Numbers of the datasets among all of the run."""
     first_ids: tuple[int, ...]
     """The id of each dataset's first pair."""
     section: StreamSection

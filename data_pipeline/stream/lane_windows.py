@@ -25,7 +25,7 @@ class Source:
     """A dataset as the lanes of a rank read it."""
 
     number: int
-    """Of the dataset among all of the run."""
+    """Number of the dataset among all of the run."""
     first_id: int
     """The id of its first pair: pairs of the run's datasets before it."""
     plan: StreamPlan
@@ -38,7 +38,7 @@ class Window:
     """What is in memory of a window: the pairs of the micro-batches that lanes of this process take."""
 
     num_windows: int
-    """Of the group in the pass."""
+    """Windows of the group in the pass."""
     pairs: Integers
     """In ascending order."""
     plan: WindowPlan

@@ -19,7 +19,7 @@ class StreamPhase:
     """What a phase of a run reads."""
 
     numbers: Sequence[int]
-    """Of its datasets among all of the run."""
+    """Numbers of its datasets among all of the run."""
     weights: Sequence[float | None]
     """One for each, or None for each."""
     section: StreamSection
@@ -33,7 +33,7 @@ class PhaseData:
     number: int
     """From 0."""
     numbers: tuple[int, ...]
-    """Of its datasets among all of the run."""
+    """Numbers of its datasets among all of the run."""
     datasets: tuple[Dataset, ...]
     first_ids: tuple[int, ...]
     """The id of each dataset's first pair: ids are counted over all datasets of the run."""
@@ -41,9 +41,9 @@ class PhaseData:
     mixture: Mixture
     plans: list[StreamPlan]
     seed: int
-    """Of its order and its modifiers. In two phases the same pass over a dataset has two orders."""
+    """Seed of its order and its modifiers. In two phases the same pass over a dataset has two orders."""
     augment: int | None
-    """See `settings_number`."""
+    """Hash of the modifiers' settings, `settings_number`; None where there are none."""
     num_dropped: int
     """Pairs that no micro-batch can hold."""
 

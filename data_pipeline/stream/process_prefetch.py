@@ -47,7 +47,7 @@ class _Item:
     content: bytes
     """Pickled, without the bytes of its arrays."""
     sizes: list[int]
-    """Of the arrays, in bytes."""
+    """Bytes of each array."""
     is_in_slot: bool
     """The arrays are in shared memory, else each is the next message."""
 
@@ -94,7 +94,7 @@ class ProcessPrefetch(Generic[T]):
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The id of the process."""
         return self._process.pid
 
     def next(self) -> T:

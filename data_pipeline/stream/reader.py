@@ -93,7 +93,7 @@ class StreamReader:
 
     @property
     def mixture(self) -> Mixture:
-        """Of the phase."""
+        """The datasets' proportions in the phase."""
         return self._phase.mixture
 
     @property
@@ -103,7 +103,7 @@ class StreamReader:
 
     @property
     def usual_pairs(self) -> list[Fraction]:
-        """Of a mixture, the mean pairs of each dataset's micro-batches, of a sample."""
+        """Mean pairs of each dataset's micro-batches, estimated from a sample."""
         return [plan.usual_pairs for plan in self._phase.plans]
 
     @property

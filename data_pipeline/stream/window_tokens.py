@@ -20,7 +20,7 @@ Pieces = NDArray[np.unsignedinteger]
 
 CACHE_BYTES = 64 << 20
 BLOCKS_AT_ONCE = 8
-"""Of a remote dataset."""
+"""Blocks of a remote dataset that are fetched at once."""
 
 
 class BlockCache:

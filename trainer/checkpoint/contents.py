@@ -7,7 +7,7 @@ from typing import Any
 from trainer.checkpoint.state import TrainerState
 
 _MANIFEST: dict[str, type] = {"step": int, "versions": dict, "fingerprints": dict}
-"""Of every checkpoint."""
+"""Entries of every checkpoint's manifest."""
 _OF_SOME: dict[str, type] = {"world_size": int, "zero_stage": int, "precision": str}
 _NUMBERS = {f.name: f.type for f in fields(TrainerState) if f.type in (int, float)}
 _SHOWN = ("step", "target_tokens", "seconds")

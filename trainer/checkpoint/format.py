@@ -57,7 +57,7 @@ class Checkpoint:
     folder: Path
     manifest: dict[str, Any]
     states: dict[str, FileState | None] = field(default_factory=dict)
-    """Of the files, before they were verified."""
+    """States of the files before they were verified."""
 
     def must_be_unchanged(self) -> None:
         """Raise if a file of a checkpoint that was verified is now another one.

@@ -22,7 +22,7 @@ class ScoreSeries:
 
     @property
     def higher_is_better(self) -> bool:
-        """Of its scores."""
+        """Whether a higher one of its scores is better."""
         return self.fields.get("better") != "lower"
 
     @classmethod
@@ -66,7 +66,7 @@ class TrainerState:
     start_seconds: float = 0.0
     start_epoch: int = 0
     loss_scale: float = 1.0
-    """Of fp16."""
+    """Loss scale of fp16."""
     optimizer_numbers: dict[str, Any] = field(default_factory=dict)
     """What the optimizer keeps beside its tensors: see `trainer.engines.optimizer_states`."""
     scores: dict[int, float] = field(default_factory=dict)

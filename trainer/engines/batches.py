@@ -15,7 +15,7 @@ from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
 
 Losses = Mapping[tuple[int, ...], torch.Tensor]
-"""Of a rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
+"""A rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
 log-likelihood."""
 
 

@@ -30,12 +30,12 @@ class Pass:
     micro_batches: list[MicroBatch]
     """Empty where all lanes are dry; then the batch is one token, of weight 0."""
     seed: int
-    """Of what is drawn from torch's generator."""
+    """Seed of what is drawn from torch's generator."""
     batch: DeviceBatch
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Of the micro-batches."""
+        """Lanes of the micro-batches."""
         return tuple(m.lane for m in self.micro_batches)
 
 
@@ -116,7 +116,7 @@ def laid_out(
 
 
 def _tokens(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_packed: bool) -> NDArray[np.int32]:
-    """See `Side.places`."""
+    """`Side.places` of these rows."""
     places = []
     for text, seed in zip(texts, seeds, strict=True):
         place = np.empty((*text.shape, 4), dtype=np.uint32)
@@ -127,7 +127,7 @@ def _tokens(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_pack
 
 
 def _bounds(texts: Sequence[NDArray[np.bool_]]) -> NDArray[np.int32]:
-    """See `Side.bounds`."""
+    """`Side.bounds` of these rows."""
     lengths = np.concatenate([text.sum(1) for text in texts])
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
 

@@ -69,11 +69,11 @@ class Engine(Protocol):
     moments: tuple[str, ...]
     """Names of the optimizer's states of each parameter."""
     layout_kind: LayoutKind
-    """Of the batches that it is to be given."""
+    """Layout of the batches that it is to be given."""
     why_padded: str
     """Why they are not packed, where the kernels could; empty elsewhere."""
     merged_lanes: int
-    """Of a rank, in one batch; 1 until `settle_memory` says otherwise."""
+    """Lanes of a rank in one batch; 1 until `settle_memory` says otherwise."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""

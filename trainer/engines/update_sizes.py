@@ -90,7 +90,7 @@ def _squares(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def ratios(sums: Iterable[float]) -> dict[str, float]:
-    """Of each part that there is, the L2 norm of its change over that of its weights.
+    """The L2 norm of each part's change over that of its weights.
 
     Args:
         sums: `UpdateSizes.sums`, over all ranks.

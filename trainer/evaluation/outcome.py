@@ -37,7 +37,7 @@ class Evaluation:
     languages: str = ""
     """Source and target, such as en-fr."""
     role: str = "validation"
-    """Of the set."""
+    """Role of the set."""
     parts: Mapping[str, "Evaluation"] = field(default_factory=dict)
     """Results by set, if there are several sets."""
 

@@ -13,7 +13,7 @@ class Plateau:
     best: float
     """The best score; NaN if there is none."""
     step: int
-    """Of the best."""
+    """Step of the best score."""
 
     @property
     def evaluations(self) -> str:

@@ -22,8 +22,9 @@ class ChrF(Metric):
     lowercase: bool = False
     """Ignore case."""
 
+    @override
     def key(self) -> str:
-        """See Metric. Some trackers do not allow a plus sign in a name."""
+        # some trackers do not allow a plus sign in a name
         return self.name or "chrf" + "p" * self.word_order
 
     @override

@@ -26,7 +26,7 @@ MOST_HOSTS = 4
 """Maximum number of hosts in a message; the others are counted."""
 
 NAMING_TIME = timedelta(minutes=1)
-"""See `time_out`."""
+"""By which a collective on GPUs outlasts a watchdog's limit, so that the watchdog names the rank first: `time_out`."""
 
 READ_TIME = timedelta(seconds=20)
 """Seconds for which rank 0 waits until the others have read why they are refused."""

@@ -41,7 +41,7 @@ class Failure:
 
     @property
     def first_line(self) -> str:
-        """Of the message."""
+        """First line of the message."""
         return self.message.partition("\n")[0].strip()
 
     def __str__(self) -> str:

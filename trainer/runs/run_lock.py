@@ -208,7 +208,7 @@ def _foreign_life(lock: Path) -> str | None:
 
 
 def _boot() -> str:
-    """Of this machine, since it was started: hosts may have equal names."""
+    """The id of this machine's boot: hosts may have equal names."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -42,7 +42,7 @@ def largest_shapes(
     longest_target: int,
     length_multiple: int,
 ) -> list[Shape]:
-    """Of the shapes that the stream can produce, the extreme ones: most tokens, most rows, most pairs of positions.
+    """The extreme shapes that the stream can produce: most tokens, most rows, most pairs of positions.
 
     The one with the most tokens comes first.
 
@@ -290,7 +290,7 @@ def _slots(config: RunConfig, world: World) -> int:
 
 
 def _merged(shapes: Sequence[Shape], lanes: int) -> list[Shape]:
-    """Of so many micro-batches as one."""
+    """Shapes after merging `lanes` micro-batches into one."""
     return [(rows * lanes, source, target) for rows, source, target in shapes]
 
 

@@ -51,8 +51,6 @@ class MLflow(Tracker):
 
 
 class _Writer(Writer):
-    """See Writer."""
-
     def __init__(self, client: Any, run: str) -> None:
         self._client, self._run = client, run
         self._status = "KILLED"  # of one that is dropped before the end

@@ -38,8 +38,6 @@ class Prometheus(Tracker):
 
 
 class _Writer(Writer):
-    """See Writer."""
-
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
         self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by metric and part

@@ -28,7 +28,7 @@ class TensorBoard(Tracker):
 
 
 class BoardWriter(Writer):
-    """See Writer."""
+    """Writes scalars, texts and pictures to TensorBoard's files."""
 
     def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
         self._board = board

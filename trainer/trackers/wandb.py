@@ -51,8 +51,6 @@ class WeightsAndBiases(Tracker):
 
 
 class _Writer(Writer):
-    """See Writer."""
-
     def __init__(self, run: Any) -> None:
         self._run = run
         self._exit_code = 1  # of one that is dropped before the end

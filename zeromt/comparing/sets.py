@@ -71,7 +71,7 @@ def shared_sets(
 
 
 def _validated(subject: Subject, sets: Mapping[str, SetText]) -> dict[str, str]:
-    """Of each validation set of a run, a text that is equal for equal lines that it is scored on; by name."""
+    """Validation sets of a run by name: a text for each that is equal for equal lines that it is scored on."""
     most = subject.config.evaluation.max_pairs
     validation = {name: text for name, text in sets.items() if text.role == "validation"}
     return {

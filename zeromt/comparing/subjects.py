@@ -40,7 +40,7 @@ class Subject:
 
     @property
     def step(self) -> int | None:
-        """Of the checkpoint."""
+        """Step of the checkpoint."""
         return None if self.checkpoint is None else int(self.checkpoint.manifest["step"])
 
     @property

@@ -36,7 +36,7 @@ class Pair:
     row: int
     """Within the micro-batch."""
     block: int
-    """Of the dataset."""
+    """Block of the dataset."""
     place: str | None
     """File and line in the raw corpus; None if preparation did not record it."""
     target_tokens: int

@@ -30,9 +30,9 @@ from typing import IO, Any
 from configs.process.files import TEMPORARY, FileError
 
 MOST_BYTES = 1 << 28
-"""Of a file that is read as a whole."""
+"""Maximum size of a file that is read as a whole."""
 MOST_LEVELS = 100
-"""Of lists and mappings in each other in a JSON file; ours have fewer than ten."""
+"""Maximum nesting of lists and mappings in a JSON file; ours have fewer than ten."""
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

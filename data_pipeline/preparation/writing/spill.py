@@ -21,7 +21,7 @@ from data_pipeline.prepared.index import PLACE_BYTES, map_table
 
 HASH_BYTES = 16
 DIGEST_BYTES = 8
-"""Of a segment."""
+"""Bytes of a segment's hash."""
 
 Pieces = NDArray[np.unsignedinteger]
 

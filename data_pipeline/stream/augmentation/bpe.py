@@ -21,7 +21,6 @@ class BpeSegmenter(Segmenter):
     first is made, as SentencePiece does. W words of L characters."""
 
     def __init__(self, vocabulary: Vocabulary, dropout: float) -> None:
-        """See the class."""
         self._drop = threshold(dropout)
         self._base = len(vocabulary.pieces) + 0x110000
         ids = vocabulary.ids
@@ -41,7 +40,7 @@ class BpeSegmenter(Segmenter):
 
     @staticmethod
     def _id(piece: str, vocabulary: Vocabulary) -> int | None:
-        """Of a piece, or of a character that is none."""
+        """The id of a piece, or of a character that is none; None for anything else."""
         if len(piece) == 1:
             return vocabulary.ids.get(piece, len(vocabulary.pieces) + ord(piece))
         return vocabulary.ids.get(piece)

@@ -23,7 +23,6 @@ class UnigramSegmenter(Segmenter):
     """
 
     def __init__(self, vocabulary: Vocabulary, alpha: float) -> None:
-        """See the class."""
         ids = sorted(vocabulary.ids.values())
         codes = [vocabulary.letters[number].astype(np.uint64) for number in ids]
         hashes = np.array([_hash(code) for code in codes], dtype=np.uint64)

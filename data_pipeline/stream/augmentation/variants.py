@@ -16,13 +16,13 @@ from data_pipeline.stream.batch import Ragged
 Bits = NDArray[np.uint64]
 
 VARIANTS = 64
-"""Of a word. The more there are, the more of them must be made."""
+"""Segmentations cached per word; more cost more to build."""
 MAX_KEPT = 1 << 20
 """Variants that are remembered, some 60 MB."""
 LETTERS_AT_ONCE = 1 << 17
-"""Of the words that are cut at once."""
+"""Letters of the words that are cut at once."""
 MAX_LETTERS = 512
-"""Of a word; a longer one stays plain: what it takes grows with the square."""
+"""Maximum letters of a word; a longer one stays plain, as time and memory grow with the square."""
 
 
 class Segmenter(Protocol):

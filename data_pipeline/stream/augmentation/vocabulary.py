@@ -39,7 +39,7 @@ class Vocabulary:
         self.begins_word: NDArray[np.bool_] = np.array([piece.startswith(WORD_BEGIN) for piece in self.pieces])
         """(P,): whether a piece begins with the mark of a word's beginning."""
         self.ids: dict[str, int] = {p: i for i, p in enumerate(self.pieces) if self.is_normal[i]}
-        """Of the normal pieces."""
+        """Ids of the normal pieces."""
         self.letters = Ragged.of([self._letters(number) for number in range(len(self.pieces))])
         """(P,) rows: the ids of a normal piece's characters. A character that is no piece has one beyond all pieces."""
 

@@ -19,7 +19,7 @@ _NOISE = "".join(
     ]
 )
 Length = Annotated[int, Field(gt=0, le=256)]
-"""Of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
+"""Words or letters of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
 _URL = string.ascii_lowercase + string.digits
 
 

@@ -19,7 +19,7 @@ ATTEMPT = "ZEROMT_ATTEMPT"
 FAILED_BY_RULE = "FailJobSetFailurePolicyAction"
 """Why a JobSet has failed by the one rule of ours that fails it."""
 _LONGEST_PREFIX = 32
-"""Of the names: with what is put behind, pods' names have at most 63 characters."""
+"""Maximum length of a name's first part: with what is appended, pods' names have at most 63 characters."""
 
 
 def first_pod(jobset: str, member: str) -> str:

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,38}[A-Za-z0-9])?")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9._/-]*")
 _NO_WORDS = ("y", "yes", "n", "no", "on", "off", "true", "false", "null")
 LOGS_ANNOTATION = "zeromt/logs"
-"""Of a Job: the folder of logs of its run, where it was submitted. Only a Job that has it is stopped or reached."""
+"""Annotation of a Job: its run's folder of logs, where it was submitted. Only a Job with it is stopped or reached."""
 _APPLICATION, _RUN = "app.kubernetes.io/name", "zeromt/name"
 
 
@@ -176,7 +176,7 @@ def _job(site: KubernetesSection, job: Job, pod: dict[str, Any], number: int) ->
 
 
 def _metadata(site: KubernetesSection, labels: dict[str, str]) -> dict[str, Any]:
-    """Of the pods."""
+    """Metadata of the pods."""
     if not site.annotations:
         return {"labels": labels}
     return {"labels": labels, "annotations": {key: plain("annotations", v) for key, v in site.annotations.items()}}

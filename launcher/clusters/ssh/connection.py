@@ -37,7 +37,7 @@ class SshSettings:
     config: str | None = None
     identity: str | None = None
     word: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Of this launch: a host repeats it when it is ready, and what its shell prints before is nothing to us."""
+    """Word of this launch: a host repeats it when it is ready, and what its shell prints before is ignored."""
 
 
 def ssh_command(host: Host, settings: SshSettings) -> list[str]:

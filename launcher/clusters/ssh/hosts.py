@@ -23,7 +23,7 @@ class Host:
     slots: int | None = None
     """Processes on it."""
     port: int | None = None
-    """Of its sshd."""
+    """Port of its sshd."""
 
     @property
     def label(self) -> str:

@@ -26,7 +26,7 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def use(module: nn.Module) -> None:
-    """See `model.kernels.use_kernels`. The classes here add no state to the plain ones."""
+    """Give a module's parts the classes here, for `model.kernels.use_kernels`. They add no state to the plain ones."""
     for part in module.modules():
         if type(part) in FASTER:
             part.__class__ = FASTER[type(part)]

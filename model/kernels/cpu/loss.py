@@ -33,7 +33,7 @@ class CpuOutputLayer(OutputLayer):
 
 
 class CpuLossSteps(LossSteps):
-    """See LossSteps."""
+    """The chunked loss with this package's matmuls, in blocks that fit the cache."""
 
     def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
         """Rows of a chunk: one of few sizes over all batches (see `model.kernels.cpu.linear`)."""
@@ -49,10 +49,11 @@ class CpuLossSteps(LossSteps):
     def add_weight_gradient(self, total_OI: Tensor | None, grad_RO: Tensor, x_RI: Tensor) -> Tensor:
         return add_weight_gradient(total_OI, grad_RO, x_RI)
 
+    @override
     def likelihoods_(
         self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
     ) -> tuple[Tensor, Tensor]:
-        """See LossSteps; works on some rows at a time."""
+        """Works on some rows at a time, which fit the cache."""
         vocab = logits_NV.shape[1]
         rows = max(1, BLOCK_ELEMENTS // vocab)
         nlls = []

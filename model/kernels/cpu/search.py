@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 STEPS_BETWEEN_SYNCS = 1
-"""See `model.kernels.steps_between_syncs`."""
+"""Finished sentences are noticed at every step: reading from the same memory costs nothing."""
 GROUP = 128
 """Number of neighbouring elements whose maximum is computed first."""
 
 
 def argmax(x_NV: Tensor) -> Tensor:
-    """See `model.kernels.argmax`; returns (N). Computes the maximum of each group, then the argmax over groups.
+    """`model.kernels.argmax`, (N): the maximum of each group, then the argmax over groups.
 
     A CPU computes a maximum ten times as fast as an argmax.
     """

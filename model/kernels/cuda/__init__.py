@@ -33,7 +33,7 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
 
 
 def use(module: nn.Module) -> None:
-    """See `model.kernels.use_kernels`. Also sets the attributes that the classes here have beyond the plain ones."""
+    """Give the parts of a module the classes here, and the attributes that these have beyond the plain ones."""
     current, site = Current(), 0
     for name, part in module.named_modules():
         if type(part) not in FASTER:

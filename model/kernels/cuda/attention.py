@@ -22,6 +22,7 @@ class CudaAttention(MultiHeadAttention):
     queries_side: SideName
     memory_side: SideName
 
+    @override
     def forward(
         self,
         queries_BLD: Tensor,
@@ -32,7 +33,7 @@ class CudaAttention(MultiHeadAttention):
         cache: AttentionCache | None = None,
         memory_is_fixed: bool = False,
     ) -> Tensor:
-        """See MultiHeadAttention; (1, N, D) to (1, N, D) in a packed pass."""
+        """(1, N, D) to (1, N, D) in a packed pass."""
         layout = self.current.layout
         if layout is None or not layout.is_packed:
             return super().forward(

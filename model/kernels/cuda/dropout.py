@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from model.dropout import Dropout
 from model.kernels.cuda.philox import random_words, threshold
@@ -29,8 +30,9 @@ class CudaDropout(Dropout):
     site: int
     """Number of this dropout within the model."""
 
+    @override
     def forward(self, x: Tensor) -> Tensor:
-        """See Dropout; `x` is (..., F) with a row for each token."""
+        """`x` is (..., F) with a row for each token."""
         layout = self.current.layout
         if layout is None or not self.training or self.p == 0:
             return super().forward(x)

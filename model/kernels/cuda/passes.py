@@ -24,7 +24,7 @@ _MEMORY = "memory"
 
 
 def _packs_rows(part: object) -> bool:
-    """As its class says of itself; one derived from it may mix rows."""
+    """Whether its class says so of itself; one derived from it may mix rows."""
     return bool(vars(type(part)).get("packs_rows", False))
 
 
@@ -33,8 +33,9 @@ class CudaObjective(Objective):
 
     current: Current
 
+    @override
     def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
-        """See Objective. On a CPU (in tests) rows are packed in every precision, with plain attention."""
+        """On a CPU (in tests) rows are packed in every precision, with plain attention."""
         section = self.model.section
         for part in (section.attention, section.feed_forward, section.positions, section.norm, section.residual):
             if not _packs_rows(part):
@@ -60,11 +61,11 @@ class CudaObjective(Objective):
         gradient_scale: float = 1.0,
         layout: Layout | None = None,
     ) -> ObjectiveOutput:
-        """See Objective.
+        """Sums of loss and negative log-likelihood over the non-padding targets.
 
         Args:
             source_BS, target_input_BT, target_output_BT: (1, N) each if the layout is packed.
-            gradient_scale: see Objective.
+            gradient_scale: as of Objective.
             layout: of these tokens; without one, rows are padded and dropout uses torch's generator.
         """
         with self.current.using(layout):
@@ -81,7 +82,7 @@ class CudaTransformer(Transformer):
         return share(super().start(source_BS))
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """See Transformer; in a packed pass (1, N) each to (1, N, D)."""
+        """In a packed pass (1, N) each to (1, N, D)."""
         layout = self.current.layout
         if layout is None or not layout.is_packed:
             return super().forward(source_BS, target_BT)

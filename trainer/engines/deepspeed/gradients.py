@@ -29,7 +29,7 @@ class GradientSum:
         self._parameters = list(parameters)
         pieces = torch.split(self.flat[:size], [p.numel() for p in parameters])
         self.views = [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
-        """Of each parameter."""
+        """Each parameter's part of the sum."""
 
     @torch.no_grad()
     def add(self) -> None:

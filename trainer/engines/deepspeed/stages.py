@@ -64,7 +64,7 @@ class Stage:
         """To be called after each backward pass."""
 
     def step(self, clip_norm: float) -> StepResult:
-        """See `Engine.step`; the learning rate is set already."""
+        """`Engine.step` with the learning rate already set."""
         scale = self.scale_left_out
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
@@ -82,7 +82,7 @@ class Stage:
         return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
-        """Of a parameter's fp32 elements those that this rank updates: the place of the first, and a view of them."""
+        """The fp32 elements of a parameter that this rank updates: the place of the first, and a view of them."""
         raise NotImplementedError
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:

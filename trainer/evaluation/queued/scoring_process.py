@@ -34,7 +34,7 @@ class RejectedError(Exception):
 
 
 def main(request: str, result: str, seconds: str, parent: str, *command: str) -> None:
-    """See the module."""
+    """Run the command and write its scores, or the problem that it had, to `result`."""
     dies_with_parent(signal.SIGTERM, int(parent))
     os.nice(19)
     path = Path(request)

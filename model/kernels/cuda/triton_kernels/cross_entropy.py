@@ -23,7 +23,7 @@ def cross_entropy(
     *,
     with_grad: bool = True,
 ) -> None:
-    """See `model.kernels.cuda.loss`; with `with_grad=False`, the operator `zeromt::likelihoods`."""
+    """The operator `cross_entropy_` of `model.kernels.cuda.loss`; with `with_grad=False`, `likelihoods`."""
     assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows must be contiguous"
     num_rows, num_columns = logits_RP.shape
     if num_rows == 0:

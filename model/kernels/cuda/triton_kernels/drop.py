@@ -34,7 +34,7 @@ def _drop(x, out, tokens, site, drop_below, scale, num_features, BLOCKS: tl.cons
 
 
 def drop(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
-    """See `model.kernels.cuda.dropout`."""
+    """The operator `drop` of `model.kernels.cuda.dropout`."""
     x = x.contiguous()
     num_features, out = x.shape[-1], torch.empty_like(x)
     blocks = triton.next_power_of_2(-(-min(num_features, MAX_FEATURES) // 4))

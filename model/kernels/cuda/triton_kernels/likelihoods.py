@@ -8,5 +8,5 @@ from model.kernels.cuda.triton_kernels.cross_entropy import cross_entropy
 def likelihoods(
     logits_RP: Tensor, targets_R: Tensor, found_2R: Tensor, vocab: int, padding_id: int, smoothing: float
 ) -> None:
-    """See `model.kernels.cuda.loss`."""
+    """The operator `likelihoods` of `model.kernels.cuda.loss`."""
     cross_entropy(logits_RP, targets_R, found_2R, vocab, padding_id, smoothing, with_grad=False)

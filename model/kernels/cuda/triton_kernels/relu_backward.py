@@ -13,7 +13,7 @@ ROWS = 256
 
 
 def relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
-    """See `model.kernels.cuda.linear`."""
+    """The operator `relu_backward` of `model.kernels.cuda.linear`."""
     grad_RO = grad_RO.contiguous()
     num_rows, width = out_RO.shape
     masked_RO, sums_O = torch.empty_like(out_RO), out_RO.new_empty(width)

@@ -20,7 +20,7 @@ def residual_norm(
     p: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """See `model.kernels.cuda.residuals`."""
+    """The operator `residual_norm` of `model.kernels.cuda.residuals`."""
     num_rows, width = x_ND.shape
     summed, normed = torch.empty_like(x_ND), torch.empty_like(x_ND)
     mean = torch.empty(num_rows, dtype=torch.float32, device=x_ND.device)

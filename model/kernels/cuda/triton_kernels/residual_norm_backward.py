@@ -15,13 +15,13 @@ ELEMENTS = 4096
 """Elements of all rows that a multiprocessor works on at once, so that enough of them are on their way from memory: 8
 programs of width 512, 4 of 1,024. Sums are added in a fixed order, so one kind of GPU always gives the same result."""
 MOST_PROGRAMS = 16
-"""Of a multiprocessor: more are not alive at once."""
+"""Maximum for a multiprocessor: more are not alive at once."""
 LEAST_ROWS = 8
-"""Of a program: the sums that it writes are then at most a sixth of what it reads."""
+"""Minimum for a program: the sums that it writes are then at most a sixth of what it reads."""
 COLUMNS, ROWS = 16, 256
 """Columns for which one program adds the sums of all programs, and how many programs' sums at a time."""
 MULTIPROCESSORS = 132
-"""Of an H100: for the interpreter, which has none."""
+"""Those of an H100, for the interpreter, which has none."""
 
 
 def residual_norm_backward(
@@ -36,7 +36,7 @@ def residual_norm_backward(
     p: float,
     is_centred: bool,
 ) -> tuple[Tensor, ...]:
-    """See `model.kernels.cuda.residuals`."""
+    """The operator `residual_norm_backward` of `model.kernels.cuda.residuals`."""
     num_rows, width = summed_ND.shape
     grad_x = torch.empty_like(summed_ND)
     grad_y = summed_ND.new_empty(0) if tokens_N4 is None else torch.empty_like(summed_ND)
