@@ -1,10 +1,13 @@
 """The process between launcher and ranks: torchrun, with its output reduced to what a user needs.
 
-Started as `python -m launcher.agents.agent ...` with torchrun's arguments, it is `torch.distributed.run` but for
-this: it ends, and with it in good order the ranks, when the launcher is killed; its log lines and
-tracebacks, forty lines around one of a worker, give way to the rank that failed first, its host, its error and its
-traceback; and a worker's exit code 2 or 75 is passed on instead of becoming 1. Of a job on several nodes, the
-agents wait for one another and notice when one is lost: see `launcher.agents.peers`.
+Started as `python -m launcher.agents.agent ...` with torchrun's arguments, it is `torch.distributed.run` with these
+differences:
+
+- it dies with the launcher, and stops the ranks in good order first
+- it prints only the first failure: the rank, its host, its error and its traceback, not torchrun's own forty lines
+- it keeps a worker's exit code 2 or 75, which torchrun makes 1
+
+The agents of a job on several nodes wait for one another and notice when one is lost: see `launcher.agents.peers`.
 """
 
 import argparse

@@ -65,10 +65,10 @@ def _objectives() -> Iterator[Objective]:
 def _difference(objective: Objective, device: torch.device, dtype: torch.dtype) -> str:
     objective.to(dtype)
     expected = _gradients(copy.deepcopy(objective).float(), torch.device("cpu"), like=(device, dtype))
-    found = _gradients(objective.to(device), device, like=(device, dtype))
+    gradients = _gradients(objective.to(device), device, like=(device, dtype))
     largest = max(float(x.norm()) for name, x in expected.items() if name != "loss")
     for name, x in expected.items():
-        difference = float((found[name] - x).norm()) / max(float(x.norm()), NEGLIGIBLE * largest)
+        difference = float((gradients[name] - x).norm()) / max(float(x.norm()), NEGLIGIBLE * largest)
         if not difference <= TOLERANCE:  # NaN, too
             return f"{'the loss' if name == 'loss' else f'the gradient of {name}'} is {difference:.2g} of its size off"
     return ""

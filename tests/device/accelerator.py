@@ -19,7 +19,7 @@ with patch.dict("os.environ", DS_ACCELERATOR="cpu"):  # else it looks for a devi
 from tests.device.meter import add_wait
 from tests.device.pseudo import DEVICE
 from trainer.ranks import distributed
-from trainer.ranks.device import Found
+from trainer.ranks.device import RankDevice
 
 
 class PseudoEvent:
@@ -167,6 +167,6 @@ def use_pseudo_device() -> None:
     """Have ranks and DeepSpeed take the pseudo device for this process's. Before the first of either is made."""
     set_accelerator(PseudoAccelerator())
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles a C++ op for gloo
-    found = Found(host=socket.gethostname(), kind=DEVICE.type)
+    found = RankDevice(host=socket.gethostname(), kind=DEVICE.type)
     vars(distributed).update(choose_device=lambda *_: DEVICE, describe=lambda _: found)
     Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]

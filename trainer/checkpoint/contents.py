@@ -51,7 +51,7 @@ def check_state(tree: Any) -> None:
         _check("trainer.phase.step", trainer["phase"].get("step"), int)
 
 
-def _check(name: str, found: Any, wanted: type) -> None:
+def _check(name: str, value: Any, wanted: type) -> None:
     types = (int, float) if wanted is float else wanted
-    if not isinstance(found, types) or isinstance(found, bool) or (isinstance(found, int) and found < 0):
-        raise ValueError(f"{name} is {str(found)!r:.80}; allowed is {wanted.__name__}")
+    if not isinstance(value, types) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
+        raise ValueError(f"{name} is {str(value)!r:.80}; allowed is {wanted.__name__}")

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Found:
+class RankDevice:
     """The device of a rank."""
 
     host: str
@@ -119,24 +119,24 @@ def has_code_for(capability: tuple[int, int], architectures: Sequence[str]) -> b
     return False
 
 
-def describe(device: torch.device) -> Found:
+def describe(device: torch.device) -> RankDevice:
     """Describe a rank's device to the other ranks."""
     host = socket.gethostname()
     if is_host(device):
-        return Found(host=host, kind=device.type)
+        return RankDevice(host=host, kind=device.type)
     card = torch.cuda.get_device_properties(device)
     memory = round(card.total_memory / 2**30)
-    return Found(host=host, kind=device.type, cuda=torch.version.cuda, card=card.name, gigabytes=memory)
+    return RankDevice(host=host, kind=device.type, cuda=torch.version.cuda, card=card.name, gigabytes=memory)
 
 
-def compare(store: Store, found: Found, rank: int, size: int) -> None:
+def compare(store: Store, own: RankDevice, rank: int, size: int) -> None:
     """Check, before the first collective, that ranks reach one another, and that their devices can work together.
 
     This goes through the store, since ranks with different backends would wait for each other for ever.
 
     Args:
         store: shared by all ranks.
-        found: of this rank.
+        own: the device of this rank.
         rank: of this process.
         size: number of ranks.
 
@@ -146,9 +146,9 @@ def compare(store: Store, found: Found, rank: int, size: int) -> None:
     """
     if size == 1:
         return
-    store.set(f"device of rank {rank}", json.dumps(asdict(found)))
+    store.set(f"device of rank {rank}", json.dumps(asdict(own)))
     if rank == 0:
-        every = [Found(**json.loads(store.get(f"device of rank {other}"))) for other in range(size)]
+        every = [RankDevice(**json.loads(store.get(f"device of rank {other}"))) for other in range(size)]
         problem, warning = difference(every)
         store.set("devices", json.dumps(problem))
         if warning:
@@ -161,7 +161,7 @@ def compare(store: Store, found: Found, rank: int, size: int) -> None:
         raise UserError(problem)
 
 
-def difference(every: Sequence[Found]) -> tuple[str | None, str | None]:
+def difference(every: Sequence[RankDevice]) -> tuple[str | None, str | None]:
     """An error if ranks cannot work together, a warning if some would wait for others; else None.
 
     Args:

@@ -76,17 +76,17 @@ def agreed_kernels(asked: Kernels, precision: Precision, world: World) -> Kernel
     return "plain" if "plain" in world.gather(own) else own
 
 
-def agreed_layout(found: tuple[LayoutKind, str], world: World) -> tuple[LayoutKind, str]:
+def agreed_layout(own: tuple[LayoutKind, str], world: World) -> tuple[LayoutKind, str]:
     """The layout of batches on all ranks: padded, and why, if it has to be on any of them, such as on an older card.
 
     Only packed lanes are merged: ranks with other layouts would make other numbers of passes, and wait for each other
     without end in the collectives of the others' passes.
 
     Args:
-        found: what `Objective.layout_kind` says on this rank.
+        own: what `Objective.layout_kind` says on this rank.
         world: the ranks.
     """
-    return next((other for other in world.gather(found) if other[0] == "padded"), found)
+    return next((other for other in world.gather(own) if other[0] == "padded"), own)
 
 
 @functools.cache

@@ -24,15 +24,15 @@ def find_clash() -> str | None:
     return None
 
 
-def describe_clash(name: str, found: str, root: Path) -> str:
+def describe_clash(name: str, other: str, root: Path) -> str:
     """The line that names it.
 
     Args:
         name: of the package.
-        found: what is found instead.
+        other: what is found instead.
         root: where zeromt's packages are.
     """
     return (
-        f"{name}: {found!r} is found in place of zeromt's own package {str(root / name)!r}: rename it, take its folder "
+        f"{name}: {other!r} is found in place of zeromt's own package {str(root / name)!r}: rename it, take its folder "
         "from PYTHONPATH, work in another folder, or set PYTHONSAFEPATH=1, which keeps the current folder out of it"
     )

@@ -59,26 +59,26 @@ class InVocabulary(Mapping[str, Tensor]):
         return len(self._stored)
 
 
-def transferred(old: Tensor, found: Match, new: Tensor) -> Tensor:
+def transferred(old: Tensor, match: Match, new: Tensor) -> Tensor:
     """The rows of a new vocabulary.
 
     Args:
         old: (V, ...), a row for each old piece.
-        found: where the new pieces are in it.
+        match: where the new pieces are in it.
         new: (V', ...), as a new model has it.
 
     Returns:
         (V', ...), in fp32: of kept pieces the old row to the bit, of those that are cut the mean of theirs.
     """
     rows = new.detach().float().clone()
-    rows[list(found.kept)] = old.float()[list(found.kept.values())]
-    if found.cut:
-        lengths = [len(cut) for cut in found.cut.values()]
-        flat = torch.tensor([piece for cut in found.cut.values() for piece in cut])
+    rows[list(match.kept)] = old.float()[list(match.kept.values())]
+    if match.cut:
+        lengths = [len(cut) for cut in match.cut.values()]
+        flat = torch.tensor([piece for cut in match.cut.values() for piece in cut])
         offsets = torch.tensor([0, *lengths[:-1]]).cumsum(0)
         table = old.float().reshape(len(old), -1)
         means = F.embedding_bag(flat, table, offsets, mode="mean")
-        rows[list(found.cut)] = means.reshape(len(lengths), *old.shape[1:])
+        rows[list(match.cut)] = means.reshape(len(lengths), *old.shape[1:])
     return rows
 
 

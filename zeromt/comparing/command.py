@@ -86,7 +86,7 @@ def report(*, run: str, **options: Any) -> int:
     return compare_runs(runs=[run], **options)
 
 
-def _shown(found: Comparison, form: str | None) -> str:
+def _shown(comparison: Comparison, form: str | None) -> str:
     if form == "json":
-        return f"{to_json(dataclasses.asdict(found), indent=1)}\n"
-    return to_markdown(found) if form == "markdown" else f"{to_terminal(found)}\n"
+        return f"{to_json(dataclasses.asdict(comparison), indent=1)}\n"
+    return to_markdown(comparison) if form == "markdown" else f"{to_terminal(comparison)}\n"

@@ -39,21 +39,21 @@ class Part:
     tables: Sequence[Table]
 
 
-def to_parts(found: Comparison) -> list[Part]:
+def to_parts(comparison: Comparison) -> list[Part]:
     """The tables, part by part; a part without tables is omitted."""
     parts = [
-        Part(title="Runs", key="runs", tables=[_runs(found.runs)]),
-        Part(title="Scores", key="scores", tables=[*_scores(found), *_language_pairs(found)]),
-        Part(title="By length and frequency", key="groups", tables=[*_groups(found)]),
-        Part(title="Curves", key="curves", tables=[*_best(found), *_common(found)]),
-        Part(title="Cost", key="cost", tables=[_cost(found.runs)]),
-        Part(title="Configuration and data", key="fields", tables=[*_fields(found)]),
+        Part(title="Runs", key="runs", tables=[_runs(comparison.runs)]),
+        Part(title="Scores", key="scores", tables=[*_scores(comparison), *_language_pairs(comparison)]),
+        Part(title="By length and frequency", key="groups", tables=[*_groups(comparison)]),
+        Part(title="Curves", key="curves", tables=[*_best(comparison), *_common(comparison)]),
+        Part(title="Cost", key="cost", tables=[_cost(comparison.runs)]),
+        Part(title="Configuration and data", key="fields", tables=[*_fields(comparison)]),
     ]
     return [part for part in parts if part.tables]
 
 
-def _labels(found: Comparison) -> list[str]:
-    return [run.label for run in found.runs]
+def _labels(comparison: Comparison) -> list[str]:
+    return [run.label for run in comparison.runs]
 
 
 def _runs(runs: Sequence[Run]) -> Table:
@@ -77,35 +77,38 @@ def _runs(runs: Sequence[Run]) -> Table:
     )
 
 
-def _scores(found: Comparison) -> Iterator[Table]:
-    labels = _labels(found)
+def _scores(comparison: Comparison) -> Iterator[Table]:
+    labels = _labels(comparison)
     several = len(labels) > 1
-    for one in found.sets:
+    for one in comparison.sets:
         head = ["metric", "run", "score", "mean ± 95 %"] + (["difference ± 95 %", "p"] if several else [])
         rows = [row for metric in one.scores for row in _rows_of(metric, labels, several=several)]
-        notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, found)}" for metric in one.scores]
+        notes = [f"{metric.label}: {metric.signature}{_of_samples(metric, comparison)}" for metric in one.scores]
         if any(metric.is_tested for metric in one.scores):
-            notes += _about_chance(found, labels[0], one.pairs)
+            notes += _about_chance(comparison, labels[0], one.pairs)
         notes += [f"{run}: {file}" for run, file in zip(labels, one.files, strict=True) if file is not None]
         references = f", {one.references} references" if one.references > 1 else ""
         title = f"{one.name} ({one.role}, {one.languages}, {one.pairs:,} sentences{references})"
         yield Table(title=title, head=head, rows=rows, notes=notes)
 
 
-def _about_chance(found: Comparison, first: str, pairs: int) -> Iterator[str]:
-    if len(found.runs) > 1 and found.samples.randomisation:
+def _about_chance(comparison: Comparison, first: str, pairs: int) -> Iterator[str]:
+    if len(comparison.runs) > 1 and comparison.samples.randomisation:
         yield (
             f"p: how probable so large a difference from {first} is by chance, by sacreBLEU's approximate "
             f"randomisation; * marks p < {SIGNIFICANT}"
         )
-    if found.samples.bootstrap > 1 and pairs < FEW:
+    if comparison.samples.bootstrap > 1 and pairs < FEW:
         yield f"of {pairs} sentences, fewer than {FEW}, intervals are too narrow: about 90 % hold the true score"
 
 
-def _of_samples(metric: MetricScores, found: Comparison) -> str:
+def _of_samples(metric: MetricScores, comparison: Comparison) -> str:
     if not metric.is_tested:
         return ""
-    numbers = {"bs": found.samples.bootstrap, "ar": found.samples.randomisation if len(found.runs) > 1 else 0}
+    numbers = {
+        "bs": comparison.samples.bootstrap,
+        "ar": comparison.samples.randomisation if len(comparison.runs) > 1 else 0,
+    }
     return "".join(f"|{name}:{number}" for name, number in numbers.items() if number)
 
 
@@ -132,23 +135,23 @@ def _p(value: float | None, run: RunScore) -> str:
     return f"{value:.4f}{'*' if value < SIGNIFICANT else ''}"
 
 
-def _language_pairs(found: Comparison) -> Iterator[Table]:
+def _language_pairs(comparison: Comparison) -> Iterator[Table]:
     rows = [
         [pair, label, *(plain(value, digits) for value in values)]
-        for pair, metrics in found.language_pairs.items()
+        for pair, metrics in comparison.language_pairs.items()
         for label, digits, values in metrics
     ]
     if rows:
         yield Table(
-            title="By pair of languages", head=["pair", "metric", *_labels(found)], rows=rows,
+            title="By pair of languages", head=["pair", "metric", *_labels(comparison)], rows=rows,
             notes=["means over the sets of each pair"],
         )  # fmt: skip
 
 
-def _groups(found: Comparison) -> Iterator[Table]:
-    for one in found.sets:
+def _groups(comparison: Comparison) -> Iterator[Table]:
+    for one in comparison.sets:
         for by in one.breakdowns:
-            yield _breakdown(one, by, _labels(found))
+            yield _breakdown(one, by, _labels(comparison))
 
 
 def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
@@ -164,12 +167,12 @@ def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
     )
 
 
-def _best(found: Comparison) -> Iterator[Table]:
+def _best(comparison: Comparison) -> Iterator[Table]:
     rows = []
-    for figure in found.figures:
+    for figure in comparison.figures:
         if figure.higher_is_better is None or not figure.is_compared:
             continue
-        for label, curve in zip(_labels(found), figure.curves, strict=True):
+        for label, curve in zip(_labels(comparison), figure.curves, strict=True):
             if not curve.values:
                 continue
             pick = max if figure.higher_is_better else min
@@ -184,19 +187,19 @@ def _best(found: Comparison) -> Iterator[Table]:
         yield Table(title="Last and best", head=head, rows=rows)
 
 
-def _common(found: Comparison) -> Iterator[Table]:
-    if len(found.runs) < 2:
+def _common(comparison: Comparison) -> Iterator[Table]:
+    if len(comparison.runs) < 2:
         return
     rows = [
         [figure.label, f"{plain(one.at, 3 if one.axis == 'hours' else 0)} {one.axis}"]
         + [plain(value, figure.digits) for value in one.values]
-        for figure in found.figures
+        for figure in comparison.figures
         if figure.is_compared
         for one in in_common(figure)
     ]
     if rows:
         yield Table(
-            title="At the same updates, target tokens and time", head=["figure", "at", *_labels(found)], rows=rows,
+            title="At the same updates, target tokens and time", head=["figure", "at", *_labels(comparison)], rows=rows,
             notes=["at the farthest point that all runs have reached; interpolated linearly between evaluations"],
         )  # fmt: skip
 
@@ -230,17 +233,17 @@ def _cost(runs: Sequence[Run]) -> Table:
     )
 
 
-def _fields(found: Comparison) -> Iterator[Table]:
-    several = len(found.runs) > 1
+def _fields(comparison: Comparison) -> Iterator[Table]:
+    several = len(comparison.runs) > 1
     titles = {
         "configuration": "Fields with another value" if several else "Fields that are not the default",
         "data": "Data, tokenizer and versions that differ" if several else "Data, tokenizer and versions",
     }
-    for name, rows in (("configuration", found.configuration), ("data", found.data)):
+    for name, rows in (("configuration", comparison.configuration), ("data", comparison.data)):
         if rows:
             yield Table(
                 title=titles[name],
-                head=["field", *_labels(found)],
+                head=["field", *_labels(comparison)],
                 rows=[[field_, *values] for field_, values in rows.items()],
             )
         elif several:

@@ -11,18 +11,18 @@ MOST_CHARACTERS = 300
 """Characters shown of a sentence in a terminal, and of a cell."""
 
 
-def to_terminal(found: Comparison) -> str:
+def to_terminal(comparison: Comparison) -> str:
     """Lines of text, in which differences between sentences are in brackets."""
-    lines: list[str] = [f"note: {visible_name(note)}" for note in found.notes]
-    for part in to_parts(found):
+    lines: list[str] = [f"note: {visible_name(note)}" for note in comparison.notes]
+    for part in to_parts(comparison):
         lines += ["", part.title.upper()]
         for table in part.tables:
             lines += _lines(table)
-    if any(one.sentences for one in found.sets):
+    if any(one.sentences for one in comparison.sets):
         lines += ["", f"SENTENCES THAT DIFFER MOST, by {METRIC}"]
-    for one in found.sets:
+    for one in comparison.sets:
         for sentence in one.sentences:
-            lines += ["", *_sentence(sentence, [run.label for run in found.runs])]
+            lines += ["", *_sentence(sentence, [run.label for run in comparison.runs])]
     return "\n".join(lines).strip("\n")
 
 
@@ -64,20 +64,20 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
-def to_markdown(found: Comparison) -> str:
+def to_markdown(comparison: Comparison) -> str:
     """GitHub's Markdown, in which differences between sentences are bold."""
-    title = "Report of" if len(found.runs) == 1 else "Comparison of"
-    lines = [f"# {title} {', '.join(markdown(run.label) for run in found.runs)}", ""]
-    lines += [f"> {markdown(note)}\n" for note in found.notes]
-    for part in to_parts(found):
+    title = "Report of" if len(comparison.runs) == 1 else "Comparison of"
+    lines = [f"# {title} {', '.join(markdown(run.label) for run in comparison.runs)}", ""]
+    lines += [f"> {markdown(note)}\n" for note in comparison.notes]
+    for part in to_parts(comparison):
         lines += [f"## {part.title}", ""]
         for table in part.tables:
             lines += _markdown_table(table)
-    if any(one.sentences for one in found.sets):
+    if any(one.sentences for one in comparison.sets):
         lines += [f"## Sentences that differ most, by {METRIC}", ""]
-    for one in found.sets:
+    for one in comparison.sets:
         for sentence in one.sentences:
-            lines += [*_markdown_sentence(sentence, [run.label for run in found.runs]), ""]
+            lines += [*_markdown_sentence(sentence, [run.label for run in comparison.runs]), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

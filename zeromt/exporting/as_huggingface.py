@@ -74,19 +74,19 @@ def problems(section: ModelSection) -> Iterator[str]:
     yield from part_problems(section, _PROGRAM)
     is_post_norm = section.residual.is_post_norm
     if section.has_final_norm is is_post_norm:
-        found, wanted = ("true", "false") if section.has_final_norm else ("false", "true")
-        yield f"model.final_norm: {found} with {section.residual.kind}; allowed is {wanted}"
+        given, wanted = ("true", "false") if section.has_final_norm else ("false", "true")
+        yield f"model.final_norm: {given} with {section.residual.kind}; allowed is {wanted}"
     if not is_post_norm and section.tied_embeddings != "three-way":
         yield f"model.tied_embeddings: {section.tied_embeddings!r} with pre-norm; allowed is three-way"
 
 
-def refuse(found: Iterator[str], program: str) -> None:
+def refuse(problems: Iterator[str], program: str) -> None:
     """Refuse an export, giving all reasons.
 
     Raises:
         UserError: there is a reason.
     """
-    if lines := list(found):
+    if lines := list(problems):
         raise UserError(f"{'; '.join(lines)} (for {program}; --format safetensors takes every model)")
 
 

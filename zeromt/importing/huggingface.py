@@ -218,8 +218,8 @@ def _fill(model: Transformer, ours: Mapping[str, Tensor], weights: StoredTensors
             theirs = their_name(name)
             value = ours[name] if theirs is None else weights[theirs]
             if value.shape != parameter.shape or not value.is_floating_point():
-                found = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+                given = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
                 raise UserError(
-                    f"--huggingface: {theirs or name} is {found}; allowed is {tuple(parameter.shape)} in floating point"
+                    f"--huggingface: {theirs or name} is {given}; allowed is {tuple(parameter.shape)} in floating point"
                 )
             parameter.copy_(value.float())

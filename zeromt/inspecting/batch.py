@@ -75,21 +75,21 @@ def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool =
     return 0
 
 
-def pairs_of(found: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -> Iterator[Pair]:
+def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -> Iterator[Pair]:
     """The pairs of an update, lane by lane.
 
     Args:
-        found: the update.
+        update: which one.
         losses: of the rows of each micro-batch.
     """
-    names = {dataset.location: name for name, dataset in dataset_names(found.datasets).items()}
-    tokenizer = tokenizer_of(found.datasets)
-    for order, micro_batch in enumerate(found.micro_batches):
+    names = {dataset.location: name for name, dataset in dataset_names(update.datasets).items()}
+    tokenizer = tokenizer_of(update.datasets)
+    for order, micro_batch in enumerate(update.micro_batches):
         sources = tokenizer.decode_source(micro_batch.source.tolist())
         targets = tokenizer.decode_target(micro_batch.target_output.tolist())
         tokens = np.count_nonzero(micro_batch.target_output, axis=1).tolist()
         for row in range(micro_batch.num_pairs):
-            dataset, local = found.place(micro_batch, row)
+            dataset, local = update.place(micro_batch, row)
             yield Pair(
                 pair=int(micro_batch.pair_ids[row]),
                 dataset=names[dataset.location],
@@ -129,16 +129,16 @@ class Recorded:
     """Loss per target token; NaN if it is not known."""
 
     @classmethod
-    def of(cls, run: Path, found: FoundUpdate) -> "Recorded":
+    def of(cls, run: Path, update: FoundUpdate) -> "Recorded":
         """Read from the log line about this update alone, else from updates.bin."""
-        digest = wrap(found.counts.pairs_digest)
-        if (line := logged_update(run, found.step)) is not None:
+        digest = wrap(update.counts.pairs_digest)
+        if (line := logged_update(run, update.step)) is not None:
             return cls(where=METRICS_FILE, is_same=line["pairs_digest"] == digest, loss=number(line, "loss"))
         try:
             file = UpdatesFile(run)
         except FileNotFoundError:
             return cls(where=None, is_same=True, loss=math.nan)
-        record, is_same = file.record(found.step), file.is_of(found.step, digest)
+        record, is_same = file.record(update.step), file.is_of(update.step, digest)
         file.close()
         if record is None or is_same is None:
             return cls(where=None, is_same=True, loss=math.nan)
@@ -157,14 +157,14 @@ class Recorded:
             )
 
 
-def _head(found: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
-    counts = found.counts
+def _head(update: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
+    counts = update.counts
     checked = "not compared: the run kept none" if recorded.where is None else f"equal to that of {recorded.where}"
     return [
-        f"# update {found.step} of {visible(str(run))}: epoch {found.epoch}, update {found.number} of it"
-        + ("" if found.phase is None else f", phase {visible(found.phase)}"),
+        f"# update {update.step} of {visible(str(run))}: epoch {update.epoch}, update {update.number} of it"
+        + ("" if update.phase is None else f", phase {visible(update.phase)}"),
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
-        f"{counts.micro_batches} micro-batches; found from step {found.found_from.step}",
+        f"{counts.micro_batches} micro-batches; found from step {update.found_from.step}",
         f"# digest of the pairs {wrap(counts.pairs_digest)}: {checked}",
     ]
 

@@ -62,7 +62,7 @@ class Placeholders(TextModifier):
         )
 
     def numbered(self, are_numbers: Sequence[bool]) -> list[str | None]:
-        """The placeholder of each of what a line has of numbers and names; None beyond `most` of its kind."""
+        """One placeholder per number or name; None beyond `most` of a kind."""
         counts = Counter[bool]()
         texts = []
         for is_number in are_numbers:

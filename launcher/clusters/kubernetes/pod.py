@@ -25,7 +25,7 @@ from launcher.agents.node import launch_node
 from launcher.agents.peers import LOST_NODE, NOT_HERE
 from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.agents.secret import SECRET, secret_file, shared_secret
-from launcher.clusters.kubernetes import meeting
+from launcher.clusters.kubernetes import rendezvous
 from launcher.clusters.kubernetes.jobset import ATTEMPT
 from launcher.jobs import End, Ending, ending_of
 from launcher.jobs.batch import slowest_save
@@ -122,7 +122,7 @@ def decide_end(run: Path, code: int, start: str | None, *, was_stopped: bool) ->
 
 
 def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str], index: int) -> Ending:
-    """`zeromt launch node`, and before it the meeting."""
+    """`zeromt launch node`, and before it the rendezvous."""
     try:
         arguments = parse_launch_node(words)
         job: str = os.environ["ZEROMT_JOB_ID"]
@@ -143,9 +143,9 @@ def _node(supervisor: Supervisor, given: argparse.Namespace, words: Sequence[str
         start = _meet(supervisor, given, arguments, job, index, folder, status)
         arguments |= {"node_rank": index, "job_id": start}
         code = launch_node(supervisor, **arguments)
-    except meeting.StoppedError:
+    except rendezvous.StoppedError:
         return Ending(end=End.INTERRUPTED, why="stopped before the pods had met")
-    except meeting.MissingError as error:  # possibly for lack of machines, which does not count as a failure
+    except rendezvous.MissingError as error:  # possibly for lack of machines, which does not count as a failure
         return Ending(end=End.LOST_NODE, why=f"{error}; to be started again")
     except SystemExit as leaving:  # a usage error, which has been printed
         return Ending(end=End.REFUSED, why=f"refused with exit code {leaving.code}")
@@ -200,15 +200,15 @@ def _meet(
     attempt = os.environ.get(ATTEMPT)
     limits: dict[str, Any] = {"seconds": given.join_timeout, "is_stopped": is_stopped}
     if arguments["nnodes"] == 1:
-        return meeting.host(job, "", num_pods=1, port=port + 1, **limits)
+        return rendezvous.host(job, "", num_pods=1, port=port + 1, **limits)
     os.environ[SECRET] = _secret(folder, job, index, lambda: supervisor.was_stopped or time.monotonic() >= deadline)
     if attempt is not None:
         if index:
             _wait_for_name(host, is_stopped, deadline)
         return start_of(job, attempt, status)
     if index == 0:
-        return meeting.host(job, os.environ[SECRET], num_pods=arguments["nnodes"], port=port + 1, **limits)
-    return meeting.ask(job, os.environ[SECRET], index=index, address=(host, port + 1), **limits)
+        return rendezvous.host(job, os.environ[SECRET], num_pods=arguments["nnodes"], port=port + 1, **limits)
+    return rendezvous.ask(job, os.environ[SECRET], index=index, address=(host, port + 1), **limits)
 
 
 def _wait_for_name(host: str, is_stopped: Callable[[], bool], deadline: float) -> None:
@@ -218,9 +218,9 @@ def _wait_for_name(host: str, is_stopped: Callable[[], bool], deadline: float) -
             socket.getaddrinfo(host, None)
             return
         if time.monotonic() >= deadline:
-            raise meeting.MissingError(f"pod 0 has no address, {host} is not known")
+            raise rendezvous.MissingError(f"pod 0 has no address, {host} is not known")
         time.sleep(1.0)
-    raise meeting.StoppedError
+    raise rendezvous.StoppedError
 
 
 def _secret(folder: Path, job: str, index: int, has_ended: Callable[[], bool]) -> str:
@@ -229,7 +229,7 @@ def _secret(folder: Path, job: str, index: int, has_ended: Callable[[], bool]) -
         folder.parent.mkdir(parents=True, exist_ok=True)
     secret = shared_secret(folder.parent, job, is_first=index == 0, has_ended=has_ended)
     if secret is None:
-        raise meeting.MissingError(f"pod 0 left no secret in {folder.parent}")
+        raise rendezvous.MissingError(f"pod 0 left no secret in {folder.parent}")
     return secret
 
 

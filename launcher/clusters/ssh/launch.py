@@ -99,8 +99,8 @@ def launch(cluster: SshSection, supervisor: Supervisor, options: SshOptions) -> 
     try:
         if not _connect(connections, events, supervisor, cluster.connect_timeout):
             return STOPPED if supervisor.was_stopped else 1
-        meeting = _begin(cluster, options, connections, environment, grace)
-        note(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {meeting}")
+        address = _begin(cluster, options, connections, environment, grace)
+        note(f"{len(hosts)} hosts: {', '.join(host.label for host in hosts)}; they meet at {address}")
         return _watch(connections, events, supervisor, grace)
     finally:
         for connection in connections:

@@ -52,17 +52,17 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_PD: Tensor | None = None
         grad_bias_P: Tensor | None = None
-        found_2N = torch.empty((2, num_rows), dtype=torch.float32, device=hidden_ND.device)
+        losses_2N = torch.empty((2, num_rows), dtype=torch.float32, device=hidden_ND.device)
         chunk = chunk_rows(num_rows, len(weight_PD), hidden_ND.element_size())
         for begin in range(0, num_rows, chunk):
             rows = slice(begin, begin + chunk)
-            h, t, found = hidden_ND[rows], targets_N[rows], found_2N[:, rows]
+            h, t, losses = hidden_ND[rows], targets_N[rows], losses_2N[:, rows]
             logits_RP = F.linear(h, weight_PD, bias_P)
             if grad_hidden_ND is None:
-                likelihoods(logits_RP, t, found, vocab, padding_id, smoothing)
+                likelihoods(logits_RP, t, losses, vocab, padding_id, smoothing)
                 del logits_RP
                 continue
-            cross_entropy_(logits_RP, t, found, vocab, padding_id, smoothing, gradient_scale)
+            cross_entropy_(logits_RP, t, losses, vocab, padding_id, smoothing, gradient_scale)
             torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
             grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
             if bias_P is not None:
@@ -78,7 +78,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
             None if grad_bias_P is None else grad_bias_P[:vocab],
         )
         ctx.weight_dtype, ctx.gradient_scale = weight_VD.dtype, gradient_scale
-        loss_sum, nll_sum = found_2N.sum(1)
+        loss_sum, nll_sum = losses_2N.sum(1)
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
 
@@ -101,26 +101,26 @@ def padded(x: Tensor) -> Tensor:
 
 
 def _plain_likelihoods(
-    logits_RP: Tensor, targets_R: Tensor, found_2R: Tensor, vocab: int, padding_id: int, smoothing: float
+    logits_RP: Tensor, targets_R: Tensor, losses_2R: Tensor, vocab: int, padding_id: int, smoothing: float
 ) -> None:
     log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
     nll_R, mean_R = -log_p_RV.gather(1, targets_R[:, None])[:, 0], -log_p_RV.mean(1)
     is_padding_R = targets_R == padding_id
     loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R  # not 0 times infinity
-    found_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
-    found_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
+    losses_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
+    losses_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
 
 
 def _plain_cross_entropy_(
     logits_RP: Tensor,
     targets_R: Tensor,
-    found_2R: Tensor,
+    losses_2R: Tensor,
     vocab: int,
     padding_id: int,
     smoothing: float,
     gradient_scale: float,
 ) -> None:
-    _plain_likelihoods(logits_RP, targets_R, found_2R, vocab, padding_id, smoothing)
+    _plain_likelihoods(logits_RP, targets_R, losses_2R, vocab, padding_id, smoothing)
     grad_RV = torch.softmax(logits_RP[:, :vocab], 1, dtype=torch.float32).sub_(smoothing / vocab)
     targets_R1 = targets_R[:, None]
     grad_RV.scatter_add_(1, targets_R1, torch.full_like(grad_RV[:, :1], smoothing - 1)).mul_(gradient_scale)
@@ -129,17 +129,17 @@ def _plain_cross_entropy_(
 
 
 likelihoods = define(
-    "likelihoods(Tensor logits, Tensor targets, Tensor(a!) found, int vocab, int padding_id, float smoothing) -> ()",
+    "likelihoods(Tensor logits, Tensor targets, Tensor(a!) losses, int vocab, int padding_id, float smoothing) -> ()",
     _plain_likelihoods,
     cost=Operator(launches=1),
     fake=lambda *_: None,
 )
-"""Write losses and negative log-likelihoods of the rows to `found` (2, R) in fp32; 0 where the target is padding.
+"""Write losses and negative log-likelihoods of the rows to `losses` (2, R) in fp32; 0 where the target is padding.
 
 Args: logits (R, P), only the first `vocab` columns count; targets (R); see `model.loss.cross_entropy_sums`.
 """
 cross_entropy_ = define(
-    "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) found, int vocab, int padding_id, float smoothing, "
+    "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) losses, int vocab, int padding_id, float smoothing, "
     "float gradient_scale) -> ()",
     _plain_cross_entropy_,
     cost=Operator(launches=1, extra_moves=(2,)),

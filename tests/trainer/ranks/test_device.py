@@ -13,7 +13,7 @@ from configs import UserError
 from configs.process.environment import read_environment
 from tests.forked import Forked
 from trainer.ranks import device, distributed
-from trainer.ranks.device import Found, check_card, describe_uneven, difference, has_code_for, settle_device
+from trainer.ranks.device import RankDevice, check_card, describe_uneven, difference, has_code_for, settle_device
 
 REPO = Path(__file__).parents[3]
 MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
@@ -22,9 +22,9 @@ MAY_ASK = ("model/kernels/", "trainer/engines/", "trainer/ranks/device.py")
 def meet_on(which: str) -> tuple[str | None, str]:
     """As a rank, where rank 1 says that it computes on something else: what is refused, and what is logged."""
     rank, _, _ = read_environment(os.environ)
-    gpu = Found(host=f"host{rank}", kind="cuda", cuda="13.0", card="H100", gigabytes=80)
+    gpu = RankDevice(host=f"host{rank}", kind="cuda", cuda="13.0", card="H100", gigabytes=80)
     other = {
-        "cpu": Found(host="host1", kind="cpu"),
+        "cpu": RankDevice(host="host1", kind="cpu"),
         "version": replace(gpu, cuda="12.6"),
         "card": replace(gpu, card="A100"),
         "same": gpu,
@@ -70,8 +70,8 @@ def test_ranks_that_can(which: str, forked: Forked, tmp_path: Path) -> None:
 
 
 def test_many_hosts_are_counted() -> None:
-    good = [Found(host=f"n{i // 8}", kind="cuda", cuda="13.0", card="H100", gigabytes=80) for i in range(4096)]
-    lost = Found(host="n7", kind="cpu")
+    good = [RankDevice(host=f"n{i // 8}", kind="cuda", cuda="13.0", card="H100", gigabytes=80) for i in range(4096)]
+    lost = RankDevice(host="n7", kind="cpu")
     problem, warning = difference([*good[:56], lost, *good[57:]])
     assert problem is not None
     assert "different devices: cpu on n7; CUDA 13.0 on n0, n1, n2, n3 and 508 more;" in problem

@@ -19,11 +19,11 @@ _SCRIPTS = ("uPlot.iife.min.js", "page.js")
 _STYLES = ("uPlot.min.css", "page.css")
 
 
-def to_html(found: Comparison) -> str:
+def to_html(comparison: Comparison) -> str:
     """The page. Its content security policy lets a browser run the scripts in it and fetch nothing.
 
     Args:
-        found: the comparison, or the report of one run.
+        comparison: the comparison, or the report of one run.
     """
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -31,20 +31,20 @@ def to_html(found: Comparison) -> str:
     environment.filters |= {"visible": visible, "visible_name": visible_name}
     environment.tests["numbers"] = are_numbers
     scripts = [_read(name) for name in _SCRIPTS]
-    labels = [visible_name(run.label) for run in found.runs]
+    labels = [visible_name(run.label) for run in comparison.runs]
     return environment.from_string(_read("page.html")).render(
         title=f"{'Report of' if len(labels) == 1 else 'Comparison of'} {', '.join(labels)}",
         policy=_policy(scripts),
         styles=[Markup(_read(name)) for name in _STYLES],
         scripts=[Markup(text) for text in scripts],
         labels=labels,
-        notes=found.notes,
-        parts=to_parts(found),
-        sets=found.sets,
+        notes=comparison.notes,
+        parts=to_parts(comparison),
+        sets=comparison.sets,
         metric=METRIC,
         axes=AXES,
-        charts=_charts(found.figures),
-        data={"labels": labels, "axes": AXES, "charts": _charts(found.figures)},
+        charts=_charts(comparison.figures),
+        data={"labels": labels, "axes": AXES, "charts": _charts(comparison.figures)},
     )
 
 

@@ -82,7 +82,7 @@ class Layout:
     """How a model's elements are distributed over the ranks.
 
     Args:
-        found: the model's parameters, in order.
+        parameters: the model's parameters, in order.
         engine: the section `engine`: stage, offload and DeepSpeed's own keys.
         precision: fp32, bf16 or fp16.
         world_size: number of ranks.
@@ -92,7 +92,7 @@ class Layout:
 
     def __init__(
         self,
-        found: Sequence[Parameter],
+        parameters: Sequence[Parameter],
         engine: EngineSection,
         *,
         precision: str,
@@ -107,12 +107,12 @@ class Layout:
         self._keys = engine.zero_optimization
         self.overlaps = bool(self._keys.get("overlap_comm", False))
         # counted by size, because a model has many tensors but few sizes
-        sizes = Counter([p.size for p in found])
+        sizes = Counter([p.size for p in parameters])
         self.all = sum(number * size for size, number in sizes.items())
         self.largest = max(sizes)
         # matrices and vectors, split like `trainer.engines.adamw.decay_groups`
         groups: list[list[int]] = [[], []]
-        for p in found:
+        for p in parameters:
             groups[len(p.shape) < 2].append(p.size)
         self._groups = [group for group in groups if group]
         self.flat = sum(round_up(sum(group), 2 * world_size) for group in self._groups)

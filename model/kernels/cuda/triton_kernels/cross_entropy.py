@@ -15,7 +15,7 @@ MAX_COLUMNS = 8192
 def cross_entropy(
     logits_RP: Tensor,
     targets_R: Tensor,
-    found_2R: Tensor,
+    losses_2R: Tensor,
     vocab: int,
     padding_id: int,
     smoothing: float,
@@ -24,20 +24,20 @@ def cross_entropy(
     with_grad: bool = True,
 ) -> None:
     """The operator `cross_entropy_` of `model.kernels.cuda.loss`; with `with_grad=False`, `likelihoods`."""
-    assert logits_RP.stride(1) == targets_R.stride(0) == found_2R.stride(1) == 1, "rows must be contiguous"
+    assert logits_RP.stride(1) == targets_R.stride(0) == losses_2R.stride(1) == 1, "rows must be contiguous"
     num_rows, num_columns = logits_RP.shape
     if num_rows == 0:
         return
     block = min(MAX_COLUMNS, triton.next_power_of_2(num_columns))
     _rows[(num_rows,)](
-        logits_RP, targets_R, found_2R, vocab, num_columns, logits_RP.stride(0), found_2R.stride(0), padding_id,
+        logits_RP, targets_R, losses_2R, vocab, num_columns, logits_RP.stride(0), losses_2R.stride(0), padding_id,
         smoothing, gradient_scale, WITH_GRAD=with_grad, BLOCK=block, num_warps=max(4, min(16, block // 512)),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("found_stride",), do_not_specialize_on_alignment=("targets", "found"))
+@triton.jit(do_not_specialize=("losses_stride",), do_not_specialize_on_alignment=("targets", "losses"))
 def _rows(
-    logits, targets, found, vocab, num_columns, logits_stride, found_stride, padding_id, smoothing, gradient_scale,
+    logits, targets, losses, vocab, num_columns, logits_stride, losses_stride, padding_id, smoothing, gradient_scale,
     WITH_GRAD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
@@ -45,8 +45,8 @@ def _rows(
     target = tl.load(targets + row)
     columns = tl.arange(0, BLOCK)
     if target == padding_id:
-        tl.store(found + row, 0.0)
-        tl.store(found + found_stride + row, 0.0)
+        tl.store(losses + row, 0.0)
+        tl.store(losses + losses_stride + row, 0.0)
         if WITH_GRAD:
             for begin in range(0, num_columns, BLOCK):
                 tl.store(logits + begin + columns, tl.zeros((BLOCK,), logits.dtype.element_ty),
@@ -69,8 +69,8 @@ def _rows(
     nll = log_total - tl.sum(at_target, 0)
     mean_nll = log_total - tl.sum(sums, 0) / vocab
     # without smoothing the mean does not count, not even an infinite one
-    tl.store(found + row, tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll))
-    tl.store(found + found_stride + row, nll)
+    tl.store(losses + row, tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll))
+    tl.store(losses + losses_stride + row, nll)
     if WITH_GRAD:
         for begin in range(0, num_columns, BLOCK):
             c = begin + columns

@@ -6,7 +6,7 @@ from model.kernels.cuda.triton_kernels.cross_entropy import cross_entropy
 
 
 def likelihoods(
-    logits_RP: Tensor, targets_R: Tensor, found_2R: Tensor, vocab: int, padding_id: int, smoothing: float
+    logits_RP: Tensor, targets_R: Tensor, losses_2R: Tensor, vocab: int, padding_id: int, smoothing: float
 ) -> None:
     """The operator `likelihoods` of `model.kernels.cuda.loss`."""
-    cross_entropy(logits_RP, targets_R, found_2R, vocab, padding_id, smoothing, with_grad=False)
+    cross_entropy(logits_RP, targets_R, losses_2R, vocab, padding_id, smoothing, with_grad=False)

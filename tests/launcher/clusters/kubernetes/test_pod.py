@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher.agents.peers import LOST_NODE, NOT_HERE
-from launcher.clusters.kubernetes import meeting, pod
+from launcher.clusters.kubernetes import pod, rendezvous
 from launcher.clusters.kubernetes.pod import _capped, decide_begin, decide_end, exit_code
 from launcher.jobs import End, Ending
 from tests.launcher.conftest import Zeromt
@@ -158,7 +158,7 @@ def test_a_jobset_that_is_resumed_has_starts_of_its_own(
     assert given == [expected]
 
 
-# --- the meeting
+# --- the rendezvous
 
 
 @pytest.fixture
@@ -181,11 +181,13 @@ def ask(
     seconds: float = PATIENCE,
 ) -> "Future[str]":
     address = ("::1" if index == 2 and socket.has_dualstack_ipv6() else "127.0.0.1", port)
-    return pool.submit(meeting.ask, job, secret, index=index, address=address, seconds=seconds, is_stopped=never)
+    return pool.submit(rendezvous.ask, job, secret, index=index, address=address, seconds=seconds, is_stopped=never)
 
 
 def host(pool: ThreadPoolExecutor, port: int, num_pods: int, seconds: float = PATIENCE) -> "Future[str]":
-    return pool.submit(meeting.host, "job", "secret", num_pods=num_pods, port=port, seconds=seconds, is_stopped=never)
+    return pool.submit(
+        rendezvous.host, "job", "secret", num_pods=num_pods, port=port, seconds=seconds, is_stopped=never
+    )
 
 
 def connected(port: int) -> socket.socket:
@@ -218,7 +220,7 @@ def answer(port: int, index: int) -> socket.socket:
     """A connection of a pod that has said who it is."""
     one = connected(port)
     greeting = one.recv(100).decode().strip()
-    mark = meeting._mark("secret", "pod", greeting, "job", str(index), "number")
+    mark = rendezvous._mark("secret", "pod", greeting, "job", str(index), "number")
     one.sendall(f"job {index} number {mark}\n".encode())
     return one
 
@@ -233,7 +235,7 @@ def test_a_pod_that_is_replaced_while_it_waits(pool: ThreadPoolExecutor, port: i
     assert ask(pool, port, 1).result() == second.result() == first.result()
 
 
-MARK = meeting._mark("secret", "pod", "of another connection", "job", "1", "number").encode()
+MARK = rendezvous._mark("secret", "pod", "of another connection", "job", "1", "number").encode()
 
 
 @pytest.mark.parametrize(
@@ -272,26 +274,26 @@ def test_who_says_nothing_keeps_nobody_waiting(pool: ThreadPoolExecutor, port: i
 def test_a_pod_follows_nobody_who_does_not_know_the_secret(pool: ThreadPoolExecutor, port: int) -> None:
     first, second = host(pool, port, 2, seconds=2.0), ask(pool, port, 1, secret="guessed", seconds=3.0)
     for one in (first, second):
-        with pytest.raises(meeting.MissingError):
+        with pytest.raises(rendezvous.MissingError):
             one.result()
 
 
 def test_who_does_not_come_is_named(pool: ThreadPoolExecutor, port: int) -> None:
     first, second = host(pool, port, 4, seconds=1.0), ask(pool, port, 2, seconds=1.5)
-    with pytest.raises(meeting.MissingError, match=r"^pod 1, 3 of 4 did not come within 1 s$"):
+    with pytest.raises(rendezvous.MissingError, match=r"^pod 1, 3 of 4 did not come within 1 s$"):
         first.result()
-    with pytest.raises(meeting.MissingError, match=r"^pod 0 (did not answer at (127|::1)|waits for others)"):
+    with pytest.raises(rendezvous.MissingError, match=r"^pod 0 (did not answer at (127|::1)|waits for others)"):
         second.result()
 
 
 def test_a_request_to_stop_ends_the_waiting(pool: ThreadPoolExecutor, port: int) -> None:
     stop = threading.Event()
     options: dict[str, Any] = {"seconds": 10 * PATIENCE, "is_stopped": stop.is_set}
-    first = pool.submit(meeting.host, "job", "secret", num_pods=3, port=port, **options)
-    second = pool.submit(meeting.ask, "job", "secret", index=1, address=("127.0.0.1", port), **options)
+    first = pool.submit(rendezvous.host, "job", "secret", num_pods=3, port=port, **options)
+    second = pool.submit(rendezvous.ask, "job", "secret", index=1, address=("127.0.0.1", port), **options)
     stop.set()
     for waiting in (first, second):
-        with pytest.raises(meeting.StoppedError):
+        with pytest.raises(rendezvous.StoppedError):
             waiting.result(timeout=PATIENCE)
 
 

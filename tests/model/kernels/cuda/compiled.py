@@ -67,13 +67,13 @@ def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
     )  # fmt: skip
 
     numbers = dict.fromkeys(
-        ("vocab", "num_columns", "logits_stride", "found_stride", "padding_id", "site", "width", "num_rows", "programs",
-         "num_features", "drop_below"),
+        ("vocab", "num_columns", "logits_stride", "losses_stride", "padding_id", "site", "width", "num_rows",
+         "programs", "num_features", "drop_below"),
         INT,
     )  # fmt: skip
     scalars = dict.fromkeys(("smoothing", "gradient_scale", "scale", "eps"), "fp32")
     common = {**numbers, **scalars, "tokens": "*i32"}
-    loss = {**common, "logits": BF16, "targets": "*i64", "found": FP32}
+    loss = {**common, "logits": BF16, "targets": "*i64", "losses": FP32}
     rows = {**common, **dict.fromkeys(("x", "y", "linear_bias", "weight", "bias", "summed", "normed"), BF16)}
     rows |= {"means": FP32, "rstds": FP32}
     back = {**rows, **dict.fromkeys(("grad_normed", "grad_summed", "grad_x", "grad_y"), BF16), "parts": FP32}

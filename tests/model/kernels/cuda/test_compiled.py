@@ -35,5 +35,5 @@ def test_the_loss_reads_16_bytes_at_once_whatever_the_vocabulary(forked: Forked,
 def test_no_batch_and_no_layer_compiles_anew(forked: Forked, tmp_path: Path) -> None:
     [found] = forked.ranks(1, compiled.specialised, cwd=tmp_path, meet=False)
     assert {"vocab", "logits"} <= set(found)
-    assert not set(found) & {"num_rows", "programs", "found_stride", "site"}
-    assert not set(found) & {"tokens", "targets", "found"}, "parts of other tensors, which begin anywhere"
+    assert not set(found) & {"num_rows", "programs", "losses_stride", "site"}
+    assert not set(found) & {"tokens", "targets", "losses"}, "parts of other tensors, which begin anywhere"

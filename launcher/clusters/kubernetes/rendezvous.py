@@ -82,7 +82,7 @@ def host(job: str, secret: str, *, num_pods: int, port: int, seconds: float, is_
                 if server in heard:
                     _greet(server, callers)
                 for caller in [one for one in callers if one.connection in heard]:
-                    _hear(caller, callers, there, job, secret, num_pods)
+                    _receive(caller, callers, there, job, secret, num_pods)
                 for caller in [one for one in callers if time.monotonic() - one.came > _ANSWER_SECONDS]:
                     _send_away(caller, callers)
                 for index in [index for index, one in there.items() if _has_left(one.connection)]:
@@ -182,7 +182,7 @@ def _greet(server: socket.socket, callers: list[_Caller]) -> None:
         connection.sendall(f"{caller.greeting}\n".encode())
 
 
-def _hear(
+def _receive(
     caller: _Caller, callers: list[_Caller], there: dict[int, _There], job: str, secret: str, num_pods: int
 ) -> None:
     """Take what has come from a caller; a pod that comes again replaces its earlier connection."""
