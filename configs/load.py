@@ -268,8 +268,7 @@ class _Model:
 
 
 def _model_of(tree: Tree) -> ModelSection:
-    given = _current(tree, _Model, what="model")
-    parsed: _Model = parse_tree({"model": given.get("model", {})}, _Model)
+    parsed: _Model = parse_tree({"model": _current(tree, _Model, what="model").get("model", {})}, _Model)
     return parsed.model
 
 

@@ -72,5 +72,4 @@ class ModelSection:
         attention_problems = [f"attention.{line}" for line in self.attention.problems_at(self.d_model)]
         yield from attention_problems
         if not attention_problems:
-            head_width = self.attention.rotated_width(self.d_model)
-            yield from self.positions.problems_at(self.d_model, head_width)
+            yield from self.positions.problems_at(self.d_model, self.attention.rotated_width(self.d_model))

@@ -73,8 +73,7 @@ def match(old: Tokenizer, new: Tokenizer, side: Side) -> Match:
             texts[number] = text
         else:
             rest[number] = []
-    cuts = before.cut(list(texts.values()))
-    rest |= dict(zip(texts, cuts, strict=True))
+    rest |= dict(zip(texts, before.cut(list(texts.values())), strict=True))
     return Match(
         kept=kept,
         cut={number: cut for number, cut in sorted(rest.items()) if cut},

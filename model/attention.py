@@ -206,8 +206,7 @@ class MultiHeadAttention(nn.Module):
 
     def _split(self, x_BLD: Tensor) -> Tensor:
         num_rows, length, width = x_BLD.shape
-        heads = x_BLD.view(num_rows, length, width // self.head_width, self.head_width)
-        return heads.transpose(1, 2)  # (B, H, L, K)
+        return x_BLD.view(num_rows, length, width // self.head_width, self.head_width).transpose(1, 2)  # (B, H, L, K)
 
     def _for_each_query(self, x_BHSK: Tensor) -> Tensor:
         """Repeat key or value heads to one for each query head."""

@@ -251,8 +251,7 @@ class Limits:
         if epochs is not None and self._forecast.updates_an_epoch(*place) is not None:
             last = self._last_step_by_epochs(place)
             remedy = "schedule.ends_with=epochs brings it to its end with them"
-            ends = f"training.max_epochs={epochs} ends"
-            yield from filter(None, [self._cut(ends, last, "epochs", remedy, place)])
+            yield from filter(None, [self._cut(f"training.max_epochs={epochs} ends", last, "epochs", remedy, place)])
         updates = [None if phase.until is None else phase.until.updates for phase in self._config.phases]
         if updates and None not in updates:
             total = sum(filter(None, updates))

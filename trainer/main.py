@@ -128,8 +128,7 @@ def run(
     lock = RunLock(folder)
     end: tuple[str, str | None] = ("failed", None)
     try:
-        origin = Origin(config_name, overrides, parent, reset)
-        return _train(config, folder, lock, stop, watchdog, origin)
+        return _train(config, folder, lock, stop, watchdog, Origin(config_name, overrides, parent, reset))
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:

@@ -226,9 +226,7 @@ def item_of(annotation: Any) -> Any:
 def _place(component: type[Any]) -> str:
     """The component's module, or its file if it cannot be imported by name."""
     module = component.__module__
-    if module.startswith("zeromt_plugin_"):
-        return repr(sys.modules[module].__file__)
-    return module
+    return repr(sys.modules[module].__file__) if module.startswith("zeromt_plugin_") else module
 
 
 def _tag(value: Any) -> str | None:

@@ -36,9 +36,7 @@ def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
     """
     present = _present(driver)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return present
-    return min(present, len(named_gpus(visible, present)))
+    return present if visible is None else min(present, len(named_gpus(visible, present)))
 
 
 def refuse_missing(environ: Mapping[str, str], driver: Path = DRIVER) -> None:

@@ -140,9 +140,7 @@ def ending_at_stop() -> Iterator[None]:
 
 def agent_pid() -> int | None:
     """The id of the process that started this rank, torchrun; None if there is none."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    return int(os.environ.get(AGENT_PID, os.getppid()))
+    return None if "TORCHELASTIC_RUN_ID" not in os.environ else int(os.environ.get(AGENT_PID, os.getppid()))
 
 
 def end_with_parent() -> None:

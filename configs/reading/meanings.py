@@ -99,8 +99,7 @@ def describe(annotation: Any) -> str:
         choice = next((one for one in inner[1:] if isinstance(one, Choice)), None)
         if choice is not None:
             return f"kind: {' | '.join(kinds(choice.family))}"
-        bounds = [text for one in inner[1:] for text in _bounds(one)]
-        return ", ".join([describe(inner[0]), *bounds])
+        return ", ".join([describe(inner[0]), *(text for one in inner[1:] for text in _bounds(one))])
     if origin is Literal:
         return " | ".join(_shown(value) for value in inner)
     if origin in (typing.Union, types.UnionType):
@@ -196,9 +195,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 def _shown(value: Any) -> str:
     """The value as it is written in YAML."""
-    if value is None or isinstance(value, bool | dict):
-        return json.dumps(value)
-    return str(value)
+    return json.dumps(value) if value is None or isinstance(value, bool | dict) else str(value)
 
 
 def _first_line(type_: type[Any]) -> str:

@@ -117,8 +117,7 @@ def _seal(key: bytes, config: RunConfig) -> str:
 
 def _key(*, create: bool) -> bytes | None:
     """The user's key, 32 random bytes in a file that only he may read; None if there is none."""
-    home = os.environ.get("XDG_STATE_HOME") or expand("~/.local/state")
-    path = Path(home, "zeromt", "key")
+    path = Path(os.environ.get("XDG_STATE_HOME") or expand("~/.local/state"), "zeromt", "key")
     try:
         if create and not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -56,8 +56,7 @@ def _entries(node: yaml.MappingNode) -> dict[str, yaml.Node]:
     """A mapping's values by key, including those of merged mappings (`<<`), which its own replace."""
     own = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
     merged = own.pop("<<", None)
-    others = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
-    for other in others:
+    for other in merged.value if isinstance(merged, yaml.SequenceNode) else [merged]:
         if isinstance(other, yaml.MappingNode):
             own = _entries(other) | own
     return own

@@ -28,8 +28,7 @@ class Purpose(IntEnum):
 
 def random_bits(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.uint64]:
     """`count` random 64-bit integers, determined by a place in the stream."""
-    sequence = np.random.SeedSequence([seed, int(purpose), *place])
-    return np.random.Philox(sequence).random_raw(count)
+    return np.random.Philox(np.random.SeedSequence([seed, int(purpose), *place])).random_raw(count)
 
 
 def permutation(count: int, seed: int, purpose: Purpose, *place: int) -> NDArray[np.int64]:

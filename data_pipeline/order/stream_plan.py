@@ -76,8 +76,7 @@ class StreamPlan:
         self.lengths = lengths
         self.budget = Budget.of(section)
         bounds = np.append(blocks["first_pair"].astype(np.int64), len(lengths))
-        tokens = (blocks["source_tokens"] + blocks["target_tokens"]).astype(np.int64)
-        self._blocks = Units(bounds, tokens)
+        self._blocks = Units(bounds, (blocks["source_tokens"] + blocks["target_tokens"]).astype(np.int64))
         self._longest = np.stack([blocks["longest_source"], blocks["longest_target"]], axis=1)
         self._window_pairs = section.window_pairs
         self._seed = seed

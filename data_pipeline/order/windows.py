@@ -156,8 +156,7 @@ def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
         by_length = np.cumsum(np.diff(lengths, prepend=lengths[0]) > 0)  # one group per distinct length
         for groups in (*((tokens - 1) * n // tokens[-1] for n in numbers), by_length):
             other = keys[by_first, 1 - first]
-            turned = np.where(groups % 2 == 1, np.iinfo(np.uint16).max - other, other)
-            inner = np.argsort(turned, kind="stable")
+            inner = np.argsort(np.where(groups % 2 == 1, np.iinfo(np.uint16).max - other, other), kind="stable")
             yield by_first[inner[np.argsort(groups[inner].astype(np.uint16), kind="stable")]]
 
 

@@ -165,8 +165,7 @@ def _make(
     try:
         return preparation.finish(job)
     except DamagedSpanError as error:
-        spans = len(job.survey.spans)
-        raise damaged_spans(job.job.spill_folder(), spans, output, work, str(error)) from error
+        raise damaged_spans(job.job.spill_folder(), len(job.survey.spans), output, work, str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +204,12 @@ class Preparation:
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         units = corpus_units(section.train, section.root)
         large = self._num_bytes() > SMALL_CORPUS
-        span_pairs = corpus.SPAN_PAIRS if large else corpus.SPAN_PAIRS // 4
         first_pass = SurveyJob(
             section=section,
             units=units,
             held_out=held_out,
             tokenizer_files=self.tokenizer.files() if self.tokenizer else None,
-            span_pairs=span_pairs,
+            span_pairs=corpus.SPAN_PAIRS if large else corpus.SPAN_PAIRS // 4,
         )
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
         surveyed = survey(first_pass, folder / "survey", apart=apart)
@@ -233,8 +231,7 @@ class Preparation:
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
-        spill = encoding.job.spill_folder()
-        missing = set(spill.missing(span.number for span in spans))
+        missing = set(encoding.job.spill_folder().missing(span.number for span in spans))
         workers = self._num_workers(len(missing))
         if workers > 1:  # webdataset imports torch, which takes seconds; this process only waits meanwhile
             shards = "data_pipeline.preparation.writing.shards"
@@ -308,8 +305,7 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
     Raises:
         UserError: naming the missing spans.
     """
-    spill = encoding.job.spill_folder()
-    missing = spill.missing(span.number for span in encoding.survey.spans)
+    missing = encoding.job.spill_folder().missing(span.number for span in encoding.survey.spans)
     if missing:
         raise UserError(
             f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.spans)} spans of the corpus are not "

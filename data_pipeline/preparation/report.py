@@ -125,8 +125,7 @@ class Report:
         identical = cleaned.rows[find_identical(cleaned.sources, cleaned.targets)]
         for taken in dropped.values():
             identical = np.setdiff1d(identical, taken, assume_unique=True)
-        chunk = cls(read=len(text.sources), identical=len(identical), filters=filters)
-        return Report.empty().merge(chunk)
+        return Report.empty().merge(cls(read=len(text.sources), identical=len(identical), filters=filters))
 
     @property
     def kept(self) -> int:
@@ -184,8 +183,7 @@ class Report:
 
     def for_keeps(self) -> "Report":
         """The form that is written to a dataset."""
-        some = any(count.unknown for count in self.pieces.values())
-        return self if some else dataclasses.replace(self, pieces={})
+        return self if any(count.unknown for count in self.pieces.values()) else dataclasses.replace(self, pieces={})
 
     @classmethod
     def from_json(cls, content: bytes, where: Path | str = REPORT_FILE) -> "Report":
@@ -222,8 +220,7 @@ def _in_order(names: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _first_few(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
-    names = list({**counts, **more})[:NUM_TAGS]
-    return {name: counts.get(name, 0) + more.get(name, 0) for name in names}
+    return {name: counts.get(name, 0) + more.get(name, 0) for name in list({**counts, **more})[:NUM_TAGS]}
 
 
 def _of_rows(text: TextChunk, rows: Rows) -> FilterReport:

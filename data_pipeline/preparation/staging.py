@@ -171,8 +171,7 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
     """
     text = {True: 0, False: 0}
     for file in inputs:
-        packed = packing_of(file.path) != ""
-        text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packed else 1)
+        text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packing_of(file.path) else 1)
     needed = int(text[True] * BYTES_A_BYTE) + text[False]
     folder = output.absolute().parent
     while not folder.exists():

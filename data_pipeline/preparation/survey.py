@@ -150,5 +150,4 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
             f"prepare.output: {folder}, which has the tokenizer of all parts, is damaged; remove {folder.parent} and "
             "prepare them again"
         )
-    spans = TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE))
-    return Survey(spans, Tokenizer.load(folder))
+    return Survey(TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder))

@@ -303,8 +303,7 @@ def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
             storage.fetch(entry, hashed=is_hashed)
         except DataError as error:
             problems.append(str(error))
-    hashes = {entry.file: entry.sha256 for entry in index.tokenizer.files}
-    if fingerprint_of(hashes) != index.tokenizer.fingerprint:
+    if fingerprint_of({entry.file: entry.sha256 for entry in index.tokenizer.files}) != index.tokenizer.fingerprint:
         problems.append(f"{storage.path(INDEX_FILE)}: the tokenizer's fingerprint is not that of its files")
     return problems
 
@@ -337,8 +336,7 @@ def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16
     in_one = blocks["shard"][1:] == blocks["shard"][:-1]
     must(bool((ends[:-1] <= blocks["offset"][1:])[in_one].all()), "blocks of a shard overlap")
     for name in ("source_tokens", "target_tokens"):
-        total = int(blocks[name].sum())
-        must(total == getattr(index, name), f"{name} do not add up")
+        must(int(blocks[name].sum()) == getattr(index, name), f"{name} do not add up")
     counts = np.bincount(blocks["shard"], minlength=len(index.shards))
     must(counts.tolist() == [s.blocks for s in index.shards], "blocks of the shards do not add up")
     for name in ("pairs", "source_tokens", "target_tokens"):

@@ -83,8 +83,7 @@ def lane_updates(spec: LaneStreamSpec) -> Iterator[Fetched]:
     for dataset, fingerprint in zip(datasets, spec.fingerprints, strict=True):
         if dataset.fingerprint != fingerprint:
             raise DataError(f"{dataset.location}: was replaced while it was read; start again")
-    plans = make_plans(datasets, spec.section, spec.mixture, seed=spec.seed)
-    yield from updates(datasets, plans, spec)
+    yield from updates(datasets, make_plans(datasets, spec.section, spec.mixture, seed=spec.seed), spec)
 
 
 def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: LaneStreamSpec) -> Iterator[Fetched]:

@@ -86,8 +86,7 @@ class ProcessPrefetch(Generic[T]):
                 shared.truncate(limit * slot_bytes)
                 self._memory = mmap.mmap(shared.fileno(), limit * slot_bytes)
                 resources.callback(self._memory.close)
-                files = (outlet.fileno(), self._credits, shared.fileno())
-                self._process = _start(work, files, (limit, slot_bytes))
+                self._process = _start(work, (outlet.fileno(), self._credits, shared.fileno()), (limit, slot_bytes))
             resources.callback(_end, self._process)
             # Also at the interpreter's exit, and when nobody holds this any more.
             self._release = weakref.finalize(self, resources.pop_all().close)

@@ -246,8 +246,7 @@ class StreamReader:
                 cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
             )
             if section.workers:
-                limit = max(1, section.prefetch_updates)
-                streams.append(ProcessPrefetch(partial(lane_updates, spec), limit))
+                streams.append(ProcessPrefetch(partial(lane_updates, spec), max(1, section.prefetch_updates)))
             else:
                 streams.append(Prefetch(updates(phase.datasets, phase.plans, spec), section.prefetch_updates))
         return streams

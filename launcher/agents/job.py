@@ -161,11 +161,10 @@ def _rendezvous_options(node: Node | None, launch_id: str) -> list[str]:
     """Options of the rendezvous. A single machine needs none, and opens no port for it."""
     if node is None:
         return [f"--rdzv-backend={BACKEND}", f"--rdzv-id={launch_id}"]
-    interval = max(1, node.lost_seconds // 3)
     conf = {
         "is_host": int(node.rank == 0),
         "join_timeout": node.join_seconds,
-        "keep_alive_interval": interval,
+        "keep_alive_interval": max(1, node.lost_seconds // 3),
         "keep_alive_max_attempt": 3,
     }
     return [

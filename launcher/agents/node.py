@@ -107,8 +107,7 @@ def launch(supervisor: Supervisor, options: NodeOptions) -> int:
         plugins=tuple(run.plugins),
         node=node,
     )
-    ranks = options.nnodes * job.num_processes
-    check_ranks(run.engine.zero_optimization, ranks=ranks, on_each=job.num_processes)
+    check_ranks(run.engine.zero_optimization, ranks=options.nnodes * job.num_processes, on_each=job.num_processes)
     idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches, nodes=options.nnodes)
     where = (f"on each of {options.nnodes} nodes" if options.nnodes > 1 else "on this node") + idle + binding.said
     begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / LOGS}"

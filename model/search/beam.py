@@ -56,8 +56,7 @@ class _Sentence:
 
     def _add(self, ids: list[int], total: float) -> None:
         """Add a finished hypothesis if it is among the best."""
-        score = total / self._divisor(len(ids) + 1)
-        self.best.append(Hypothesis(ids=ids, log_prob=total, score=score))
+        self.best.append(Hypothesis(ids=ids, log_prob=total, score=total / self._divisor(len(ids) + 1)))
         self.best.sort(key=lambda h: -h.score)
         del self.best[self._capacity :]
         self._remaining -= 1

@@ -115,5 +115,4 @@ def _renamed(config: RunConfig, final: Path) -> RunConfig:
         ConfigError: its name is not a valid name of a run.
     """
     absolute = final.absolute()
-    named = parse_run({"name": absolute.name})
-    return dataclasses.replace(config, name=named.name, output=str(absolute.parent))
+    return dataclasses.replace(config, name=parse_run({"name": absolute.name}).name, output=str(absolute.parent))

@@ -93,8 +93,7 @@ class Evaluation:
             figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
         for languages, parts in self._by_languages().items():
             figures[f"loss/pair/{languages}"] = _mean([part.loss for part in parts])
-            scores = _mean_scores(parts)
-            figures |= {f"{key}/pair/{languages}": score.value for key, score in scores.items()}
+            figures |= {f"{key}/pair/{languages}": score.value for key, score in _mean_scores(parts).items()}
         return figures
 
     def samples(self, most: int, turn: int) -> list[tuple[str, str, str]]:

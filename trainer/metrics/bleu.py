@@ -32,5 +32,4 @@ class Bleu(Metric):
     @override
     def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
         name = str(scoring.get_signature().info["tok"])
-        lines = [line for reference in references for line in reference]
-        return tokenizers.spacing_problem(name, lines)
+        return tokenizers.spacing_problem(name, [line for reference in references for line in reference])

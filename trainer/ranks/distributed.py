@@ -80,12 +80,11 @@ class World:
             compare(self._store, own, self.rank, self.size)
         if backend(self.device) == "nccl":
             flight_recorder.switch_on(os.environ)
-        prefixed = PrefixStore("default", self._store)
         dist.init_process_group(
             backend(self.device),
             rank=self.rank,
             world_size=self.size,
-            store=prefixed,
+            store=PrefixStore("default", self._store),
             timeout=time_out(self.device, timeout_minutes),
         )
         self._control = dist.new_group(backend="gloo", timeout=timedelta(minutes=control_minutes or timeout_minutes))
@@ -124,8 +123,7 @@ class World:
             return lambda: (list(integers), list(floats))
         if self._messages is None:
             places = self.gather((socket.gethostname(), os.environ.get("GROUP_RANK")))
-            nodes = [places.index(place) for place in places]
-            self._messages = Messages(self._control, self.rank, nodes)
+            self._messages = Messages(self._control, self.rank, [places.index(place) for place in places])
         done = self._messages.begin(integers, floats)
 
         def wait() -> Sums:

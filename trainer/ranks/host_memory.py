@@ -13,8 +13,7 @@ def available(root: Path = Path("/")) -> int | None:
     Args:
         root: where /proc and /sys are.
     """
-    estimates = [_meminfo(root / "proc" / "meminfo"), *_groups(root)]
-    return min((n for n in estimates if n is not None), default=None)
+    return min((n for n in [_meminfo(root / "proc" / "meminfo"), *_groups(root)] if n is not None), default=None)
 
 
 def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:

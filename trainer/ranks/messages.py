@@ -92,8 +92,7 @@ def _plain(item: Any) -> Any:
     if isinstance(item, UserError):
         return {"RunLockedError" if isinstance(item, RunLockedError) else "UserError": str(item)}
     if dataclasses.is_dataclass(item):
-        values = [_plain(getattr(item, field.name)) for field in dataclasses.fields(item)]
-        return {type(item).__name__: values}
+        return {type(item).__name__: [_plain(getattr(item, field.name)) for field in dataclasses.fields(item)]}
     raise TypeError(f"ranks cannot send {type(item).__name__} to one another")
 
 

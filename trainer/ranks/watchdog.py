@@ -115,8 +115,7 @@ class Watchdog:
             spent: seconds of the limit already used, for an activity that continues after a nested one.
         """
         if self._memory is not None:
-            record = _RECORD.pack(time.monotonic() - spent, seconds, step, activity.encode())
-            self._memory[: _RECORD.size] = record
+            self._memory[: _RECORD.size] = _RECORD.pack(time.monotonic() - spent, seconds, step, activity.encode())
 
     def reach(self, position: Position) -> None:
         """Record how far the rank has come: of several stuck ranks, the one furthest behind is the cause."""

@@ -113,8 +113,7 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
     None if there is no readable ledger.
     """
     try:
-        by_device = read_json(path)["device_seconds"]
-        return {str(device): _number(seconds) for device, seconds in by_device.items()}
+        return {str(device): _number(seconds) for device, seconds in read_json(path)["device_seconds"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -109,8 +109,7 @@ def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
         if tree.get("kind") == "train" and whole(tree.get("step")) is not None:
             train.append(tree)
         elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
-            more = late.get(score.step, {})
-            scores.append(replace(score, figures={**score.figures, **more}))
+            scores.append(replace(score, figures={**score.figures, **late.get(score.step, {})}))
         elif tree.get("kind") == "score" and (score := _score(tree)) is not None:
             late[score.step] = {**late.get(score.step, {}), **score.figures}
             continue

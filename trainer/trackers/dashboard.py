@@ -42,7 +42,6 @@ def charts(
         has_mixture: whether the run has several datasets.
         has_sets: whether it has several held-out sets.
     """
-    quality = {metric: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric in metrics}
     return {
         "1 learning": {
             "loss, training and validation": ["train/loss$", "valid/loss$"],
@@ -56,7 +55,7 @@ def charts(
             "skipped updates, rewinds, corrupt blocks, restarts": ["events/.*"],
         },
         "2 quality": {
-            **quality,
+            **{metric: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric in metrics},
             "token accuracy, validation": ["valid/accuracy$", "valid/accuracy/.*"],
             "length ratio, translations / references": ["valid/length_ratio.*"],
             **({"validation loss by set": ["valid/loss/.*"]} if has_sets else {}),

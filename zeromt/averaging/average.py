@@ -120,8 +120,7 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
     first = checkpoints[0]
     shapes = _shapes(first)
     for other in checkpoints[1:]:
-        config = load_saved(other.folder / CONFIG)
-        differences = architecture_differences(first, config, name=first.folder.name)
+        differences = architecture_differences(first, load_saved(other.folder / CONFIG), name=first.folder.name)
         if other.manifest["fingerprints"]["tokenizer"] != first.manifest["fingerprints"]["tokenizer"]:
             differences.append("tokenizer: another one")
         if not differences and _shapes(other) != shapes:

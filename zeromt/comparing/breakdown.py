@@ -99,8 +99,7 @@ def by_frequency(
     made = [_by_group(counts, lines) for lines in of_runs]
     both = [_by_group(counts, [a & b for a, b in zip(lines, references, strict=True)]) for lines in of_runs]
     groups = []
-    ends = (*FREQUENCIES[1:], None)
-    for number, (low, high) in enumerate(zip(FREQUENCIES, ends, strict=True)):
+    for number, (low, high) in enumerate(zip(FREQUENCIES, (*FREQUENCIES[1:], None), strict=True)):
         if not wanted[number]:
             continue
         name = f"{low} or more" if high is None else f"{low}" if high == low + 1 else f"{low} to {high - 1}"

@@ -161,7 +161,6 @@ def _of_set(
     section: EvaluationSection = subjects[0].config.evaluation
     scorer = asked.wanted.scorer(section, shared.texts[0])
     lines = [list(one.lines) for one in hypotheses]
-    labels = [subject.label for subject in subjects]
     return OfSet(
         name=shared.name,
         languages=shared.languages,
@@ -169,7 +168,7 @@ def _of_set(
         pairs=len(shared.sources),
         references=len(shared.references),
         files=[None if one.file is None else str(one.file) for one in hypotheses],
-        scores=score_set(scorer, shared, lines, labels, asked.samples),
+        scores=score_set(scorer, shared, lines, [subject.label for subject in subjects], asked.samples),
         breakdowns=_breakdowns(scorer, shared, lines, asked, training),
         sentences=differing(shared, lines, asked.sentences) if len(lines) > 1 else [],
     )

@@ -78,8 +78,7 @@ def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, st
         validated: of each run, what identifies the text of its validation sets, by name; empty if that is not known.
     """
     of_runs = [_read(subject.folder) for subject in subjects]
-    labels = [subject.label for subject in subjects]
-    by_set = _name_sets(of_runs, validated or [{} for _ in subjects], labels)
+    by_set = _name_sets(of_runs, validated or [{} for _ in subjects], [subject.label for subject in subjects])
     keys = list(dict.fromkeys(key for logged in of_runs for key in logged.figures))
     shown = [read_shown(subject.folder).figures for subject in subjects if subject.folder is not None]
     curves = []

@@ -73,8 +73,7 @@ def _flat(tree: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, path)
         elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
             for number, one in enumerate(value):
-                inner = one if isinstance(one, dict) else {"": one}
-                yield from _flat(inner, f"{path}[{number}]")
+                yield from _flat(one if isinstance(one, dict) else {"": one}, f"{path}[{number}]")
         else:
             yield path, value
 

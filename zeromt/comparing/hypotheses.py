@@ -37,8 +37,7 @@ class Source:
         assert subject.tokenizer is not None
         self._subject, self._checkpoint, self._how = subject, subject.checkpoint, how
         self.section = search_section(subject.config.evaluation.search, how.search)
-        device = choose_device()
-        self._precision = translating_precision(how.precision, subject.config.engine.precision, device)
+        self._precision = translating_precision(how.precision, subject.config.engine.precision, choose_device())
         self._tokenizer = subject.tokenizer
         self._trained: TrainedModel | None = None
 

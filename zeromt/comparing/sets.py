@@ -96,8 +96,7 @@ def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[
     by_name: dict[str, SetText] = {}
     for section in config.evaluation.sets:
         try:
-            option = "evaluation.sets"
-            texts = load_sets([section], config.prepare, names, option=option, tokenizer=subject.tokenizer)
+            texts = load_sets([section], config.prepare, names, option="evaluation.sets", tokenizer=subject.tokenizer)
         except (UserError, OSError) as error:
             if datasets or section.prepared is None:
                 notes.append(f"{subject.label}: {section.name} cannot be read: {error}")

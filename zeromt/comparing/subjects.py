@@ -64,8 +64,7 @@ def load_subjects(paths: Sequence[str]) -> list[Subject]:
     Raises:
         UserError: a path is neither, or a checkpoint that was named is broken.
     """
-    labels = _labels(paths)
-    return [_load(path, label) for path, label in zip(paths, labels, strict=True)]
+    return [_load(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
 
 
 def _load(path: str, label: str) -> Subject:

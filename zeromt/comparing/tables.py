@@ -159,10 +159,9 @@ def _breakdown(one: OfSet, by: Breakdown, labels: Sequence[str]) -> Table:
         interval = "" if run.interval is None else f" ± {run.interval:.{by.digits}f}"
         return f"{plain(run.score, by.digits)}{interval}"
 
-    counted = "words" if by.metric.startswith("F1") else "sentences"
     return Table(
         title=f"{one.name}: {by.metric} by {by.of}",
-        head=[by.head, counted, *labels],
+        head=[by.head, "words" if by.metric.startswith("F1") else "sentences", *labels],
         rows=[[group.name, f"{group.size:,}", *map(shown, group.runs)] for group in by.groups],
     )
 

@@ -311,8 +311,7 @@ def _check_output(output: str | None, source: str | None, references: Sequence[s
     """
     several = len(references) > 1
     named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
-    outputs = {} if output is None else {"--output": output}
-    check_apart({"--source": source, **named, **places_of(runs)}, outputs)
+    check_apart({"--source": source, **named, **places_of(runs)}, {} if output is None else {"--output": output})
 
 
 def _choose(

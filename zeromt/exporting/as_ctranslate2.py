@@ -64,8 +64,7 @@ def export(
     options = ctranslate2_options(trained.config.evaluation.search, trained.model.max_positions)
     notes += write_search(folder, trained.config, trained.tokenizer, options=options)
     name = JOINT_FILE if trained.tokenizer.is_joint else SOURCE_FILE
-    exported = SentencePieceProcessor(model_file=str(folder / name))
-    return [*notes, *tag_notes(trained.tokenizer, exported.encode)]
+    return [*notes, *tag_notes(trained.tokenizer, SentencePieceProcessor(model_file=str(folder / name)).encode)]
 
 
 def build_spec(ctranslate2: Any, config: RunConfig, tokenizer: Tokenizer, weights: Weights) -> Any:

@@ -246,8 +246,7 @@ def _names(folder: Path, name: str) -> dict[int, str]:
 def _m2m100_names(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
     """M2M100's pieces by id, followed by its languages, unless a file of this folder lists these."""
     names = _names(folder, "vocab.json")
-    named = (*names.values(), *_added_names(folder).values())
-    if any(pattern.match(name) for name in named for pattern in _CODES):
+    if any(pattern.match(name) for name in (*names.values(), *_added_names(folder).values()) for pattern in _CODES):
         return names
     codes = settings.get("language_codes") or "m2m100"
     if codes not in list(_LANGUAGES):

@@ -70,8 +70,7 @@ def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool =
             print(json.dumps(asdict(pair), ensure_ascii=False))
     else:
         under = None if checkpoint is None else checkpoint.folder.name
-        lines = [*_head(found, folder, recorded), *_of_losses(pairs, under, recorded), *_table(pairs)]
-        print("\n".join(lines))
+        print("\n".join([*_head(found, folder, recorded), *_of_losses(pairs, under, recorded), *_table(pairs)]))
     return 0
 
 

@@ -211,5 +211,4 @@ def without(micro_batch: MicroBatch, rows: NDArray[np.bool_]) -> MicroBatch:
     """
     if not rows.any():
         return micro_batch
-    target_output = np.where(rows[:, None], PAD_ID, micro_batch.target_output)
-    return dataclasses.replace(micro_batch, target_output=target_output)
+    return dataclasses.replace(micro_batch, target_output=np.where(rows[:, None], PAD_ID, micro_batch.target_output))

@@ -210,8 +210,7 @@ class Planner:
         latency = 0.0
         if world_size > 1:
             trip = round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node)
-            layout = self.model.layout(setting, world_size)
-            latency = trip * num_collectives(layout, num_slots=micro_batches.slots)
+            latency = trip * num_collectives(self.model.layout(setting, world_size), num_slots=micro_batches.slots)
         offload = 0.0
         if setting.offload:
             own = self.model.num_parameters / world_size
@@ -238,8 +237,7 @@ class Planner:
         An asynchronous save pauses training only while the states are gathered and copied to the host. But if a failure
         comes before it is written, the time of the save is lost in addition to the work since.
         """
-        numbers = 1 + num_moments(self.config)
-        size = FLOAT * numbers * self.model.num_parameters
+        size = FLOAT * (1 + num_moments(self.config)) * self.model.num_parameters
         write = size / cluster.storage_bandwidth
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
         stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH

@@ -70,8 +70,7 @@ def prepare(
         CommandError: it failed otherwise, or was stopped by a signal; the same call resumes it.
     """
     options = [] if tokenizer_of is None else ["--tokenizer-of", str(tokenizer_of)]
-    arguments = _arguments("prepare", config, overrides, plugins, options)
-    _check(_run(arguments, quiet=quiet), "prepare")
+    _check(_run(_arguments("prepare", config, overrides, plugins, options), quiet=quiet), "prepare")
 
 
 def train(
@@ -198,9 +197,8 @@ def _run(arguments: Sequence[str], *, quiet: bool, look: Callable[[], None] | No
 
     Any exception meanwhile (from `look`, printing or Ctrl-C) makes it save and stop, and is then raised.
     """
-    command = [sys.executable, "-P", "-m", "zeromt.python.child", str(os.getpid()), *arguments]
     child = subprocess.Popen(
-        command,
+        [sys.executable, "-P", "-m", "zeromt.python.child", str(os.getpid()), *arguments],
         env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

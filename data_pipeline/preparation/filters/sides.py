@@ -26,5 +26,4 @@ class Identical(DroppingFilter):
 
 def find_identical(sources: list[str], targets: list[str]) -> list[int]:
     """Rows whose sides are the same text, ignoring white space at the ends."""
-    pairs = zip(sources, targets, strict=True)
-    return [row for row, (s, t) in enumerate(pairs) if s.strip() == t.strip()]
+    return [row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if s.strip() == t.strip()]

@@ -68,8 +68,7 @@ class TextChunk:
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
     beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
-    names = list(beside) or files.tsv or files.jsonl or files.huggingface
-    return [Path(root) / name for name in names]
+    return [Path(root) / name for name in (list(beside) or files.tsv or files.jsonl or files.huggingface)]
 
 
 class LineReader:

@@ -96,8 +96,7 @@ class Sample:
         """Sources and targets of the sample, in corpus order. This empties the sample."""
         self._prune()
         places = np.concatenate([np.empty((0, 2), dtype=np.int64), *self._places])
-        order = np.lexsort((places[:, 1], places[:, 0])).tolist()
-        pairs = [self._texts[i].decode().split("\n") for i in order]
+        pairs = [self._texts[i].decode().split("\n") for i in np.lexsort((places[:, 1], places[:, 0])).tolist()]
         self._texts, self._keys, self._places = [], [], []  # frees memory for training
         return [source for source, _ in pairs], [target for _, target in pairs]
 
@@ -237,8 +236,7 @@ def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[s
         if not line.isascii() or "<" in line:
             normal = str(normalizer.normalize(line))
             if UNKNOWN_CHARACTER in normal or marks.search(normal):
-                parted = normal.replace(UNKNOWN_CHARACTER, " ")
-                yield marks.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", parted)
+                yield marks.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", normal.replace(UNKNOWN_CHARACTER, " "))
                 continue
         yield line
 

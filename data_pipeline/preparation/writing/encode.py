@@ -49,11 +49,10 @@ class EncodeJob:
 
     def spill_folder(self) -> SpillFolder:
         """Where spans go."""
-        has_hashes = self.section.cleaning.duplicates == "drop"
         return SpillFolder(
             self.spill,
             num_shards=self.num_shards,
-            has_hashes=has_hashes,
+            has_hashes=self.section.cleaning.duplicates == "drop",
             dtype=self.dtype,
             has_places=self.section.record_places,
         )

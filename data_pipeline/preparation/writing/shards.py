@@ -117,8 +117,7 @@ class ShardJob:
                 source_tokens=int(blocks["source_tokens"].sum()),
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
-            places = content.get("places")
-            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), places)
+            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), content.get("places"))
 
 
 @dataclass(frozen=True, slots=True)

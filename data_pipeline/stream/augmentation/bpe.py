@@ -68,8 +68,7 @@ class BpeSegmenter(Segmenter):
             lengths[active] -= 1
             symbols, ranks, merged = self._merge(symbols, ranks, merged, best, columns)
         done[active, : symbols.shape[1]] = symbols
-        pieces = done[columns < lengths[:, None]]
-        return Ragged(pieces.astype(np.uint32), np.cumsum(lengths) - lengths, lengths)
+        return Ragged(done[columns < lengths[:, None]].astype(np.uint32), np.cumsum(lengths) - lengths, lengths)
 
     def _merge(
         self, symbols: Integers, ranks: NDArray[np.int32], merged: Integers, best: Integers, columns: Integers

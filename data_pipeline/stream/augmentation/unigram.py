@@ -61,8 +61,7 @@ class UnigramSegmenter(Segmenter):
                 wanted = prefix[:, size:] - prefix[:, : length + 1 - size] * power
                 places = np.minimum(np.searchsorted(self._hashes, wanted), len(self._hashes) - 1)
                 ids[:, size:, size - 1] = self._ids[places]
-                is_piece = self._hashes[places] == wanted
-                weights[:, size:, size - 1] = np.where(is_piece, self._weights[places], -np.inf)
+                weights[:, size:, size - 1] = np.where(self._hashes[places] == wanted, self._weights[places], -np.inf)
         return ids, weights
 
     @staticmethod

@@ -70,8 +70,7 @@ class Variants:
         pieces = rows.pieces
         if len(pieces) == 0:
             return rows
-        is_first = self._begins(rows)
-        starts = np.flatnonzero(is_first)
+        starts = np.flatnonzero(self._begins(rows))
         lengths = np.diff(starts, append=len(pieces))
         row = np.searchsorted(rows.starts + rows.lengths, starts, side="right")
         ordinal = np.arange(len(starts)) - np.searchsorted(starts, rows.starts)[row]

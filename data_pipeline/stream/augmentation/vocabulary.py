@@ -73,6 +73,5 @@ def gather(rows: Ragged, numbers: NDArray[np.int64]) -> Ragged:
     lengths = rows.lengths[numbers]
     ends = np.cumsum(lengths)
     starts = ends - lengths
-    total = int(ends[-1]) if len(ends) else 0
-    places = np.arange(total) + np.repeat(rows.starts[numbers] - starts, lengths)
+    places = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(rows.starts[numbers] - starts, lengths)
     return Ragged(rows.pieces[places], starts, lengths)

@@ -73,8 +73,7 @@ def _places(shared: Sequence[Anchor], source: str, target: str, max_words: int) 
         last = first
         while last < len(shared) and rank[last] == rank[first] + last - first:
             ours, theirs = (one.source[0], shared[last].source[1]), (one.target[0], shared[last].target[1])
-            sides = source[slice(*ours)], target[slice(*theirs)]
-            if max(side.count(" ") for side in sides) >= max_words:
+            if max(side.count(" ") for side in (source[slice(*ours)], target[slice(*theirs)])) >= max_words:
                 break
             places.append((ours, theirs))
             last += 1

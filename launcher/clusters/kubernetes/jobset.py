@@ -64,10 +64,8 @@ def jobset_of(jobs: Mapping[str, dict[str, Any]], *, max_restarts: int) -> dict[
 
 def ended_by_each(job: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a Job that fails with the first of its pods, for the JobSet to start all of them again."""
-    policy = job["spec"]["podFailurePolicy"]
-    rules = [{**rule, "action": "FailJob"} for rule in policy["rules"]]
-    spec = {**job["spec"], "backoffLimit": 0, "podFailurePolicy": {"rules": rules}}
-    return {**job, "spec": spec}
+    rules = [{**rule, "action": "FailJob"} for rule in job["spec"]["podFailurePolicy"]["rules"]]
+    return {**job, "spec": {**job["spec"], "backoffLimit": 0, "podFailurePolicy": {"rules": rules}}}
 
 
 def _without_end(spec: Mapping[str, Any]) -> dict[str, Any]:

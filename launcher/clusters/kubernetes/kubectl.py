@@ -130,8 +130,7 @@ def state_of(name: str, job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]
     status = job.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or [] if c.get("status") == "True"}
     if conditions.keys() & {"Complete", "Completed"}:
-        messages = map(_message, pods)
-        was_stopped = any(message.startswith(End.STOPPED.value) for message in messages)
+        was_stopped = any(message.startswith(End.STOPPED.value) for message in map(_message, pods))
         return JobState(id=name, state="COMPLETED", end=End.STOPPED if was_stopped else End.FINISHED)
     if "Failed" in conditions:
         is_refused = conditions["Failed"].get("reason") in ("PodFailurePolicy", FAILED_BY_RULE)

@@ -80,8 +80,7 @@ def render_array(site: KubernetesSection, job: Array) -> str:
         UserError: as of `render_training`.
     """
     if site.workload == "jobset":
-        merge = dataclasses.replace(job, is_merge=True)
-        members = {"part": _array(site, job), "merge": _array(site, merge)}
+        members = {"part": _array(site, job), "merge": _array(site, dataclasses.replace(job, is_merge=True))}
         return "" if job.is_merge else _dump(jobset_of(members, max_restarts=0))
     if site.service_account is None:
         raise UserError(

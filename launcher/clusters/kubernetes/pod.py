@@ -74,9 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 def exit_code(end: End) -> int:
     """The pod's exit code, which decides whether the Job goes on or ends."""
-    if end.goes_on:
-        return STOPPED
-    return {End.FINISHED: 0, End.STOPPED: 0, End.REFUSED: REFUSED}.get(end, FAILED)
+    return STOPPED if end.goes_on else {End.FINISHED: 0, End.STOPPED: 0, End.REFUSED: REFUSED}.get(end, FAILED)
 
 
 def decide_begin(status: Status | None, job: str) -> Ending | None:

@@ -58,8 +58,7 @@ def launch(
     run = load_run(config, overrides, plugins=plugins)
     if array is not None:
         pins = pins_of(run.plugins, Path(run.folder), with_content=True)
-        environment = {**os.environ, **variables(config, pins)}
-        return run_array(supervisor, array, environment, at_a_time=nproc or 1)
+        return run_array(supervisor, array, {**os.environ, **variables(config, pins)}, at_a_time=nproc or 1)
     check_machine(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)

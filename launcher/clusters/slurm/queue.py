@@ -40,8 +40,7 @@ def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
             id=job_id, state=state, reason=reason if is_waiting else None, time_left=left if has_limit else None
         )
     # For a job that has left the queue, squeue first lists nothing and after some minutes reports an invalid id.
-    is_gone = asked.returncode == 0 or "Invalid job id" in asked.stderr
-    return JobState(id=job_id, state=GONE if is_gone else UNKNOWN)
+    return JobState(id=job_id, state=GONE if asked.returncode == 0 or "Invalid job id" in asked.stderr else UNKNOWN)
 
 
 def writes_into(job_id: str, logs: Path) -> bool:

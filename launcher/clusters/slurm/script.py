@@ -60,9 +60,8 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
         lines.add(site.gpu_request, ":".join(filter(None, parts)))
     lines.add("signal", f"B:USR1@{lead}")
     lines.add("requeue" if site.requeue and job.num_links == 1 else "no-requeue")
-    nproc = [] if job.nproc is None else ["--nproc", str(job.nproc)]
     node_options = [
-        *nproc,
+        *([] if job.nproc is None else ["--nproc", str(job.nproc)]),
         *("--max-restarts", str(job.max_restarts)),
         *("--join-timeout", str(site.join_timeout)),
         *("--node-timeout", str(site.node_timeout)),

@@ -26,8 +26,7 @@ def choose_lead(site: SlurmSection, save_seconds: float) -> int:
         UserError: the time limit leaves no time to train, or the lead no time to save.
     """
     limit = parse_time(site.time)
-    measured = min(math.ceil(_SAVES_IN_THE_LEAD * save_seconds), _LONGEST_LEAD)
-    lead = site.signal_lead or max(_SHORTEST_LEAD, measured)
+    lead = site.signal_lead or max(_SHORTEST_LEAD, min(math.ceil(_SAVES_IN_THE_LEAD * save_seconds), _LONGEST_LEAD))
     if lead <= save_seconds:
         raise UserError(
             f"signal_lead: {lead} is less than the run's slowest save took, {save_seconds:.0f} s; give more"

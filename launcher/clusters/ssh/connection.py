@@ -45,11 +45,10 @@ def ssh_command(host: Host, settings: SshSettings) -> list[str]:
 
     Its parts were checked to need no quotes; the job itself is sent through the connection.
     """
-    interval = max(1, settings.lost_seconds // 3)
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": settings.connect_seconds,
-        "ServerAliveInterval": interval,
+        "ServerAliveInterval": max(1, settings.lost_seconds // 3),
         "ServerAliveCountMax": 3,
         "ControlMaster": "no",
         "ControlPath": "none",

@@ -53,8 +53,7 @@ def _on_gpu(name: str) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         if not loaded:
-            module = importlib.import_module(f"model.kernels.cuda.triton_kernels.{name}")
-            loaded.append(getattr(module, name))
+            loaded.append(getattr(importlib.import_module(f"model.kernels.cuda.triton_kernels.{name}"), name))
         with torch.cuda.device(args[0].device):  # Triton launches on the current device, wherever tensors are
             return loaded[0](*args)
 

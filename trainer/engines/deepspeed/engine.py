@@ -236,8 +236,7 @@ class DeepSpeedEngine(Engine):
 
     @override
     def would_fit(self, shapes: Sequence[Shape]) -> bool:
-        token = self._model.special.eos
-        return trial.fits(self._blueprint, shapes, self.device, token=token, kind=self.layout_kind)
+        return trial.fits(self._blueprint, shapes, self.device, token=self._model.special.eos, kind=self.layout_kind)
 
     @override
     def close(self) -> None:

@@ -232,8 +232,7 @@ class ScoreQueue:
         role = {one.name: one.role for one in self._held_out}
         valid = [score for name, score in scores.items() if role.get(name) == "validation"]
         each = {f"{metric.name}/{name}": score for name, score in scores.items()} if len(scores) > 1 else {}
-        mean = sum(valid) / len(valid)
-        return {metric.name: mean, f"{metric.name}{SIGNATURE}": metric.signature, **each}
+        return {metric.name: sum(valid) / len(valid), f"{metric.name}{SIGNATURE}": metric.signature, **each}
 
     def _series(self, figure: str) -> str | None:
         state = self._state

@@ -50,9 +50,7 @@ class Parent:
         if named.step is not None and named.step != self.step:
             return False
         digest = hash_of(checkpoint_folder(named.run, self.step))
-        if digest is None:
-            return is_same_place(named.run, Path(self.run))
-        return digest == self.sha256
+        return is_same_place(named.run, Path(self.run)) if digest is None else digest == self.sha256
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON without empty fields."""

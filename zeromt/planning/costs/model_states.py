@@ -126,8 +126,7 @@ class Layout:
         self.num_released = sum(number for size, number in sizes.items() if size > threshold)
         live = self.zero_key("stage3_max_live_parameters", LIVE_ELEMENTS)
         # between a weight's use in the forward and in the backward pass, all later weights are used twice
-        reused = self.zero_key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2
-        self.live = min(self.released, live, reused)
+        self.live = min(self.released, live, self.zero_key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2)
         self._rank = rank
 
     def zero_key(self, name: str, default: int) -> int:
