@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from configs.errors import UserError
 from configs.fields import MAX_INTEGER
+from configs.process.text import yaml_scalar
 
 OWN = ("stage", "offload_optimizer", "offload_param")
 """Keys that zeromt sets itself."""
@@ -125,7 +126,8 @@ def _contradictions(given: Mapping[str, Any], stage: int, offload: bool) -> Iter
         yield "round_robin_gradients: true makes DeepSpeed write wrong weights to checkpoints; remove the key"
     if stage < 3:
         for key in (key for key in STAGE_3_ONLY if (given.get(key) or 0) > (key == HPZ)):
-            yield f"{key}: {_yaml(given[key])} at zero_stage={stage}, where it does nothing; use it at stage 3 only"
+            value = yaml_scalar(given[key])
+            yield f"{key}: {value} at zero_stage={stage}, where it does nothing; use it at stage 3 only"
 
 
 def check_ranks(given: Mapping[str, Any], *, ranks: int, on_each: int) -> None:
@@ -165,10 +167,6 @@ def value_of(given: Mapping[str, Any], key: str) -> Any:
         return None if value in ("auto", None) else TypeAdapter(KEYS[key]).validate_python(value)
     except (KeyError, TypeError, ValidationError):
         return None
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key_problems(where: str, key: str, value: Any, keys: Mapping[str, Any]) -> Iterator[str]:

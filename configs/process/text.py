@@ -41,6 +41,11 @@ def markdown(text: str) -> str:
     return _MARKDOWN.sub(lambda match: _HTML.get(match[1], f"\\{match[1]}"), visible(text))
 
 
+def yaml_scalar(value: object) -> str:
+    """A value as YAML writes it: true and false for booleans; any other by `str`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def to_json(tree: Any, *, indent: int | None = None) -> str:
     """Standard JSON: a number that is not finite becomes null, not Python's `Infinity` or `NaN`."""
     return json.dumps(_finite(tree), indent=indent, allow_nan=False)

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from configs.errors import UserError
 from configs.reading.passwords import lacks_password, without_passwords
-from configs.reading.scalars import Place
+from configs.reading.scalars import Place, value_at
 
 _OPENING = re.compile(r"(\\*)\$\{")
 """`${`, with the backslashes before it, of which an odd number makes it plain text."""
@@ -218,13 +218,3 @@ def leaves(tree: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
             yield from leaves(value, (*place, number))
     else:
         yield place, tree
-
-
-def value_at(tree: Any, place: Place) -> Any:
-    """What is there, or None."""
-    try:
-        for step in place:
-            tree = tree[step]
-    except (KeyError, IndexError, TypeError):
-        return None
-    return tree

@@ -97,7 +97,7 @@ def as_written(tree: Any, texts: Texts, errors: Callable[[Any], Sequence[Any]]) 
 def number_problems(tree: Any, texts: Texts) -> Iterator[tuple[Place, str]]:
     """Numbers that were read in base 8 or 60: the place of each, and an error message."""
     for place, written in texts.items():
-        value = _at(tree, place) if is_in_other_base(written) else None
+        value = value_at(tree, place) if is_in_other_base(written) else None
         if isinstance(value, int | float) and not _is_the_same_in_base_10(written, value):
             base = 60 if ":" in written else 8
             yield (
@@ -111,11 +111,12 @@ def _is_the_same_in_base_10(written: str, value: float) -> bool:
     return ":" not in written and int(written.replace("_", "")) == value
 
 
-def _at(tree: Any, place: Place) -> Any:
+def value_at(tree: Any, place: Place) -> Any:
+    """What is at a place in a tree; None if it is not there, such as an unknown key that was removed."""
     try:
         for step in place:
             tree = tree[step]
-    except (KeyError, IndexError, TypeError):  # an unknown key, which was removed
+    except (KeyError, IndexError, TypeError):
         return None
     return tree
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import Initialisation, NamedShape, Norm, Residual, Storage
+from configs.components.model import Initialisation, NamedShape, Norm, Storage
 from configs.fields import PositiveFloat
-from model.components.norm import huggingface_eps_problems
+from model.components.norm import LayerNorm
+from model.components.residual import Post
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -57,11 +58,10 @@ class ScalarFromOnes(_Scalars):
 
 
 @component("norm", "sample")
-class Sample(Norm):
+class Sample(LayerNorm):
     """A layer norm with the sample variance (divisor n - 1)."""
 
     packs_rows: ClassVar[bool] = True
-    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
 
     eps: PositiveFloat = 1e-5
     """Added to the denominator."""
@@ -72,10 +72,6 @@ class Sample(Norm):
 
         return SampleNorm(width, self.eps)
 
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        yield from (("weight", (width,)), ("bias", (width,)))
-
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Three tensors of the model's width, and for each token the std."""
         return 3 * tokens * width * storage.element + tokens * storage.element
@@ -83,15 +79,6 @@ class Sample(Norm):
     @override
     def plain_eps(self, width: int) -> float:
         return self.eps * _sample_ratio(width)
-
-    @override
-    def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
-        if program == "huggingface":
-            yield from huggingface_eps_problems(self, self.eps, model)
-
-    @override
-    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        return {} if program == "huggingface" else {"rms_norm": False}
 
     def plain_weights(self, weights: Mapping[str, "Tensor"], model: "ModelSection") -> dict[str, "Tensor"]:
         """Rescaled for the population variance (divisor n), which other programs use."""
@@ -104,12 +91,10 @@ def _sample_ratio(width: int) -> float:
 
 
 @component("residual", "post_dropout_last")
-class PostDropoutLast(Residual):
+class PostDropoutLast(Post):
     """dropout(norm(x + sublayer(x)))."""
 
     packs_rows: ClassVar[bool] = True
-    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
-    is_post_norm: ClassVar[bool] = True
 
     @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
@@ -117,18 +102,12 @@ class PostDropoutLast(Residual):
 
         return PostNormDropoutLast(norm.build(width), dropout, is_last=is_last)
 
-    @override
-    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        return {} if program == "huggingface" else {"pre_norm": False}
-
 
 @component("residual", "post_block_dropout")
-class PostBlockDropout(Residual):
+class PostBlockDropout(Post):
     """norm(x + sublayer(x)); for the last sub-layer of a layer dropout(norm(x + dropout(sublayer(x))))."""
 
     packs_rows: ClassVar[bool] = True
-    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
-    is_post_norm: ClassVar[bool] = True
 
     @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
@@ -139,10 +118,6 @@ class PostBlockDropout(Residual):
     @override
     def num_masks(self, *, is_last: bool) -> int:
         return 2 if is_last else 0
-
-    @override
-    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
-        return {} if program == "huggingface" else {"pre_norm": False}
 
 
 @component("initialisation", "torch")

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from configs.process.text import yaml_scalar
 from model.parameters import by_part
 from zeromt.planning.alternatives import advice, alternatives, other_numbers
 from zeromt.planning.costs.latency import round_trip
@@ -117,7 +118,7 @@ def _advice_lines(planner: Planner, estimate: Estimate, changed: Mapping[str, An
     line = f"advice: {_plan(estimate)} (fits)"
     for name, one in (("fewest GPU hours", advised.cheapest), ("fastest", advised.fastest)):
         line += f"; {name}: {'the same' if one.cluster.num_gpus == estimate.cluster.num_gpus else _plan(one)}"
-    settings = " ".join(f"{key}={_yaml(value)}" for key, value in changed.items())
+    settings = " ".join(f"{key}={yaml_scalar(value)}" for key, value in changed.items())
     mfu = f"times: at an MFU of {estimate.cluster.mfu:.3g}, {_whose(estimate.cluster)}"
     return [f"{line}; estimated", *([f"change: {settings}"] if settings else []), mfu]
 
@@ -131,10 +132,6 @@ def _plan(estimate: Estimate) -> str:
         f"{estimate.memory.setting} on {estimate.cluster.num_gpus:,} GPUs, {_time(86_400 * estimate.days)}, "
         f"{estimate.gpu_hours:,.0f} GPU hours"
     )
-
-
-def _yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _model_lines(planner: Planner, estimate: Estimate) -> list[str]:
