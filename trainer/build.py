@@ -12,7 +12,6 @@ from configs.plugins import hashes
 from configs.reading.interpolations import saved_fields
 from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from model.stepping import check_steps
@@ -23,12 +22,12 @@ from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
+from trainer.context import RunContext
 from trainer.datasets import check_lengths, check_tags, open_datasets, open_reader, tokenizer_of
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import Engine
 from trainer.evaluation.evaluator import Evaluator
-from trainer.evaluation.held_out import held_out_sets, make_evaluator
-from trainer.evaluation.queued.queue import ScoreQueue, score_queue
+from trainer.evaluation.held_out import held_out_sets
+from trainer.evaluation.queued.queue import score_queue
 from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
 from trainer.limits import Limits
@@ -39,38 +38,31 @@ from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.ranks.watchdog import Watchdog
-from trainer.records.history import open_history
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.updates import UpdateRecords
 from trainer.runs.history.skipped import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.ledger import Ledger
 from trainer.runs.parents.record import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.rewind import NONE, Rewind, passing_over
 from trainer.stability.settle import settle_memory
-from trainer.terminal.forecast import Forecast
 from trainer.terminal.start import announce
 from trainer.transfer.ancestry import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
+@dataclasses.dataclass(slots=True, frozen=True)
 class BuiltRun:
     """A trainer that is ready to run, and what to close after it."""
 
     trainer: Trainer
-    engine: Engine
+    context: RunContext
     evaluator: Evaluator
-    metrics: Metrics
-    reader: StreamReader
-    records: UpdateRecords
     checkpoints: CheckpointManager
     saver: Saver
-    queue: ScoreQueue | None
     resumed_step: int
 
     @property
@@ -81,22 +73,22 @@ class BuiltRun:
     def announce(self, rewind: Rewind, *, is_main: bool) -> None:
         """Note the rewind that led to this, or else warn of what is known to end the run before its schedule."""
         if rewind is not NONE:
-            ranges = self.trainer.state.skipped_ranges
+            ranges = self.context.state.skipped_ranges
             figures = {"event": "rewind", "from_step": rewind.step, "reason": rewind.reason, LEFT_OUT: ranges}
-            self.metrics.event(self.resumed_step, figures)
+            self.context.metrics.event(self.resumed_step, figures)
         elif is_main:
             for line in self.trainer.early_ends():
                 log.warning("%s", line)
 
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:
         """Write out and close everything that is still open; arguments as of `Metrics.close`."""
-        self.reader.close()
+        self.context.updates.reader.close()
         self.checkpoints.close()
-        self.engine.close()
-        if self.queue is not None:
-            self.queue.close()
-        self.records.close()
-        self.metrics.close(outcome, reason)
+        self.context.engine.close()
+        if self.context.queue is not None:
+            self.context.queue.close()
+        self.context.records.close()
+        self.context.metrics.close(outcome, reason)
 
 
 def build(
@@ -105,7 +97,6 @@ def build(
     *,
     stop_requested: Callable[[], bool],
     activities: Activities | None = None,
-    ledger: Ledger | None = None,
     reset: frozenset[str] = frozenset(),
     parent: str | None = None,
     rewind: Rewind = NONE,
@@ -117,7 +108,6 @@ def build(
         world: the ranks.
         stop_requested: whether this rank was asked to stop.
         activities: time limits, and what the time is spent on; no limits by default.
-        ledger: where the time went; None on every rank but the first.
         reset: which of `data` and `optimizer` to start afresh, keeping the checkpoint's weights.
         parent: RUN[@step] whose weights a run without a checkpoint begins with.
         rewind: the one that led to this.
@@ -131,7 +121,7 @@ def build(
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent, rewind)
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=not rewind.is_start)
     engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world)
-    evaluator = make_evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
+    evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     with passing_over(engine, checkpoint, rewind):
         config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
@@ -139,26 +129,29 @@ def build(
     checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
     ancestry.begin(engine, world)
     changed = _enter(config, datasets, held_out, state, reset=reset)
-    built = _assemble(
-        config,
-        world,
+    updates = Lookahead(reader, world)
+    forecast = announce(config, reader, engine, world, held_out, state, is_new=rewind.is_start)
+    metrics = _metrics(config, checkpoints.identity, state, -1 if ancestry.begins else state.step, world)
+    context = RunContext(
+        config=config,
+        world=world,
         engine=engine,
-        updates=Lookahead(reader, world),
-        evaluator=evaluator,
-        held_out=held_out,
-        checkpoints=checkpoints,
+        updates=updates,
         state=state,
-        forecast=announce(config, reader, engine, world, precision, held_out, state, is_new=rewind.is_start),
-        begins_trained=ancestry.begins,
-        activities=activities or Activities(Watchdog(world.rank, on=False), ledger, config.supervision),
-        ledger=ledger,
+        metrics=metrics,
+        queue=score_queue(config, held_out, state, metrics) if world.is_main else None,
+        records=UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world),
+        activities=activities or Activities(Watchdog(world.rank, on=False), None, config.supervision),
         stop_requested=stop_requested,
     )
+    saver = Saver(context, checkpoints)
+    begins = ancestry.begins
+    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
     if changed is not None:
-        built.metrics.event(state.step, changed)
+        metrics.event(state.step, changed)
     if checkpoint and rewind.is_start and (changes := announce_changes(config, checkpoint, state, reset)):
-        built.metrics.event(state.step, {"event": "changed", "fields": changes})
-    return built
+        metrics.event(state.step, {"event": "changed", "fields": changes})
+    return BuiltRun(trainer, context, evaluator, checkpoints, saver, state.step)
 
 
 def _datasets(config: RunConfig) -> list[Dataset]:
@@ -219,68 +212,6 @@ def _open_checkpoints(
         fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
         check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
     return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
-
-
-def _assemble(
-    config: RunConfig,
-    world: World,
-    *,
-    engine: Engine,
-    updates: Lookahead,
-    evaluator: Evaluator,
-    held_out: Sequence[HeldOutSet],
-    checkpoints: CheckpointManager,
-    state: TrainerState,
-    forecast: Forecast,
-    begins_trained: bool,
-    activities: Activities,
-    ledger: Ledger | None,
-    stop_requested: Callable[[], bool],
-) -> BuiltRun:
-    """The trainer with all its parts, and what it writes to."""
-    metrics = _metrics(config, checkpoints.identity, state, -1 if begins_trained else state.step, world)
-    queue = score_queue(config, held_out, state, metrics) if world.is_main else None
-    records = UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world)
-    saver = Saver(
-        config.checkpoint,
-        world=world,
-        engine=engine,
-        updates=updates,
-        checkpoints=checkpoints,
-        metrics=metrics,
-        history=open_history(Path(config.folder), checkpoints.identity, updates.reader, state, world),
-        state=state,
-        activities=activities,
-        queue=queue,
-    )
-    return BuiltRun(
-        trainer=Trainer(
-            config,
-            world=world,
-            engine=engine,
-            updates=updates,
-            evaluator=evaluator,
-            saver=saver,
-            metrics=metrics,
-            records=records,
-            state=state,
-            forecast=forecast,
-            begins_trained=begins_trained,
-            activities=activities,
-            ledger=ledger,
-            stop_requested=stop_requested,
-            queue=queue,
-        ),
-        queue=queue,
-        engine=engine,
-        evaluator=evaluator,
-        metrics=metrics,
-        reader=updates.reader,
-        records=records,
-        checkpoints=checkpoints,
-        saver=saver,
-        resumed_step=state.step,
-    )
 
 
 def _engine(

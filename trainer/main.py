@@ -207,7 +207,7 @@ def _train(
         write_status(folder, "running", exit_code=EXIT_FAILED)
     activities = Activities(watchdog, ledger, config.supervision)
     try:
-        outcome, step, reason, state = _fit(config, world, stop, activities, ledger, reset, origin.parent)
+        outcome, step, reason, state = _fit(config, world, stop, activities, reset, origin.parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
@@ -267,7 +267,6 @@ def _fit(
     world: World,
     stop: StopRequest,
     activities: Activities,
-    ledger: Ledger | None,
     reset: frozenset[str],
     parent: str | None,
 ) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState]:
@@ -292,7 +291,6 @@ def _fit(
                     world,
                     stop_requested=stop,
                     activities=activities,
-                    ledger=ledger,
                     reset=reset,
                     parent=parent,
                     rewind=rewind,
@@ -314,8 +312,8 @@ def _fit(
             reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else built.trainer.end
             with activities("shutdown"):
                 built.close(outcome, reason)
-            if ledger is not None:
-                ledger.write()
+            if activities.ledger is not None:
+                activities.ledger.write()
             return outcome, built.saved_step, reason, built.trainer.state
         built.close("stopped", f"rewind: {rewind.reason}")
         del built

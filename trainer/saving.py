@@ -4,23 +4,18 @@ import logging
 import math
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from configs import CheckpointSection, UserError
+from configs import UserError
 from configs.process.signals import GRACE_SECONDS
+from data_pipeline.order.state import LaneCursor, StreamState
 from trainer.checkpoint.manager import CheckpointManager
-from trainer.checkpoint.state import TrainerState
-from trainer.engines.protocol import Engine
-from trainer.evaluation.queued.queue import ScoreQueue
-from trainer.lookahead import Lookahead
-from trainer.ranks.activities import Activities
-from trainer.ranks.distributed import World
-from trainer.records.history import whole_stream
-from trainer.records.metrics import Metrics
+from trainer.context import RunContext
 from trainer.runs.errors import TrainingError
-from trainer.runs.history.positions import History
+from trainer.runs.history.positions import History, HistoryFile, NoHistory
 
 log = logging.getLogger(__name__)
 
@@ -30,38 +25,35 @@ RETRY_SECONDS = 5.0
 class Saver:
     """Saves a run's state, stream and engine; all ranks make the same calls. Training goes on after a failed save."""
 
-    def __init__(
-        self,
-        section: CheckpointSection,
-        *,
-        world: World,
-        engine: Engine,
-        updates: Lookahead,
-        checkpoints: CheckpointManager,
-        metrics: Metrics,
-        history: History,
-        state: TrainerState,
-        activities: Activities,
-        queue: ScoreQueue | None,
-    ) -> None:
-        self._section = section
-        self._queue = queue
-        self._world = world
-        self._engine = engine
-        self._updates = updates
+    def __init__(self, run: RunContext, checkpoints: CheckpointManager) -> None:
+        """Record in the run's history what it is started with, and where its data stand; as all calls, by all ranks."""
+        self._run = run
         self._checkpoints = checkpoints
-        self._metrics = metrics
-        self._history = history
-        self._state = state
-        self._activities = activities
+        self._history = self._opened_history()
         self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
         self.newest_loss = 0.0
         """Of the newest update, applied or skipped, by the weights before it; the same on all ranks."""
         self.is_overdue = False
         """Whether the newest save was left out, because of weights that are not good; the same on all ranks."""
-        self.saved_step = state.step if state.step else None
+        self.saved_step = run.state.step or None
         """The newest step that was saved or is being saved; None if there is none."""
-        self._warn_of_slow_saves(state.save_seconds)
+        self._warn_of_slow_saves(run.state.save_seconds)
+
+    def _opened_history(self) -> History:
+        """The run's history with an entry of this start; rank 0 writes it."""
+        state, stream, identity = self._run.state, self._whole_stream(), self._checkpoints.identity
+        if not self._run.world.is_main:
+            return NoHistory()
+        history = HistoryFile(Path(self._run.config.folder), resume_step=state.step)
+        recorded = {key: identity.manifest[key] for key in ("versions", "fingerprints", "precision", "zero_stage")}
+        started = {"config": identity.config_yaml, "world_size": self._run.world.size, **recorded}
+        history.start(state.step, stream, state.skipped_ranges, started)
+        return history
+
+    def _whole_stream(self) -> dict[str, Any]:
+        """The position of all lanes in the data, from those of every rank's."""
+        mine = self._run.updates.state()
+        return StreamState.merge(self._run.world.gather(mine, StreamState, LaneCursor)).to_json()
 
     @property
     def is_writing(self) -> bool:
@@ -90,18 +82,19 @@ class Saver:
             TrainingError: all attempts failed, or the run is finished and its last weights or validation loss are not
                 finite.
         """
+        state = self._run.state
         self._save(wait=True)
         if self.is_overdue and is_finished:
-            raise TrainingError(f"step {self._state.step}: {self._problem()} at the end of the run; {self._standing()}")
-        while not self.is_overdue and self.saved_step != self._state.step and self._state.step > 0:
+            raise TrainingError(f"step {state.step}: {self._problem()} at the end of the run; {self._standing()}")
+        while not self.is_overdue and self.saved_step != state.step and state.step > 0:
             time.sleep(RETRY_SECONDS)
             self._save(wait=True)
-        if is_finished and (problem := self._state.problem()) is not None:
+        if is_finished and (problem := state.problem()) is not None:
             raise TrainingError(f"{problem} at the end of the run; {self._standing()}")
 
     def note_position(self) -> None:
         """Write down where the stream stands: a phase begins."""
-        self._history.position(self._state.step, whole_stream(self._updates.state(), self._world).to_json())
+        self._history.position(self._run.state.step, self._whole_stream())
 
     def commit(self) -> float:
         """Commit the save that was begun, if any; returns the seconds that this took.
@@ -115,7 +108,8 @@ class Saver:
 
     def _save(self, *, wait: bool) -> float:
         begin = time.monotonic()
-        step = self._state.step
+        run, remembered = self._run, self._run.state
+        step = remembered.step
         if wait or self.saved_step != step:
             self.commit()
         if self.saved_step == step or step == 0:
@@ -125,19 +119,19 @@ class Saver:
         if problem is not None:
             log.warning("step %d is not saved: %s; %s", step, problem, self._standing())
             return time.monotonic() - begin
-        with self._activities("save", step=step):
-            stream = whole_stream(self._updates.state(), self._world)
-            self._state.loss_scale = self._engine.loss_scale
-            self._state.optimizer_numbers = self._optimizer_numbers()
-            state = {"trainer": self._state.to_json(), "stream": stream.to_json()}
-            self._history.position(step, state["stream"])
+        with run.activities("save", step=step):
+            stream = self._whole_stream()
+            remembered.loss_scale = run.engine.loss_scale
+            remembered.optimizer_numbers = self._optimizer_numbers()
+            state = {"trainer": remembered.to_json(), "stream": stream}
+            self._history.position(step, stream)
             self.saved_step = step
-            awaited = self._queue.awaited if self._queue is not None else frozenset()
-            scores = self._state.signed_scores()
+            awaited = run.queue.awaited if run.queue is not None else frozenset()
+            scores = remembered.signed_scores()
             # weights that updates have been skipped with may be wrecked, though finite: the older ones stay
-            replaces = not self._state.skipped_in_a_row
+            replaces = not remembered.skipped_in_a_row
             self._checkpoints.save(
-                step, self._engine, state, scores=scores, wait=wait, awaited=awaited, replaces=replaces
+                step, run.engine, state, scores=scores, wait=wait, awaited=awaited, replaces=replaces
             )
         if not self._checkpoints.in_flight:
             self._commit()
@@ -149,8 +143,9 @@ class Saver:
         Raises:
             UserError: it is not.
         """
-        mine = self._engine.optimizer_numbers()
-        for rank, theirs in enumerate(self._world.gather(mine)):  # by all ranks: one may have none where others have
+        mine = self._run.engine.optimizer_numbers()
+        # gathered by all ranks: one may have none where others have
+        for rank, theirs in enumerate(self._run.world.gather(mine)):
             if theirs != mine:
                 raise UserError(
                     f"optimizer.kind: its numbers are {mine}, and on rank {rank} {theirs}; allowed are those that are "
@@ -162,9 +157,9 @@ class Saver:
         """Why these weights are not to be saved; the same on all ranks. None if they are."""
         if not math.isfinite(self.newest_loss):
             return "the newest loss is not finite"
-        finite = [torch.isfinite(part).all() for _, _, part in self._engine.own_weights()]
+        finite = [torch.isfinite(part).all() for _, _, part in self._run.engine.own_weights()]
         is_finite = not finite or bool(torch.stack(finite).all())
-        return None if self._world.all_succeeded(is_finite) else "a weight is not finite"
+        return None if self._run.world.all_succeeded(is_finite) else "a weight is not finite"
 
     def _standing(self) -> str:
         if self.saved_step is None:
@@ -173,11 +168,11 @@ class Saver:
 
     def _commit(self) -> float:
         begin = time.monotonic()
-        with self._activities("save", step=self._state.step):
+        with self._run.activities("save", step=self._run.state.step):
             outcome = self._checkpoints.commit()
         if outcome is None:
             return time.monotonic() - begin
-        self._metrics.event(
+        self._run.metrics.event(
             outcome.step,
             {
                 "event": "checkpoint",
@@ -189,14 +184,14 @@ class Saver:
             },
         )
         if outcome.succeeded:
-            self._state.save_seconds = max(self._state.save_seconds, outcome.seconds)
+            self._run.state.save_seconds = max(self._run.state.save_seconds, outcome.seconds)
             self._warn_of_slow_saves(outcome.seconds)
         else:
             self.saved_step = None
-            if self._checkpoints.num_failures >= self._section.max_failures:
+            if self._checkpoints.num_failures >= self._run.config.checkpoint.max_failures:
                 raise TrainingError(
                     f"{self._checkpoints.num_failures} saves in a row failed, the last of them: {outcome.problem}; "
-                    f"at step {self._state.step}"
+                    f"at step {self._run.state.step}"
                 )
         return time.monotonic() - begin
 

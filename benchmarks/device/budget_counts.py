@@ -8,7 +8,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
 from trainer.checkpoint.state import TrainerState
+from trainer.context import RunContext
 from trainer.engines.batches import Update
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.lookahead import Lookahead
@@ -206,27 +207,20 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         world_size=world.size,
         ema_decay=config.training.ema_decay,
     )
-    watch, state, metrics, saver = _Watch(engine), TrainerState(), NoMetrics(), _NoSaver()
-    source: Any = reader
-    parts: dict[str, Any] = {
-        "updates": Lookahead(source, world),
-        "evaluator": None,
-        "saver": saver,
-        "records": _NoRecords(),
-    }
-    trainer = Trainer(
-        config,
+    watch, source = _Watch(engine), cast(Any, reader)
+    context = RunContext(
+        config=config,
         world=world,
         engine=engine,
-        metrics=metrics,
-        state=state,
+        updates=Lookahead(source, world),
+        state=TrainerState(),
+        metrics=NoMetrics(),
+        records=cast(Any, _NoRecords()),
         activities=Activities(Watchdog(world.rank, on=False), None, config.supervision),
-        ledger=None,
         stop_requested=watch,
-        **parts,
     )
     try:
-        trainer.fit()
+        Trainer(context, evaluator=cast(Any, None), saver=cast(Any, _NoSaver())).fit()
     except _CountedError:
         engine.close()
     assert watch.counted is not None

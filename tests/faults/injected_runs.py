@@ -45,7 +45,7 @@ def fit(config: RunConfig, world: World) -> str:
     world.barrier()
     ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
     activities = Activities(Watchdog(world.rank, on=False), ledger, config.supervision)
-    built = build(config, world, stop_requested=lambda: False, activities=activities, ledger=ledger)
+    built = build(config, world, stop_requested=lambda: False, activities=activities)
     try:
         return built.trainer.fit()
     finally:

@@ -84,7 +84,7 @@ def count_collectives(world: World, overrides: list[str]) -> dict[int, list[str]
         Path(config.folder).mkdir(parents=True)
     world.barrier()
     built = build(config, world, stop_requested=lambda: False)
-    counter = Counter(built.engine)
+    counter = Counter(built.context.engine)
     built.trainer.fit()
     built.close()
     return {step: [name for at, name in counter.calls if at == step] for step in range(counter.step + 1)}
@@ -112,7 +112,7 @@ def spike_at(world: World, overrides: list[str], step: int) -> dict[str, Any]:
         Path(config.folder).mkdir(parents=True)
     world.barrier()
     built = build(config, world, stop_requested=lambda: False)
-    engine, done = built.engine, [0]
+    engine, done = built.context.engine, [0]
     accumulate, apply = engine.accumulate, engine.step
 
     def louder(*args: Any, **kwargs: Any) -> Any:

@@ -109,7 +109,7 @@ FILL = """if True:
         except OSError as error:
             full = error
         for step in range(9):
-            self._metrics.event(step, {"event": "test", "text": 1000 * "x"})
+            self._run.metrics.event(step, {"event": "test", "text": 1000 * "x"})
         if how == "fails":
             raise full
 

@@ -10,15 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from configs import EvaluationSection, ModelSection
+from configs import ModelSection, RunConfig
 from configs.components.model import UndeclaredError
 from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import PAD_ID, Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
-from model.loss import Loss
 from model.parameters import search_bytes
-from trainer.checkpoint.model_files import place
+from trainer.checkpoint.model_files import build_model, place
 from trainer.engines.batches import to_device
 from trainer.engines.protocol import Engine
 from trainer.evaluation.outcome import Evaluation
@@ -28,8 +27,8 @@ from trainer.inference.translation.translator import Interrupted, Translator, cu
 from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
 from trainer.ranks.distributed import World
-from trainer.ranks.precision import Kernels
-from trainer.runs.layout import hypotheses_file
+from trainer.ranks.precision import DTYPES, Precision
+from trainer.runs.layout import EVALUATIONS, hypotheses_file
 
 log = logging.getLogger(__name__)
 
@@ -51,27 +50,20 @@ class Evaluator:
 
     def __init__(
         self,
-        section: EvaluationSection,
-        *,
-        build_model: Callable[[], Transformer],
+        config: RunConfig,
         tokenizer: Tokenizer,
         held_out: Sequence[HeldOutSet],
-        loss: Loss,
-        dtype: torch.dtype,
-        kernels: Kernels,
         world: World,
-        folder: Path,
+        precision: Precision,
         stop_requested: Callable[[], bool],
     ) -> None:
-        self._section = section
-        self._build_model = build_model
+        self._config = config
+        self._section = config.evaluation
         self._tokenizer = tokenizer
         self._held_out = held_out
-        self._loss = loss
-        self._dtype = dtype
-        self._kernels = kernels
+        self._loss = config.loss.build()
         self._world = world
-        self._folder = folder
+        self._dtype = DTYPES[precision]
         self._stop_requested = stop_requested
         self._model: Transformer | None = None
 
@@ -88,7 +80,8 @@ class Evaluator:
     def prepare(self) -> None:
         """Allocate the plain copy of the model now, instead of at the first evaluation."""
         if self._model is None and self.has_sets:
-            self._model = place(self._build_model(), self._world.device, self._dtype, self._kernels).eval()
+            model = build_model(self._config.model, self._tokenizer, seed=self._config.seed)
+            self._model = place(model, self._world.device, self._dtype, self._config.engine.kernels).eval()
 
     def bytes_to_come(self, model: ModelSection, num_parameters: int) -> int:
         """Bytes that an evaluation will still need at most: for a search, and for the model if it is not allocated yet.
@@ -115,7 +108,7 @@ class Evaluator:
         parts = {}
         for held_out in self._held_out:
             name = hypotheses_file(step, held_out.name if len(self._held_out) > 1 else None)
-            evaluation = self._evaluate(self._model, held_out, self._folder / name)
+            evaluation = self._evaluate(self._model, held_out, Path(self._config.folder) / EVALUATIONS / name)
             if evaluation is None:
                 return None
             parts[held_out.name] = evaluation

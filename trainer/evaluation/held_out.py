@@ -1,25 +1,19 @@
 """The held-out sets of a run with their scorers."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from configs import RunConfig, UserError
 from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.texts import check_spelling
-from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.model_files import build_model
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.perturbed import perturbed
 from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, prepared_set
 from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
-from trainer.ranks.precision import DTYPES, Precision
-from trainer.runs.layout import EVALUATIONS
 
 log = logging.getLogger(__name__)
 
@@ -113,26 +107,3 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
             "checkpoint.keep_best keeps nothing"
         )
-
-
-def make_evaluator(
-    config: RunConfig,
-    tokenizer: Tokenizer,
-    held_out: Sequence[HeldOutSet],
-    world: World,
-    precision: Precision,
-    stop_requested: Callable[[], bool],
-) -> Evaluator:
-    """The evaluator of the held-out sets."""
-    return Evaluator(
-        config.evaluation,
-        build_model=lambda: build_model(config.model, tokenizer, seed=config.seed),
-        tokenizer=tokenizer,
-        held_out=held_out,
-        loss=config.loss.build(),
-        dtype=DTYPES[precision],
-        kernels=config.engine.kernels,
-        world=world,
-        folder=Path(config.folder) / EVALUATIONS,
-        stop_requested=stop_requested,
-    )

@@ -49,7 +49,8 @@ class Activities:
             clock: seconds.
         """
         self._watchdog = watchdog
-        self._ledger = ledger
+        self.ledger = ledger
+        """Where the seconds go; None on every rank but the first."""
         self._seconds = {name: 60.0 * getattr(limits, setting) for name, setting in SETTINGS.items()}
         self._watchdog.limit_save(self._seconds["save"])
         self._clock = clock
@@ -75,16 +76,16 @@ class Activities:
         finally:
             self._count(activity)
             self._open.pop()
-            if self._ledger is not None:
-                self._ledger.add(self._kind(activity), activity.spent)
+            if self.ledger is not None:
+                self.ledger.add(self._kind(activity), activity.spent)
             if self._open:
                 self._resume(self._open[-1])
             else:
                 self._watchdog.leave()
             if self._position.in_device:
                 self.reach(self._position.update, self._position.micro_batch, in_device=False)
-        if name == "step" and self._ledger is not None:
-            self._ledger.note_step(step)
+        if name == "step" and self.ledger is not None:
+            self.ledger.note_step(step)
 
     @property
     def current(self) -> ActivityName | None:
@@ -99,8 +100,8 @@ class Activities:
     def _kind(self, activity: _Open) -> Kind:
         if activity.name != "step":
             return _KINDS[activity.name]
-        assert self._ledger is not None
-        return "redone" if activity.step <= self._ledger.highest_step else "productive"
+        assert self.ledger is not None
+        return "redone" if activity.step <= self.ledger.highest_step else "productive"
 
     def _count(self, activity: _Open) -> None:
         activity.spent += self._clock() - self._resumed

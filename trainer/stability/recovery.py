@@ -5,14 +5,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from configs import RunConfig
-from trainer.checkpoint.state import TrainerState
+from trainer.context import RunContext
 from trainer.engines.batches import Losses, Update, UpdateCounts
-from trainer.engines.protocol import Engine, StepResult
+from trainer.engines.protocol import StepResult
 from trainer.evaluation.outcome import Evaluation
-from trainer.ranks.distributed import World
-from trainer.records.metrics import Metrics
-from trainer.records.updates import UpdateRecords
 from trainer.runs.errors import TrainingError
 from trainer.saving import Saver
 from trainer.stability.rewind import Rewind, may_rewind, range_before
@@ -34,25 +30,11 @@ class PendingLoss:
 class Recovery:
     """Records problems in state and metrics, and decides on rewinds; all ranks make the same calls."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        world: World,
-        engine: Engine,
-        *,
-        saver: Saver,
-        metrics: Metrics,
-        records: UpdateRecords,
-        state: TrainerState,
-    ) -> None:
-        self._config = config
-        self._world = world
-        self._engine = engine
+    def __init__(self, run: RunContext, saver: Saver) -> None:
+        self._run = run
         self._saver = saver
-        self._metrics = metrics
-        self._records = records
-        self._state = state
-        self._spikes = SpikeDetector(config.stability.spike_score, config.stability.spike_window, state.recent_losses)
+        section = run.config.stability
+        self._spikes = SpikeDetector(section.spike_score, section.spike_window, run.state.recent_losses)
         self._pending_loss: PendingLoss | None = None
 
     @property
@@ -69,7 +51,9 @@ class Recovery:
             is_applied: whether its gradient was finite.
         """
         assert self._pending_loss is None
-        self._pending_loss = PendingLoss(update=update, step=self._state.step, loss_sum=loss_sum, is_applied=is_applied)
+        self._pending_loss = PendingLoss(
+            update=update, step=self._run.state.step, loss_sum=loss_sum, is_applied=is_applied
+        )
 
     def look_for_spike(self, loss_sum: float) -> None:
         """Record the remembered loss, and rewind if it is far above those before it.
@@ -82,35 +66,35 @@ class Recovery:
             return
         loss = loss_sum / max(late.update.counts.target_tokens, 1)
         self._saver.newest_loss = loss
-        self._records.note_loss(late.step, late.update, loss)
+        self._run.records.note_loss(late.step, late.update, loss)
         spike = self._spikes.observe(loss) if late.is_applied else None
         if spike is not None:
-            self._rewind(late.update, self._config.stability.skip_updates, str(spike), step=late.step)
+            self._rewind(late.update, self._run.config.stability.skip_updates, str(spike), step=late.step)
 
     def check_now(self) -> None:
         """Do so at once, waiting for the sum: before weights are saved or evaluated, and at the end."""
         if self._pending_loss is not None:
-            _, [loss_sum] = self._world.begin_sums([], [self._pending_loss.loss_sum])()
+            _, [loss_sum] = self._run.world.begin_sums([], [self._pending_loss.loss_sum])()
             self.look_for_spike(loss_sum)
 
     def note_skip(self, update: Update, result: StepResult, losses: Losses) -> None:
         """Log which update was skipped, and why; the learning rate does not advance."""
-        state, most = self._state, self._config.training.max_skipped_in_a_row
+        state, most = self._run.state, self._run.config.training.max_skipped_in_a_row
         state.skipped_updates += 1
         state.skipped_in_a_row += 1
         mine = sorted(lane for lanes, both in losses.items() if not math.isfinite(both[0]) for lane in lanes)
-        lanes = sorted(lane for lanes in self._world.gather(mine) for lane in lanes)
-        self._metrics.event(
+        lanes = sorted(lane for lanes in self._run.world.gather(mine) for lane in lanes)
+        self._run.metrics.event(
             state.step,
             {
                 "event": "skipped_update",
                 "reason": "the gradient is not finite",
                 "epoch": update.epoch,
                 "update": update.number,
-                "micro_batches": list(range(self._config.stream.micro_batches)),
+                "micro_batches": list(range(self._run.config.stream.micro_batches)),
                 "not_finite_losses": lanes,
                 "grad_norm": float(result.grad_norm),
-                "loss_scale": self._engine.loss_scale,
+                "loss_scale": self._run.engine.loss_scale,
                 "pairs_digest": update.counts.pairs_digest,
             },
         )
@@ -127,19 +111,19 @@ class Recovery:
 
     def note_evaluation(self, step: int, evaluation: Evaluation, figures: Mapping[str, float]) -> None:
         """Remember an evaluation's figures, and log which of its sets have a loss that is not finite."""
-        self._state.note(step, {key: figures[key] for key in self._config.evaluation.at_once})
+        self._run.state.note(step, {key: figures[key] for key in self._run.config.evaluation.at_once})
         parts = evaluation.parts or {"": evaluation}
         wrong = {name: part.loss for name, part in parts.items() if not math.isfinite(part.loss)}
         if wrong:
-            self._metrics.event(step, {"event": "loss_not_finite", "sets": list(filter(None, wrong))})
+            self._run.metrics.event(step, {"event": "loss_not_finite", "sets": list(filter(None, wrong))})
             sets = f" of {', '.join(wrong)}" if evaluation.parts else ""
             log.warning("step %d: the validation loss%s is not finite: %s", step, sets, next(iter(wrong.values())))
 
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Log that an update is in a skipped range."""
         log.warning("epoch %d, update %d is skipped", epoch, number)
-        self._metrics.event(
-            self._state.step,
+        self._run.metrics.event(
+            self._run.state.step,
             {
                 "event": "left_out",
                 "epoch": epoch,
@@ -156,12 +140,12 @@ class Recovery:
             Rewind: always, but for
             TrainingError: there is no checkpoint, or there were too many rewinds.
         """
-        state = self._state
+        state = self._run.state
         self._saver.commit()
         harmful = range_before(update.epoch, update.number, num_updates)
         if self._saver.saved_step is None:
             raise TrainingError(f"{reason}; at step {step}, and there is no checkpoint to rewind to")
-        if not may_rewind(state.skipped_ranges, self._config.stability.max_rewinds, harmful):
+        if not may_rewind(state.skipped_ranges, self._run.config.stability.max_rewinds, harmful):
             raise TrainingError(f"{reason}; at step {step}, after {len(state.skipped_ranges)} rewinds")
         log.warning(
             "step %d: %s; rewinding, to skip updates %d to %d of epoch %d",

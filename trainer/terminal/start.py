@@ -18,7 +18,6 @@ from trainer.evaluation.best import described
 from trainer.evaluation.sets import HeldOutSet
 from trainer.ranks.device import describe_uneven, device_name, is_host, kind
 from trainer.ranks.distributed import World
-from trainer.ranks.precision import Precision
 from trainer.runs.layout import BOARD, CHECKPOINTS, EVALUATIONS, LOGS, METRICS_FILE, PAIRS
 from trainer.terminal.forecast import Forecast
 from trainer.terminal.lines import log_row
@@ -34,7 +33,6 @@ def announce(
     reader: StreamReader,
     engine: Engine,
     world: World,
-    precision: Precision,
     held_out: Sequence[HeldOutSet],
     state: TrainerState,
     *,
@@ -47,7 +45,6 @@ def announce(
         reader: of the run's datasets.
         engine: with the run's model.
         world: the ranks.
-        precision: of the engine.
         held_out: the sets to evaluate on.
         state: with which training starts.
         is_new: False after a rewind, when the table has been shown before.
@@ -68,7 +65,7 @@ def announce(
         "s" * (world.size > 1),
         kind(world.device),
         config.engine.zero_stage,
-        precision,
+        engine.precision,
     )
     if engine.why_padded:
         log.info("rows are padded: %s", engine.why_padded)

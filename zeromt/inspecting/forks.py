@@ -163,7 +163,7 @@ def train_fork(forking: Forking, world: World, num_updates: int, leaves: Leaves 
         except Rewind as decision:
             raise UserError(f"--at: nothing trains on from {name}: {decision}") from decision
         try:
-            built.reader.adapt, built.records.on_update = adapt, note
+            built.context.updates.reader.adapt, built.context.records.on_update = adapt, note
             with contextlib.suppress(_EnoughError):
                 built.trainer.fit()
         finally:

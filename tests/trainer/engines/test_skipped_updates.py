@@ -16,7 +16,7 @@ from trainer.ranks.distributed import World
 
 def poison(built: BuiltRun, world: World) -> None:
     """Let loss and gradient of update 4 be NaN on the last rank alone."""
-    engine = built.engine
+    engine = built.context.engine
     accumulate, steps = engine.accumulate, [0]
 
     def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:

@@ -56,7 +56,7 @@ def score_everywhere(world: World, config: str, sets: str) -> list[dict[str, Any
         )
         built = build(run, world, stop_requested=lambda: False)
         assert built.resumed_step == 300
-        evaluation = built.evaluator.evaluate(built.engine, step=300)
+        evaluation = built.evaluator.evaluate(built.context.engine, step=300)
         assert evaluation is not None
         whole = evaluation.parts["whole"]
         scores.append(

@@ -43,7 +43,7 @@ def run_to_the_end(world: World, end: str) -> dict[str, Any]:
     world.barrier()
     done = [0]
     built = build(config, world, stop_requested=lambda: end == "stop" and done[0] >= LAST)
-    step = built.engine.step
+    step = built.context.engine.step
 
     def counted(*args: Any) -> Any:
         done[0] += 1
@@ -51,7 +51,7 @@ def run_to_the_end(world: World, end: str) -> dict[str, Any]:
             built.trainer.state.seconds += 3600
         return step(*args)
 
-    built.engine.step = counted  # type: ignore[method-assign, assignment]
+    built.context.engine.step = counted  # type: ignore[method-assign, assignment]
     outcome = built.trainer.fit()
     built.close()
     state = built.trainer.state

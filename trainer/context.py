@@ -1,0 +1,38 @@
+"""What the parts of a rank's training have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from configs import RunConfig
+from trainer.checkpoint.state import TrainerState
+from trainer.engines.protocol import Engine
+from trainer.evaluation.queued.queue import ScoreQueue
+from trainer.lookahead import Lookahead
+from trainer.ranks.activities import Activities
+from trainer.ranks.distributed import World
+from trainer.records.metrics import Metrics
+from trainer.records.updates import UpdateRecords
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class RunContext:
+    """Built once a start, and handed to the loop and everything beside it. What it holds changes, not which it holds.
+
+    Whatever needs one or two of these takes them alone.
+    """
+
+    config: RunConfig
+    """As it is trained with: budgets that fit the memory are in it."""
+    world: World
+    engine: Engine
+    updates: Lookahead
+    state: TrainerState
+    """What a checkpoint remembers of the trainer."""
+    metrics: Metrics
+    records: UpdateRecords
+    activities: Activities
+    """With the ledger, on rank 0."""
+    stop_requested: Callable[[], bool]
+    """Whether this rank was asked to stop."""
+    queue: ScoreQueue | None = None
+    """Scores that come late; None on every rank but the first, and where there are none."""
