@@ -5,12 +5,12 @@ is one message, sent before an update is trained on and read after it, so that n
 ahead, and losses one update late.
 """
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.engines.batches import Update, UpdateCounts, count
 from trainer.ranks.distributed import World
@@ -48,17 +48,12 @@ class GlobalFlags:
 class _Fetched:
     """An update whose counts are being exchanged, or are known."""
 
-    epoch: int
-    number: int
-    step: int
-    """Number of updates done when it was fetched."""
-    micro_batches: list[MicroBatch | None]
+    update: Update
+    """Without counts and seconds, until those of all ranks are read."""
     state: StreamState
     """After it."""
     num_corrupt_blocks: int
     problem: Exception | None
-    counts: UpdateCounts | None = None
-    seconds: float = 0.0
 
 
 class Lookahead:
@@ -118,15 +113,11 @@ class Lookahead:
         assert self._wait is None
         assert self._fetched is None
         begin = time.monotonic()
-        micro_batches: list[MicroBatch | None] = []
-        if fetch:
-            self._fetched = self._fetch(step)
-            micro_batches = self._fetched.micro_batches
+        self._fetched = self._fetch(step) if fetch else None
         seconds = time.monotonic() - begin
+        mine = count([] if self._fetched is None else self._fetched.update.micro_batches)
         told = [flags.stop_requested, flags.time_is_up, flags.is_writing]
-        self._wait = self._world.begin_sums(
-            [*count(micro_batches).numbers(), *map(int, told), flags.milliseconds], [flags.loss_sum]
-        )
+        self._wait = self._world.begin_sums([*mine.numbers(), *map(int, told), flags.milliseconds], [flags.loss_sum])
         return seconds
 
     def _fetch(self, step: int) -> _Fetched:
@@ -135,15 +126,8 @@ class Lookahead:
             micro_batches = self.reader.next_update()
         except Exception as error:  # raised when the update is taken, so that those before it are not lost
             micro_batches, problem = [], error
-        return _Fetched(
-            epoch=epoch,
-            number=number,
-            step=step,
-            micro_batches=micro_batches,
-            state=self.reader.state(),
-            num_corrupt_blocks=self.reader.num_corrupt_blocks,
-            problem=problem,
-        )
+        update = Update(epoch=epoch, number=number, micro_batches=micro_batches, seconds_step=step)
+        return _Fetched(update, self.reader.state(), self.reader.num_corrupt_blocks, problem)
 
     def read(self) -> GlobalFlags:
         """Wait for the message of all ranks, and return it."""
@@ -151,10 +135,8 @@ class Lookahead:
         (*numbers, stops, times, writing, milliseconds), [loss_sum] = self._wait()
         self._wait = None
         if self._fetched is not None:
-            self._fetched.counts = UpdateCounts(
-                **dict(zip(UpdateCounts.__dataclass_fields__, numbers, strict=True))  # in their order
-            )
-            self._fetched.seconds = milliseconds / 1000
+            counts, seconds = UpdateCounts(*numbers), milliseconds / 1000
+            self._fetched.update = dataclasses.replace(self._fetched.update, counts=counts, seconds=seconds)
         return GlobalFlags(stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sum=loss_sum)
 
     def take(self) -> Update | None:
@@ -165,20 +147,14 @@ class Lookahead:
         """
         fetched, self._fetched = self._fetched, None
         assert fetched is not None
-        assert fetched.counts is not None
+        assert self._wait is None
         if fetched.problem is not None:
             raise fetched.problem
         self._state, self.num_corrupt_blocks = fetched.state, fetched.num_corrupt_blocks
-        if fetched.counts.pairs == 0:
+        update = fetched.update
+        if update.counts.pairs == 0:
             self.reader.end_epoch()
-            log.info("epoch %d ended after %d updates", fetched.epoch, fetched.number)
+            log.info("epoch %d ended after %d updates", update.epoch, update.number)
             self._state = self.reader.state()
             return None
-        return Update(
-            epoch=fetched.epoch,
-            number=fetched.number,
-            micro_batches=fetched.micro_batches,
-            counts=fetched.counts,
-            seconds=fetched.seconds,
-            seconds_step=fetched.step,
-        )
+        return update

@@ -1,6 +1,8 @@
 """Micro-batches on their way from the reader to the device, and the seed of each."""
 
+import dataclasses
 import hashlib
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +21,21 @@ Losses = Mapping[tuple[int, ...], torch.Tensor]
 log-likelihood."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
+@dataclass(slots=True, frozen=True)
 class UpdateCounts:
-    """Totals of an update's micro-batches over all ranks."""
+    """Totals of micro-batches: of a rank's, of an update's over all ranks, or of several updates'.
 
-    target_tokens: int
-    source_tokens: int
-    padded_tokens: int
+    A message between ranks has the fields as integers, in this order: `numbers`, and `UpdateCounts(*numbers)`.
+    """
+
+    target_tokens: int = 0
+    source_tokens: int = 0
+    padded_tokens: int = 0
     """Tokens of both sides, padding included."""
-    pairs: int
-    micro_batches: int
+    pairs: int = 0
+    micro_batches: int = 0
     """Micro-batches that are not empty."""
-    pairs_digest: int
+    pairs_digest: int = 0
     """Order-free hash of which pair is in which micro-batch, and of augmented pairs' tokens: equal if updates are."""
     augmented: int = 0
     """Pairs that `stream.augment` changed."""
@@ -39,16 +44,11 @@ class UpdateCounts:
 
     def numbers(self) -> list[int]:
         """The fields as integers for an all-reduce: each is summed."""
-        return [
-            self.target_tokens,
-            self.source_tokens,
-            self.padded_tokens,
-            self.pairs,
-            self.micro_batches,
-            self.pairs_digest,
-            self.augmented,
-            self.fell_back,
-        ]
+        return list(dataclasses.astuple(self))
+
+    def __add__(self, other: "UpdateCounts") -> "UpdateCounts":
+        """Of both; the digest is not wrapped."""
+        return UpdateCounts(*map(operator.add, self.numbers(), other.numbers()))
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -59,12 +59,12 @@ class Update:
     number: int
     """Within the epoch."""
     micro_batches: list[MicroBatch | None]
-    counts: UpdateCounts
-    """Over all ranks."""
-    seconds: float
-    """Seconds of the run when it was fetched, by rank 0's clock."""
     seconds_step: int
     """Updates done when it was fetched."""
+    counts: UpdateCounts = UpdateCounts()
+    """Over all ranks."""
+    seconds: float = 0.0
+    """Seconds of the run when it was fetched, by rank 0's clock."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:

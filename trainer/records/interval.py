@@ -45,7 +45,7 @@ class Interval:
         self._begin = time.monotonic()
         self._losses = torch.zeros(2, dtype=torch.float64)
         self._loss_tokens = 0
-        self._counts = [0] * len(UpdateCounts.__dataclass_fields__)
+        self._counts = UpdateCounts()
         self._num_updates = 0
         self._num_slots = 0
         self._lr = 0.0
@@ -68,7 +68,7 @@ class Interval:
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
         """Add the counts of one update over all ranks."""
-        self._counts = [a + b for a, b in zip(self._counts, counts.numbers(), strict=True)]
+        self._counts += counts
         self._num_updates += 1
         self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
@@ -97,8 +97,7 @@ class Interval:
         """Means over the interval, over all ranks."""
         sizes = [] if self.sizes is None else self.sizes.sums()
         loss_sum, nll_sum, flops, *sizes = world.sum_floats([*self._losses.tolist(), float(self._flops), *sizes])
-        counts = UpdateCounts(**dict(zip(UpdateCounts.__dataclass_fields__, self._counts, strict=True)))
-        seconds = max(time.monotonic() - self._begin - self._paused, 1e-9)
+        counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._loss_tokens or math.nan  # 0 if every update was skipped
         nll = nll_sum / tokens
         return {
