@@ -20,7 +20,7 @@ from benchmarks.device.budget_counts import added, count_update, counts, lone_ra
 from benchmarks.device.budget_model import SMALL, count_model
 from benchmarks.device.work import flops_per_target_token
 from configs import EngineSection, RunConfig, preset_model
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from trainer.ranks.distributed import World
 
 TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 600, "step": 300, "waits": 1}]

@@ -20,7 +20,7 @@ from benchmarks.device.budget_model import make_objective
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from tests.device.accelerator import use_pseudo_device
 from tests.device.meter import Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers

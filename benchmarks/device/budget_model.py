@@ -4,7 +4,7 @@ import torch
 
 from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from model.kernels import use_kernels
 from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter

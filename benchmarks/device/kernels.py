@@ -23,7 +23,7 @@ from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels import use_kernels
 from model.kernels.cuda import dropout, residuals
-from model.kernels.cuda.varlen import packed_attention, plain_attention
+from model.kernels.cuda.attention import packed_attention, plain_attention
 from model.layout import Side
 from model.loss import CrossEntropy, OutputLayer
 

@@ -18,7 +18,7 @@ from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from model.costs.flops import BatchShape, executed_flops
+from model.flops import BatchShape, executed_flops
 from model.parameters import Vocabularies
 from zeromt.planning.costs.memory import MemoryModel, Setting
 

@@ -15,7 +15,6 @@ from configs.process.files.inside import is_listed, read_text
 from configs.process.streams import note
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
-from launcher.agents.restarts import Restarts
 from launcher.agents.run_folder import make_ready
 from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
@@ -190,3 +189,31 @@ def _last_line(path: Path) -> str | None:
     except OSError:
         return None
     return lines[-1] if lines else None
+
+
+class Restarts:
+    """Counts failures since the last new checkpoint."""
+
+    def __init__(self, limit: int, newest_step: int) -> None:
+        """Begin.
+
+        Args:
+            limit: restarts without a new checkpoint before giving up.
+            newest_step: of the existing checkpoints.
+        """
+        self.limit = limit
+        self.step = newest_step
+        """The newest checkpoint's step."""
+        self.num_failures = 0
+        """Without progress."""
+
+    def may_follow(self, newest_step: int) -> bool:
+        """Whether to restart after a failure.
+
+        Args:
+            newest_step: of the checkpoints that now exist.
+        """
+        if newest_step > self.step:
+            self.step, self.num_failures = newest_step, 0
+        self.num_failures += 1
+        return self.num_failures <= self.limit

@@ -18,8 +18,7 @@ from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, Node, choose_processes, describe_idle, shutdown_seconds
-from launcher.machine.hardware import num_cores
-from launcher.machine.numa import choose_binding
+from launcher.machine.cores import choose_binding, num_cores
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LOGS
 

@@ -1,11 +1,16 @@
-"""Interprets the end of a job from its status and exit code, in the same way on every cluster."""
+"""What the end of a job means, in the same way on every cluster, and how often it was requeued without progress."""
 
+import contextlib
 import enum
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from configs.process.files.inside import read_json, write_text
 from configs.process.signals import STOPPED_BY_FILE
 from launcher.agents.peers import LOST_NODE
 from launcher.agents.root_cause import REFUSED
+from trainer.runs.layout import REQUEUES_FILE, newest_step
 from trainer.runs.status import Status
 
 FINISHED = 0
@@ -67,3 +72,31 @@ def ending_of(status: Status | None, code: int, *, signal: str = "none") -> Endi
     if status is not None and LOST_NODE in (status.error or ""):
         return Ending(end=End.LOST_NODE, why=status.error or "")
     return Ending(end=End.FAILED, why=f"failed with exit code {code}")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Requeues:
+    """How often a job was requeued since its newest checkpoint."""
+
+    job: str = ""
+    step: int = 0
+    """Step of the newest checkpoint at the last requeue."""
+    number: int = 0
+
+
+def read_requeues(folder: Path, job: str) -> Requeues:
+    """Requeues of this job, including the next; 1 if there is a new checkpoint, or the record is of another job."""
+    step = newest_step(folder)
+    try:
+        before = Requeues(**read_json(folder / REQUEUES_FILE))
+    except (OSError, ValueError, TypeError):
+        before = Requeues()
+    if before.job != job or step > before.step:
+        return Requeues(job=job, step=step, number=1)
+    return Requeues(job=job, step=before.step, number=before.number + 1)
+
+
+def write_requeues(folder: Path, requeues: Requeues) -> None:
+    """Store the count, if the folder can be written."""
+    with contextlib.suppress(OSError):
+        write_text(folder / REQUEUES_FILE, json.dumps(asdict(requeues)) + "\n")

@@ -17,6 +17,14 @@ class Xavier(Initialisation):
 
     @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        from model.initialisation import xavier
+        from torch import nn
 
-        xavier(model, width)
+        from model.loss import OutputLayer
+
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, (nn.Embedding, OutputLayer)):
+                nn.init.normal_(module.weight, std=width**-0.5)

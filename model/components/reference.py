@@ -29,7 +29,7 @@ class _Scalars(Norm):
 
     @override
     def build(self, width: int) -> "nn.Module":
-        from model.reference.norms import ScalarNorm
+        from model.reference.modules import ScalarNorm
 
         return ScalarNorm(width, self.eps, initial_bias=self.initial_bias)
 
@@ -68,7 +68,7 @@ class Sample(LayerNorm):
 
     @override
     def build(self, width: int) -> "nn.Module":
-        from model.reference.norms import SampleNorm
+        from model.reference.modules import SampleNorm
 
         return SampleNorm(width, self.eps)
 
@@ -98,7 +98,7 @@ class PostDropoutLast(Post):
 
     @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        from model.reference.residuals import PostNormDropoutLast
+        from model.reference.modules import PostNormDropoutLast
 
         return PostNormDropoutLast(norm.build(width), dropout, is_last=is_last)
 
@@ -111,7 +111,7 @@ class PostBlockDropout(Post):
 
     @override
     def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
-        from model.reference.residuals import PostNormBlockDropout
+        from model.reference.modules import PostNormBlockDropout
 
         return PostNormBlockDropout(norm.build(width), dropout, is_last=is_last)
 
@@ -126,7 +126,7 @@ class TorchDefaults(Initialisation):
 
     @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        from model.reference.initialisation import torch_defaults
+        from model.reference.modules import torch_defaults
 
         torch_defaults(model, width)
 
@@ -137,6 +137,6 @@ class XavierMatrices(Initialisation):
 
     @override
     def fill(self, model: "nn.Module", width: int) -> None:
-        from model.reference.initialisation import xavier_matrices
+        from model.reference.modules import xavier_matrices
 
         xavier_matrices(model, width)

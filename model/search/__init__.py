@@ -10,8 +10,7 @@ from model.search.beam import beam_search
 from model.search.constraints import Constraints, max_length
 from model.search.ensemble import Ensemble
 from model.search.greedy import greedy, sample
-from model.search.hypothesis import Hypothesis, length_penalty
-from model.search.scoring import score
+from model.search.scoring import Hypothesis, length_penalty, score
 from model.transformer import Transformer
 
 __all__ = ["Ensemble", "Hypothesis", "length_penalty", "max_length", "score", "search"]

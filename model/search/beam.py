@@ -10,7 +10,7 @@ from configs import SearchSection
 from model.kernels import steps_between_syncs, upload
 from model.search.constraints import NEVER, Constraints
 from model.search.ensemble import Ensemble
-from model.search.hypothesis import Hypothesis, length_penalty
+from model.search.scoring import Hypothesis, length_penalty
 
 GROUP = 64
 """Number of neighbouring tokens whose maximum is computed first."""

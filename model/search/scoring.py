@@ -1,6 +1,7 @@
-"""Scores of given translations."""
+"""A translation with its score, the length penalty, and scores of given translations."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,8 +9,27 @@ from torch.nn import functional as F
 
 from configs import SearchSection
 from model.search.ensemble import Ensemble, mean_log_probs
-from model.search.hypothesis import Hypothesis, length_penalty
 from model.transformer import Transformer
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Hypothesis:
+    """A translation: target ids without BOS and EOS, and their scores."""
+
+    ids: list[int]
+    log_prob: float
+    """Sum of the tokens' log-probabilities in nats, including a forced prefix and EOS."""
+    score: float
+    """`log_prob` divided by `length_penalty`."""
+
+
+def length_penalty(length: int, alpha: float, kind: str = "gnmt") -> float:
+    """The divisor for the log-probability of `length` tokens, EOS included; 1 with alpha 0.
+
+    gnmt: ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14). mean: length^alpha; alpha 1 is the mean over tokens.
+    """
+    return float((length if kind == "mean" else (5 + length) / 6) ** alpha)
+
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits in memory at once."""

@@ -16,7 +16,7 @@ from model import Objective, SpecialIds, Transformer, build_transformer, steppin
 from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
 from model.kernels import use_kernels
-from model.kernels.cpu.packing import packed_weights
+from model.kernels.cpu.decoding import packed_weights
 from model.loss import CrossEntropy
 from model.stepping import check_steps, steps_apart
 from tests.model.flat import section_of

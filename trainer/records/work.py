@@ -6,8 +6,8 @@ from configs import RunConfig
 from configs.components.model import UndeclaredError
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import PAD_ID
-from model.costs.flops import BatchShape, model_flops
-from model.costs.gpus import known_gpu
+from model.flops import BatchShape, model_flops
+from model.gpus import known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
 from trainer.ranks.device import device_name, kind
@@ -16,7 +16,7 @@ TERA = 10**12
 
 
 class Work:
-    """Counts the FLOPs that micro-batches need, by `model.costs.flops.model_flops`.
+    """Counts the FLOPs that micro-batches need, by `model.flops.model_flops`.
 
     Model FLOPs utilisation (MFU) is defined by Chowdhery et al. (2022), appendix B: recomputation (activation
     checkpointing) and padding do not count. The peak is `training.peak_tflops` or, for a known GPU, that of its data

@@ -11,7 +11,7 @@ from configs import RunConfig, load_run
 from configs.errors import UserError
 from configs.process.gpus import num_gpus, why_unusable
 from launcher.agents.job import choose_processes
-from launcher.machine.hardware import num_cores
+from launcher.machine.cores import num_cores
 from zeromt.doctor import configured, machine
 from zeromt.doctor.exchange import environment_without_torchrun, exchange
 from zeromt.doctor.finding import Finding, good, refused

@@ -23,7 +23,7 @@ from configs.process.gpus import (
     torch_build,
     why_unusable,
 )
-from launcher.machine.hardware import num_cores
+from launcher.machine.cores import num_cores
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good, refused
 
 MIN_OPEN_FILES = 1024

@@ -8,7 +8,7 @@ from configs import RunConfig, UserError, load_run
 from configs.load import dump_changed
 from configs.process.files import written
 from configs.process.text import to_json
-from model.costs.gpus import GPUS
+from model.gpus import GPUS
 from zeromt.planning import report
 from zeromt.planning.corpus import read_corpus
 from zeromt.planning.costs.memory import usable_memory

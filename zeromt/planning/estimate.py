@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs import RunConfig
-from model.costs import flops
-from model.costs.flops import BatchShape
+from model import flops
+from model.flops import BatchShape
 from zeromt.planning import goodput
 from zeromt.planning.corpus import Corpus
 from zeromt.planning.costs.communication import communication_volume

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 DEFAULT_MFU = 0.2
 """The model FLOPs utilisation (MFU) of a plan for which none is given: a guess between base and big on one H100."""
 PUBLISHED_MFU = "LightSeq2 35% on 8 A100, NVIDIA's DeepLearningExamples 33% on one, fairseq 23% on 8"
-"""For Transformer big in 16 bits, by the FLOPs of `model.costs.flops` and 312 TFLOP/s of an A100. LightSeq2 has 85,388
+"""For Transformer big in 16 bits, by the FLOPs of `model.flops` and 312 TFLOP/s of an A100. LightSeq2 has 85,388
 target tokens a second and GPU, fairseq beside it 55,700 (github.com/bytedance/lightseq, docs/training/performance.md:
 6e6d, eight A100s, 15,000 tokens a batch); DeepLearningExamples has 82,059 (github.com/NVIDIA/DeepLearningExamples,
 PyTorch/Translation/Transformer/README.md: DGX A100, one GPU, 10,240 tokens a batch)."""

@@ -34,7 +34,7 @@ def add_plan(parser: Parser) -> None:
 
 
 def _add_cluster(parser: Parser) -> None:
-    from model.costs.gpus import GPUS  # imported late: `zeromt --help` must work even if another `model` is found first
+    from model.gpus import GPUS  # imported late: `zeromt --help` must work even if another `model` is found first
 
     parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="number of nodes")
     parser.add_argument(
@@ -161,7 +161,7 @@ def mtbf(text: str) -> tuple[float | None, float | None]:
 
 
 def _gpu(text: str) -> str:
-    from model.costs.gpus import GPUS
+    from model.gpus import GPUS
 
     name = text.lower().replace("_", "-")
     if name not in GPUS:

@@ -16,7 +16,7 @@ from configs import preset_model
 from configs.components import make
 from data_pipeline.stream.batch import MicroBatch
 from model.kernels import use_kernels
-from model.kernels.cuda import attention, varlen
+from model.kernels.cuda import attention
 from trainer.engines.layouts import laid_out
 
 WIDTH, VOCAB, ROWS, LENGTH = 16, 64, 3, 5
@@ -100,7 +100,7 @@ def _packed_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Any, keys: Any, *, is_causal: bool, scale: float
 ) -> Any:
     """The GPU's way, whatever the device."""
-    return varlen._Varlen.apply(query, key, value, queries, keys, is_causal, scale)  # type: ignore[no-untyped-call]
+    return attention._Varlen.apply(query, key, value, queries, keys, is_causal, scale)  # type: ignore[no-untyped-call]
 
 
 def _norm(x: Tensor, *_: Any) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.device import plain_loop
 from benchmarks.device.work import Figures
-from model.costs.gpus import known_gpu
+from model.gpus import known_gpu
 from zeromt.doctor.command import findings
 
 PACKAGES = ("torch", "triton", "deepspeed", "numpy", "webdataset", "sentencepiece", "transformers", "ctranslate2")

@@ -11,7 +11,7 @@ from benchmarks.device.budget_batches import LENGTH_MULTIPLE
 from benchmarks.device.kernels import SMALL, Sizes
 from benchmarks.device.work import Figures
 from data_pipeline.stream.batch import round_up
-from model.kernels.cuda.varlen import packed_attention, why_not_varlen
+from model.kernels.cuda.attention import packed_attention, why_not_varlen
 from model.layout import Side
 from trainer.ranks.process import tune_process
 

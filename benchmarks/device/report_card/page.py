@@ -16,7 +16,7 @@ READING = """\
 
 - **Target tokens/s** count target tokens without padding. **MFU** (Chowdhery et al., 2022) is FLOP/s by the formulas of
   `zeromt plan`, without padding, over the data sheet's dense bf16 rate; where the card is not in
-  `model/costs/gpus.py`, over its own best rate in square bf16 matmuls.
+  `model/gpus.py`, over its own best rate in square bf16 matmuls.
 - **Pass** is forward and backward of one micro-batch. **Host**: until the host has launched it all. **Device**: time in
   which a kernel ran. **Both**: until the device is done. Device near both: the card limits; see the dearest operators.
   Otherwise host near both: launches limit, and larger micro-batches, fewer kernels or a faster processor help.

@@ -29,8 +29,8 @@ from launcher.clusters.kubernetes import rendezvous
 from launcher.clusters.kubernetes.jobset import ATTEMPT
 from launcher.jobs import End, Ending, ending_of
 from launcher.jobs.batch import slowest_save
+from launcher.jobs.end import Requeues, read_requeues, write_requeues
 from launcher.jobs.job import command_of
-from launcher.jobs.requeues import Requeues, read_requeues, write_requeues
 from launcher.machine.supervise import Supervisor
 from launcher.options.node import parse_launch_node
 from trainer.runs.layout import LAUNCH_LOCK, METRICS_FILE, STATUS_FILE, STUCK_FILE

@@ -7,10 +7,9 @@ from typing import Any
 from configs import UserError
 from configs.components import component
 from configs.process.streams import note
-from launcher.clusters.slurm.queue import JOB_ID, find_job, writes_into
+from launcher.clusters.slurm.scheduler import JOB_ID, choose_lead, find_job, sbatch, writes_into
 from launcher.clusters.slurm.script import render_array, render_training
 from launcher.clusters.slurm.section import SlurmSection
-from launcher.clusters.slurm.submit import choose_lead, sbatch
 from launcher.jobs import Array, Job, JobState, Training
 from launcher.jobs.cluster import show_files
 from launcher.machine.supervise import Supervisor

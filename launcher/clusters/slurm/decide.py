@@ -14,8 +14,7 @@ from configs import UserError
 from configs.process.signals import STOPPED_BY_FILE
 from configs.process.streams import tell
 from launcher.agents.root_cause import REFUSED
-from launcher.jobs.end import ending_of
-from launcher.jobs.requeues import Requeues, read_requeues, write_requeues
+from launcher.jobs.end import Requeues, ending_of, read_requeues, write_requeues
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import Status, read_status

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 
 from configs import UserError
-from launcher.clusters.slurm.section import SlurmSection
-from launcher.clusters.slurm.times import format_time, parse_time
+from launcher.clusters.slurm.section import SlurmSection, format_time, parse_time
 from launcher.jobs import Array, Job, Training
 from launcher.jobs.job import check_nodes
 

@@ -22,9 +22,9 @@ from configs.process.streams import note
 from launcher.agents.job import shutdown_seconds
 from launcher.agents.root_cause import REFUSED, STOPPED
 from launcher.agents.secret import SECRET, new_secret
+from launcher.clusters.ssh.cluster import SshCluster
 from launcher.clusters.ssh.connection import UNREACHABLE, Connection, SshSettings, all_are
 from launcher.clusters.ssh.hosts import Host, read_hosts
-from launcher.clusters.ssh.section import SshSection
 from launcher.jobs.job import node_arguments
 from launcher.machine.supervise import Supervisor
 
@@ -60,12 +60,12 @@ class SshOptions:
     """Files with components, in addition to those that the configuration names; every host reads the same files."""
 
 
-def launch_ssh(cluster: SshSection, supervisor: Supervisor, **arguments: Any) -> int:
+def launch_ssh(cluster: SshCluster, supervisor: Supervisor, **arguments: Any) -> int:
     """`launch`, with the options as keyword arguments."""
     return launch(cluster, supervisor, SshOptions(**arguments))
 
 
-def launch(cluster: SshSection, supervisor: Supervisor, options: SshOptions) -> int:
+def launch(cluster: SshCluster, supervisor: Supervisor, options: SshOptions) -> int:
     """Train on several machines.
 
     Args:
@@ -108,7 +108,7 @@ def launch(cluster: SshSection, supervisor: Supervisor, options: SshOptions) -> 
 
 
 def _begin(
-    cluster: SshSection,
+    cluster: SshCluster,
     options: SshOptions,
     connections: Sequence[Connection],
     environment: Mapping[str, str],

@@ -5,13 +5,10 @@ from torch import nn
 from model.attention import MultiHeadAttention
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
-from model.kernels.cpu.attention import CpuAttention
-from model.kernels.cpu.dropout import CpuDropout
-from model.kernels.cpu.feed_forward import CpuFeedForward
+from model.kernels.cpu.decoding import STEPS_BETWEEN_SYNCS, argmax, packed_weights
+from model.kernels.cpu.layers import CpuAttention, CpuDropout, CpuFeedForward
 from model.kernels.cpu.linear import CpuLinear, bf16_is_faster, without_onednn
 from model.kernels.cpu.loss import CpuOutputLayer
-from model.kernels.cpu.packing import packed_weights
-from model.kernels.cpu.search import STEPS_BETWEEN_SYNCS, argmax
 from model.loss import OutputLayer
 
 __all__ = ["STEPS_BETWEEN_SYNCS", "argmax", "bf16_is_faster", "packed_weights", "use", "without_onednn"]

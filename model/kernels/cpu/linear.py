@@ -9,7 +9,7 @@ oneDNN builds a kernel for every shape that is not in its cache. With AMX a buil
 small matmuls do not use oneDNN, and large ones are padded with zero rows to a few sizes (`rounded_rows`).
 
 Large matmuls that follow each other or share an input are one autograd function (`joined_linear`,
-`model.kernels.cpu.feed_forward`): rows are copied once, and fewer steps run on a single thread.
+`model.kernels.cpu.layers`): rows are copied once, and fewer steps run on a single thread.
 """
 
 import contextlib

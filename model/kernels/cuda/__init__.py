@@ -7,7 +7,7 @@ from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.feed_forward import CudaFeedForward
+from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
 from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link

@@ -1,13 +1,111 @@
-"""Attention without padding, and one matmul for all projections of the same input."""
+"""Attention for packed rows, one after the other without padding, and one matmul for all projections of the same input.
 
+Shapes: N queries and M keys in R rows, H heads of width K.
+"""
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention
-from model.kernels.cuda.joined import joined_linear
-from model.kernels.cuda.varlen import packed_attention
+from model.kernels.cuda.linear import joined_linear
 from model.layout import Current, Side, SideName
 from model.positions import NoRotation
+
+_HALVES = (torch.float16, torch.bfloat16)
+_HEAD_MULTIPLE, _WIDEST_HEAD = 8, 256
+_MIN_CAPABILITY = (8, 0)
+_SMALL_SHARED_MEMORY, _WIDTHS_WITHOUT_BACKWARD = ((8, 6), (8, 7), (8, 9), (12, 0), (12, 1)), range(193, 225)
+"""Compute capabilities with less shared memory, and the head widths without a backward pass there (sdp_utils.cpp)."""
+_HAS_VARLEN = find_spec("torch.nn.attention.varlen") is not None
+"""Looked up once: it takes 30 microseconds, too long for every attention call."""
+
+
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
+) -> Tensor:
+    """softmax(scale q k^T) v within each row.
+
+    Uses torch's flash attention for rows of different lengths (Dao, 2023) on a GPU in half precision, else
+    `plain_attention`.
+
+    Args:
+        query: (N, H, K). key, value: (M, H, K).
+        queries, keys: the positions of their tokens.
+        is_causal: position l of a row attends to positions up to l only; then both sides are the same.
+        scale: of the scores.
+
+    Returns:
+        (N, H, K)
+    """
+    if query.device.type == "cpu" or why_not_varlen(query.device, query.dtype, query.shape[-1]) is not None:
+        return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
+    out: Tensor = _Varlen.apply(query, key, value, queries, keys, is_causal, scale)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Varlen(torch.autograd.Function):
+    """`torch.nn.attention.varlen.varlen_attn` without the two extra zero tensors that its own backward pass fills."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, is_causal: bool, scale: float
+    ) -> Tensor:
+        import torch.nn.attention.varlen  # registers the operators
+
+        assert queries.bounds is not None
+        assert keys.bounds is not None
+        ctx.lengths = queries.padded_longest, keys.padded_longest, is_causal
+        ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
+        bounds = queries.bounds, keys.bounds
+        outputs = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
+        ctx.save_for_backward(query, key, value, *outputs[:2], *bounds, outputs[2])
+        out: Tensor = outputs[0]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *tensors, nothing = ctx.saved_tensors
+        by = torch.ops.torch_attn._varlen_attn_backward(grads[0], *tensors, *ctx.lengths, nothing, *ctx.rest)
+        return *by, None, None, None, None
+
+
+def plain_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
+) -> Tensor:
+    """`packed_attention` over all rows at once, with a mask (N, M) that hides the other rows."""
+    rows = [_rows(side, x.shape[0]) for side, x in ((queries, query), (keys, key))]
+    is_seen = rows[0][:, None] == rows[1]
+    if is_causal:
+        is_seen = is_seen & (queries.positions[:, None] >= keys.positions)
+    q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))  # (1, H, N, K)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=is_seen, scale=scale)[0].transpose(0, 1)
+
+
+def why_not_varlen(device: torch.device, dtype: torch.dtype, head_width: int) -> str | None:
+    """Why a device has no attention for rows of different lengths; None if it has."""
+    if dtype not in _HALVES:
+        return "attention without padding needs bf16 or fp16"
+    if head_width % _HEAD_MULTIPLE or head_width > _WIDEST_HEAD:
+        return f"heads are {head_width} wide; attention without padding needs a multiple of 8 up to {_WIDEST_HEAD}"
+    capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
+    if capability is not None and capability < _MIN_CAPABILITY:
+        return "attention without padding needs a GPU of compute capability 8.0 or newer"
+    if capability in _SMALL_SHARED_MEMORY and head_width in _WIDTHS_WITHOUT_BACKWARD:
+        return f"heads are {head_width} wide, for which this GPU has no backward pass of attention without padding"
+    if not _HAS_VARLEN:
+        return "this torch has no attention without padding"
+    return None
+
+
+def _rows(side: Side, num_tokens: int) -> Tensor:
+    """(N): the row of each token."""
+    assert side.bounds is not None
+    return torch.bucketize(torch.arange(num_tokens, device=side.bounds.device), side.bounds[1:], right=True)
 
 
 class CudaAttention(MultiHeadAttention):

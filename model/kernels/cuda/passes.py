@@ -10,11 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from model.attention import MultiHeadAttention
-from model.kernels.cuda.attention import CudaAttention
-from model.kernels.cuda.joined import apart, can_join, join
-from model.kernels.cuda.linear import has_hooks
+from model.kernels.cuda.attention import CudaAttention, why_not_varlen
+from model.kernels.cuda.linear import apart, can_join, has_hooks, join
 from model.kernels.cuda.search import share
-from model.kernels.cuda.varlen import why_not_varlen
 from model.layout import Current, Layout, LayoutKind, Projection
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length

@@ -14,8 +14,7 @@ from typing_extensions import override
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.feed_forward import CudaFeedForward
-from model.kernels.cuda.linear import FirstLinear, LastLinear, has_hooks
+from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, LastLinear, has_hooks
 from model.kernels.cuda.operators import Operator, define
 from model.residuals import PostNorm, PreNorm, Residual
 

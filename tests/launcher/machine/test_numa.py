@@ -8,8 +8,8 @@ from torch.distributed.run import parse_args
 
 from configs import EngineSection
 from launcher.agents.job import Job, torchrun_command
-from launcher.machine import numa
-from launcher.machine.numa import choose_binding
+from launcher.machine import cores
+from launcher.machine.cores import choose_binding
 
 TWO = {"node0": "0-3,8-11", "node1": "4-7,12-15"}
 CORES = frozenset(range(16))
@@ -19,9 +19,9 @@ CORES = frozenset(range(16))
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One with two nodes of memory with cores, and one without, and numactl."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    for name, cores in {**TWO, "node2": ""}.items():
+    for name, numbers in {**TWO, "node2": ""}.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "cpulist").write_text(cores + "\n")
+        (tmp_path / name / "cpulist").write_text(numbers + "\n")
     (tmp_path / "possible").write_text("0-2")
     return tmp_path
 
@@ -78,4 +78,4 @@ def test_modes_are_those_of_torch() -> None:
     from torch.numa.binding import AffinityMode
 
     kinds = EngineSection.__annotations__["numa_binding"].__args__
-    assert set(kinds) - {numa.AUTO, numa.OFF} == {mode.value for mode in AffinityMode}
+    assert set(kinds) - {cores.AUTO, cores.OFF} == {mode.value for mode in AffinityMode}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.clusters.slurm.queue import find_job
+from launcher.clusters.slurm.scheduler import find_job
 from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview

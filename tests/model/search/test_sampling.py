@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from configs import SearchSection
 from configs.components import Sampler, make
 from model.search import search
-from model.search.sampling import choose_best
+from model.search.greedy import choose_best
 from tests.model.reference import BOS, EOS, PAD, pad
 from tests.model.search.plain import SOURCES, next_log_probs, peaked_model, section_of
 

@@ -10,8 +10,8 @@ import torch
 from configs import load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import SpecialIds, build_transformer
-from model.costs.flops import BatchShape, executed_flops
-from model.costs.gpus import GPUS, known_gpu
+from model.flops import BatchShape, executed_flops
+from model.gpus import GPUS, known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
 from trainer.records import work

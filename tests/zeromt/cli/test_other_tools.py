@@ -6,7 +6,7 @@ import pytest
 
 from configs import other_tools
 from configs.reading import meanings
-from launcher.options import hints
+from launcher.options import parser
 from tests.conftest import Refused
 from zeromt.cli.main import COMMANDS, main
 
@@ -144,7 +144,7 @@ def test_table_is_right() -> None:
         assert here.startswith(("not needed", "output")) or paths <= fields, here
     for program, keys in other_tools._SHAPES.items():
         assert [key for key in keys.split() if key in fields] == [], program
-    options = [option for here in set(hints.OPTIONS.values()) for option in here.split() if option.startswith("--")]
+    options = [option for here in set(parser.OPTIONS.values()) for option in here.split() if option.startswith("--")]
     known = {option for command in COMMANDS.values() for option in _options(command.add_arguments)}
     assert [option for option in options if option not in known] == []
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from configs import ModelSection
 from model import Objective
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from model.parameters import Vocabularies
 from tests.zeromt.planning.options import models
 from tests.zeromt.planning.test_counts import LOSS, build, ids

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from configs import ModelSection, preset_model
 from configs.components import make
 from configs.reading.shipped import shipped_presets
-from model import Objective, SpecialIds, Transformer, build_transformer
-from model.costs import flops
-from model.costs.flops import BatchShape
+from model import Objective, SpecialIds, Transformer, build_transformer, flops
+from model.flops import BatchShape
 from model.kernels import use_kernels
 from model.parameters import PARTS, Vocabularies, by_part, parameters
 from tests.flops import flop_counter

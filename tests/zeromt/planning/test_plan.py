@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from configs import load_run
-from model.costs.flops import BatchShape, model_flops
-from model.costs.gpus import GPUS
+from model.flops import BatchShape, model_flops
+from model.gpus import GPUS
 from model.parameters import Vocabularies
 from tests.conftest import Corpus, Refused
 from tests.launcher.conftest import CONFIGURATION, HEAVY, Zeromt, environment, imported

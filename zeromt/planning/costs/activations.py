@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from configs import ModelSection
 from configs.components.model import Loss, LossBytes, Storage
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from model.parameters import Vocabularies
 from zeromt.planning.costs.model_states import ELEMENT
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from configs import EngineSection, ModelSection, RunConfig
 from configs.process.gpus import page_locked_bytes
-from model.costs.flops import BatchShape
+from model.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
 from zeromt.planning.costs.activations import activations, output_bytes
 from zeromt.planning.costs.model_states import (

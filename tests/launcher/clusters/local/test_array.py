@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE, wait_until
 RUN = """if True:
     import os, sys
     sys.executable = sys.argv[1]
-    from launcher.clusters.local.array import run_array
+    from launcher.clusters.local.launch import run_array
     from launcher.machine.supervise import Supervisor
     from launcher.options.command import InParts
     with Supervisor() as supervisor:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from configs import UserError, load_run
+from launcher.agents.attempts import Restarts
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import (
     Job,
@@ -18,8 +19,7 @@ from launcher.agents.job import (
     outcome,
     torchrun_command,
 )
-from launcher.agents.restarts import Restarts
-from launcher.machine.hardware import num_cores
+from launcher.machine.cores import num_cores
 from tests.launcher.conftest import ROOT, Zeromt
 from trainer.runs.status import Status, read_status
 

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.agents.peers import LOST_NODE
 from launcher.clusters.slurm.decide import decide_begin, decide_end
-from launcher.jobs.requeues import Requeues, read_requeues
+from launcher.jobs.end import Requeues, read_requeues
 from tests.launcher.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.runs.layout import LAUNCH_LOCK

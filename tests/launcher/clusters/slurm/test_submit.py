@@ -11,8 +11,8 @@ import pytest
 from configs import ConfigError, UserError
 from configs.site import load_site
 from launcher.clusters.slurm.cluster import SlurmCluster
-from launcher.clusters.slurm.submit import choose_lead, submission_environment
-from launcher.clusters.slurm.times import format_time, parse_time
+from launcher.clusters.slurm.scheduler import choose_lead, submission_environment
+from launcher.clusters.slurm.section import format_time, parse_time
 from launcher.jobs.batch import slowest_save
 from tests.launcher.conftest import CONFIGURATION, HEAVY, Zeromt, environment, imported
 

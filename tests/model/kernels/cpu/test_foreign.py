@@ -11,7 +11,7 @@ from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
 from model.feed_forward import FeedForward
 from model.kernels.cpu import linear, use
-from model.kernels.cpu.packing import packed_weights
+from model.kernels.cpu.decoding import packed_weights
 from model.loss import OutputLayer
 from tests.model.test_loss import TARGETS, make_inputs
 

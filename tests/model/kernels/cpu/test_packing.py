@@ -10,7 +10,7 @@ from torch import nn
 from model import kernels
 from model.kernels import cpu
 from model.kernels.cpu import linear, use
-from model.kernels.cpu.packing import packed_weights
+from model.kernels.cpu.decoding import packed_weights
 from model.search import search
 from tests.flops import flop_counter
 from tests.model.reference import pad

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.kernels.cuda.joined import can_join, join, joined_linear
+from model.kernels.cuda.linear import can_join, join, joined_linear
 from tests.device.pseudo import DEVICE, metered
 
 

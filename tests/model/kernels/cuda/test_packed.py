@@ -10,9 +10,9 @@ from torch import Tensor
 from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
-from model.kernels.cuda import use, varlen
+from model.kernels.cuda import attention, use
+from model.kernels.cuda.attention import packed_attention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.varlen import packed_attention
 from model.loss import CrossEntropy
 from model.search import search
 from tests.device.pseudo import DEVICE, metered
@@ -211,5 +211,5 @@ def test_cards_and_heads_without_it(
     capability: tuple[int, int], width: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    found = varlen.why_not_varlen(torch.device("cuda", 0), torch.bfloat16, width)
+    found = attention.why_not_varlen(torch.device("cuda", 0), torch.bfloat16, width)
     assert found is None if reason is None else reason in (found or "")

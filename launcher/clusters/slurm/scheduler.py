@@ -1,14 +1,15 @@
-"""Calls sbatch, and chooses how long before the time limit a job is warned."""
+"""Asks SLURM: submits by sbatch, with a warning before the time limit, and looks a job up by squeue and scontrol."""
 
 import math
 import os
 import re
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from configs import UserError
-from launcher.clusters.slurm.section import SlurmSection
-from launcher.clusters.slurm.times import format_time, parse_time
+from launcher.clusters.slurm.section import SlurmSection, format_time, parse_time
+from launcher.jobs.job import GONE, UNKNOWN, JobState
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
 """Seconds; the longest lead that sbatch accepts."""
@@ -73,3 +74,65 @@ def sbatch(script: str, *options: str) -> str:
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment for sbatch, without variables of a surrounding allocation, which the job would inherit."""
     return {name: value for name, value in environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
+
+
+JOB_ID = re.compile(r"\d+(_\d+)?")
+_PATIENCE_SECONDS = 10
+
+
+def find_job(job_id: str | None, command: str = "squeue") -> JobState | None:
+    """Ask SLURM for a job, for ten seconds at most.
+
+    Args:
+        job_id: for None, or if it is not a job's number, the result is None.
+        command: squeue's path or name.
+    """
+    if job_id is None or not JOB_ID.fullmatch(job_id):
+        return None
+    try:
+        asked = subprocess.run(
+            [command, "--noheader", "--jobs", job_id, "--format", "%T|%r|%L"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return JobState(id=job_id, state=UNKNOWN)
+    state, _, rest = asked.stdout.strip().partition("\n")[0].partition("|")
+    if state:
+        reason, _, left = rest.partition("|")
+        is_waiting = reason not in ("", "None")
+        has_limit = left not in ("", "INVALID", "NOT_SET", "UNLIMITED")
+        return JobState(
+            id=job_id, state=state, reason=reason if is_waiting else None, time_left=left if has_limit else None
+        )
+    # For a job that has left the queue, squeue first lists nothing and after some minutes reports an invalid id.
+    return JobState(id=job_id, state=GONE if asked.returncode == 0 or "Invalid job id" in asked.stderr else UNKNOWN)
+
+
+def writes_into(job_id: str, logs: Path) -> bool:
+    """Ask SLURM whether a job is this user's and has its output in a folder; False if SLURM does not say so.
+
+    Args:
+        job_id: its number.
+        logs: the folder.
+    """
+    if not JOB_ID.fullmatch(job_id):
+        return False
+    try:
+        asked = subprocess.run(
+            ["scontrol", "show", "job", job_id],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    lines = [line.strip() for line in asked.stdout.partition("\n\n")[0].splitlines()]  # of an array, the first task
+    is_mine = any(re.match(rf"UserId=[^ ]*\({os.getuid()}\) ", line) for line in lines)
+    outputs = [Path(line.removeprefix("StdOut=")) for line in lines if line.startswith("StdOut=/")]
+    return is_mine and any(output.parent.resolve() == logs.resolve() for output in outputs)

@@ -1,10 +1,22 @@
-"""Binding ranks to the cores whose memory is nearest to their GPU, by torchrun's own option (torch 2.13)."""
+"""The cores of this machine: how many there are, and which of them ranks are bound to."""
 
+import math
 import os
 import shutil
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+
+
+def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Number of cores that this process may use, by its affinity and a container's quota."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or "max": no quota
+        return cores
+
 
 NODES = Path("/sys/devices/system/node")
 AUTO, OFF = "auto", "off"
