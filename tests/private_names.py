@@ -16,7 +16,7 @@ import torch
 from torch import distributed, nn
 
 from trainer.engines.deepspeed import patches, steps
-from trainer.engines.deepspeed.patch import Patch
+from trainer.engines.deepspeed.steps import Patch
 
 Probe = Callable[[], None]
 

@@ -27,7 +27,7 @@ from trainer.datasets import check_lengths, check_tags, open_datasets, open_read
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
-from trainer.evaluation.queued.queue import score_queue
+from trainer.evaluation.queue import score_queue
 from trainer.evaluation.series import enter_series
 from trainer.evaluation.sets import HeldOutSet
 from trainer.limits import Limits
@@ -40,16 +40,16 @@ from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.updates import UpdateRecords
-from trainer.runs.history.skipped import LEFT_OUT
+from trainer.runs.history.positions import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.parents.record import PARENT, Parent
+from trainer.runs.parents import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.rewind import NONE, Rewind, passing_over
 from trainer.stability.settle import settle_memory
-from trainer.terminal.start import announce
-from trainer.transfer.ancestry import Ancestry, ancestry_of
+from trainer.terminal.tables import announce
+from trainer.transfer import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.datasets import check_prepared
 from trainer.limits import Limits, NothingToDo
 from trainer.ranks.distributed import World
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 from trainer.runs.layout import CONFIG, STATUS_FILE
 from trainer.runs.status import finished_step
-from trainer.transfer.ancestry import Ancestry
+from trainer.transfer import Ancestry
 
 log = logging.getLogger(__name__)
 

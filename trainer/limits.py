@@ -9,7 +9,7 @@ import numpy as np
 
 from configs import RunConfig, Schedule, UserError
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.plateau import current_plateau
+from trainer.evaluation.best import current_plateau
 from trainer.phase import has_next, phase_end, phase_of, plateau
 from trainer.terminal.forecast import Forecast
 

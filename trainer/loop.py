@@ -26,7 +26,7 @@ from trainer.records.interval import Interval
 from trainer.records.machine import machine_figures
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.work import Work
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 from trainer.runs.status import write_status
 from trainer.saving import Saver
 from trainer.stability import memory

@@ -27,27 +27,24 @@ from trainer.agreement import check_agreement
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
-from trainer.ranks.compiler import check_compiler
+from trainer.ranks.checks import check_compiler, check_engine, make_shared
 from trainer.ranks.device import device_name, is_host, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
-from trainer.ranks.sharding import check_engine
-from trainer.ranks.shared_folder import make_shared
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.records.metrics import close_open
-from trainer.runs.errors import says_all
-from trainer.runs.failure import message_of, note_failure
+from trainer.runs.failure import message_of, note_failure, says_all
 from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.origin import claim, note
-from trainer.runs.parents.record import check_parent
+from trainer.runs.parents import check_parent
 from trainer.runs.restarted import load_for_rank, note_start
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.status import LAUNCH_ID, exit_code, read_status, withdraw_status, write_status
 from trainer.terminal.bar import bar_shown
-from trainer.terminal.end import show_summary
 from trainer.terminal.lines import OVER, configure_logging
+from trainer.terminal.tables import show_summary
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from configs import PhaseSection, RunConfig, UserError
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import PhaseState, TrainerState
-from trainer.evaluation.plateau import current_plateau
+from trainer.evaluation.best import current_plateau
 
 
 def phase_of(config: RunConfig, state: TrainerState) -> PhaseSection | None:

@@ -14,7 +14,7 @@ from configs.process.signals import GRACE_SECONDS
 from data_pipeline.order.state import LaneCursor, StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.context import RunContext
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 from trainer.runs.history.positions import History, HistoryFile, NoHistory
 
 log = logging.getLogger(__name__)

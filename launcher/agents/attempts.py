@@ -20,7 +20,7 @@ from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
 from trainer.runs.missing_checkpoints import check_reset
-from trainer.runs.parents.record import check_parent
+from trainer.runs.parents import check_parent
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
 

@@ -10,7 +10,7 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.parents.record import noted_parent
+from trainer.runs.parents import noted_parent
 
 
 def check_datasets(

@@ -9,7 +9,7 @@ from configs.process.files.inside import is_listed
 from configs.process.streams import note
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
 from trainer.runs.missing_checkpoints import check_reset
-from trainer.runs.parents.record import check_parent
+from trainer.runs.parents import check_parent
 from trainer.runs.run_lock import RunLock, is_locked
 
 

@@ -24,7 +24,7 @@ from launcher.options.command import InParts
 from launcher.options.parser import Parser
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
-from trainer.runs.parents.record import check_parent
+from trainer.runs.parents import check_parent
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

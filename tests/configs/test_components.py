@@ -131,7 +131,7 @@ def test_kinds_by_name_alone_or_unsaid() -> None:
 
 
 def test_two_of_one_name() -> None:
-    with pytest.raises(UserError, match=r"two components are named 'linear', in trainer.schedules.decays and"):
+    with pytest.raises(UserError, match=r"two components are named 'linear', in trainer.schedules.standard and"):
 
         @component("schedule", "linear")
         class Other(Schedule):

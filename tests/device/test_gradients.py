@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from tests.device.pseudo import DEVICE, metered
-from trainer.engines.deepspeed import gradients
-from trainer.engines.deepspeed.gradients import GradientSum
-from trainer.engines.deepspeed.steps import clip_scale
+from trainer.engines.deepspeed import steps
+from trainer.engines.deepspeed.steps import GradientSum, clip_scale
 
 
 @pytest.mark.parametrize("bucket", [1, 9, 50_000_000], ids=["one each", "some", "all"])
@@ -17,7 +16,7 @@ def test_sums_are_those_of_autograd(
     dtype: torch.dtype, device: torch.device, bucket: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit, with parameters that a micro-batch does not use and whatever fits a piece."""
-    monkeypatch.setattr(gradients, "BUCKET_ELEMENTS", bucket)
+    monkeypatch.setattr(steps, "BUCKET_ELEMENTS", bucket)
     draw = torch.Generator().manual_seed(3)
     shapes = ((3, 4), (5,), (), (2, 1, 3))
     ours, theirs = (

@@ -10,7 +10,7 @@ from tests.conftest import Command, Corpus, read_metrics, zeromt
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
 from tests.trainer.test_model_options import SETTINGS
-from trainer.ranks.compiler import check_compiler
+from trainer.ranks.checks import check_compiler
 
 
 @pytest.mark.slow  # compiling takes minutes

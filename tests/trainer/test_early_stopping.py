@@ -16,10 +16,10 @@ from tests.conftest import Command, install_plugin, read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
 from trainer.checkpoint.state import ScoreSeries, TrainerState
-from trainer.evaluation.plateau import current_plateau
+from trainer.evaluation.best import current_plateau
 from trainer.limits import Limits
 from trainer.terminal.forecast import Forecast
-from trainer.terminal.start import unsaved_best
+from trainer.terminal.tables import unsaved_best
 
 KILLER = '''
 """A tracker that ends its process without a word, once, at a step."""

@@ -1,14 +1,16 @@
-"""The held-out sets of a run with their scorers."""
+"""The held-out sets of a run with their scorers, and copies with modified text, by which its effect is measured."""
 
+import dataclasses
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 
 from configs import RunConfig, UserError
-from configs.components import ScoredText
+from configs.components import Draws, Modifier, ScoredText, TextModifier
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.texts import check_spelling
+from data_pipeline.tag_pieces import cut_tag
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.evaluation.perturbed import perturbed
 from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, prepared_set
 from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
 from trainer.inference.translation.sources import SourceCounts
@@ -107,3 +109,34 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
             "checkpoint.keep_best keeps nothing"
         )
+
+
+def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[SetText]:
+    """A copy of each set for each modifier, named NAME-KIND; the second of a kind is NAME-KIND-2.
+
+    Every pair is modified, whatever the modifier's probability, and equally in every run: random draws depend on the
+    copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source;
+    a line whose references would give it different sources, as where only one has the name to be tagged, stays.
+    """
+    copies = []
+    for number, modifier in enumerate(modifiers):
+        assert isinstance(modifier, TextModifier)
+        before = sum(other.kind == modifier.kind for other in modifiers[:number])
+        called = f"{modifier.kind}-{before + 1}" if before else modifier.kind
+        copies += [_copy(text, modifier, f"{text.name}-{called}") for text in texts]
+    return copies
+
+
+def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:
+    state = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    sources: list[str] = []
+    references: list[list[str]] = [[] for _ in text.references]
+    for number, (line, *targets) in enumerate(zip(text.sources, *text.references, strict=True)):
+        tag, source = cut_tag(line)
+        pairs = [modifier.change(source, target, Draws(state + number)) for target in targets]
+        if len({changed for changed, _ in pairs}) > 1:
+            pairs = [(source, target) for target in targets]
+        sources.append(tag + pairs[0][0])
+        for column, (_, target) in zip(references, pairs, strict=True):
+            column.append(target)
+    return dataclasses.replace(text, name=name, sources=sources, references=references, role="test")

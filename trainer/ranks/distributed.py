@@ -27,7 +27,7 @@ from configs.process import flight_recorder
 from configs.process.environment import PRIVATE, is_one_node, read_environment
 from trainer.ranks.device import backend, choose_device, compare, describe, time_out
 from trainer.ranks.messages import Messages, Sums, from_first, gathered
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 
 T = TypeVar("T")
 _LOOK_SECONDS = 0.02

@@ -1,6 +1,7 @@
-"""The figures of the interval between two log lines."""
+"""The figures of the interval between two log lines, ranks that were slow in it, percentiles of the step time."""
 
 import math
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,6 @@ from data_pipeline.stream.batch import MicroBatch
 from trainer.engines.batches import Losses, UpdateCounts, wrap
 from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
-from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
 from trainer.records.work import Work
 
 UPDATE_RATIO = "update_ratio/"
@@ -167,3 +167,37 @@ def describe_datasets(figures: Mapping[str, Any]) -> str | None:
         count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
         shown.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%} in {count}")
     return f"target tokens by dataset: {', '.join(shown)} micro-batches"
+
+
+def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> list[int]:
+    """Ranks that took more than `factor` times the median time per token.
+
+    With an even number of ranks the lower median is used, so that one slow rank of two is found.
+
+    Args:
+        seconds_per_token_by_rank: compute time of each rank over its tokens; for a rank without tokens not finite or 0,
+            and then ignored.
+        factor: how much slower than the median a rank must be.
+    """
+    measured = [s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0]
+    if len(measured) < 2:
+        return []
+    limit = factor * statistics.median_low(measured)
+    return [rank for rank, s in enumerate(seconds_per_token_by_rank) if math.isfinite(s) and s > limit]
+
+
+def describe_stragglers(seconds_per_token_by_rank: Sequence[float], ranks: Sequence[int]) -> str:
+    """The log's words for them: `rank 3 needs 2.1 times the median's seconds for a token`."""
+    median = statistics.median_low([s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0])
+    return "; ".join(
+        f"rank {rank} needs {seconds_per_token_by_rank[rank] / median:.1f} times the median's seconds for a token"
+        for rank in ranks
+    )
+
+
+def step_times(seconds: Sequence[float]) -> tuple[float, float]:
+    """Median and 95th percentile (nearest rank) of the seconds of updates; NaN without updates."""
+    if not seconds:
+        return math.nan, math.nan
+    ordered = sorted(seconds)
+    return statistics.median(ordered), ordered[math.ceil(0.95 * len(ordered)) - 1]

@@ -18,7 +18,6 @@ from pathlib import Path
 from configs.process.files import describe
 from configs.process.files.inside import check_folder, look_again, read_json, write_text
 from configs.process.streams import hidden
-from trainer.runs.errors import says_all
 from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
 
@@ -141,3 +140,15 @@ def newest_cause(folder: Path) -> Failure | None:
         return None
     causes = filter(None, (find_cause(read_failures(folder, start)) for start in starts))
     return max(causes, key=lambda cause: cause.time, default=None)
+
+
+class TrainingError(Exception):
+    """Training cannot go on: gradients stay non-finite, replicas differ, memory runs out, or saving keeps failing."""
+
+
+def says_all(error: BaseException) -> bool:
+    """Whether an error's message says everything, so that a traceback would only hide it.
+
+    That is so if training gave a reason, or if the operating system did, such as a full disk.
+    """
+    return isinstance(error, TrainingError) or (isinstance(error, OSError) and error.errno is not None)

@@ -32,7 +32,7 @@ def prepare(
     """
     with _ending_at_a_signal():
         if tokenizer_of is not None:
-            folder = resolve("trainer.runs.parents.named:tokenizer_folder")(tokenizer_of)
+            folder = resolve("trainer.runs.parents:tokenizer_folder")(tokenizer_of)
             overrides = [*overrides, f"prepare.tokenizer.path={json.dumps(str(folder))}"]
         section = resolve("configs:load_run")(config, overrides, plugins=plugins).prepare
         which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None

@@ -11,8 +11,7 @@ from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
 from trainer.runs.layout import CONFIG, MANIFEST, run_of
-from trainer.runs.parents.named import hash_of
-from trainer.runs.parents.record import noted_parent, parent_in
+from trainer.runs.parents import hash_of, noted_parent, parent_in
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -31,7 +31,7 @@ from trainer.runs.layout import (
     run_of,
 )
 from trainer.runs.metrics_file import number, read_lines
-from trainer.runs.parents.named import hash_of
+from trainer.runs.parents import hash_of
 
 _SAME_SCORE = 1e-6
 _CHECKED = ("bleu", "chrf", "ter")

@@ -18,7 +18,7 @@ from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
 from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
 from trainer.runs.missing_checkpoints import find_loss
-from trainer.runs.parents.record import Parent, parent_in, parent_of_run
+from trainer.runs.parents import Parent, parent_in, parent_of_run
 
 
 def run(*, path: str) -> int:

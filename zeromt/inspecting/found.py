@@ -17,8 +17,7 @@ from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoi
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import open_datasets, open_reader
 from trainer.engines.batches import UpdateCounts, count
-from trainer.runs.history.positions import read_position, read_switches
-from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
+from trainer.runs.history.positions import LEFT_OUT, SkippedRange, read_position, read_ranges, read_switches
 from trainer.runs.layout import CHECKPOINTS, CONFIG, LEDGER_FILE, METRICS_FILE, list_steps, step_of
 from trainer.runs.ledger import read_highest_step
 from trainer.runs.metrics_file import read_lines, whole

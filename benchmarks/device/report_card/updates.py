@@ -21,7 +21,7 @@ from model import Objective, SpecialIds, build_transformer
 from trainer.engines.batches import Update, count
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.layouts import Pass, passes
-from trainer.ranks.compiler import check_compiler
+from trainer.ranks.checks import check_compiler
 from trainer.ranks.distributed import World
 from trainer.ranks.process import tune_process
 

@@ -4,7 +4,7 @@ import pytest
 
 from configs import EvaluationSection, HeldOutSection
 from configs.components import make
-from trainer.evaluation.perturbed import perturbed
+from trainer.evaluation.held_out import perturbed
 from trainer.evaluation.sets import SetText
 
 TEXT = SetText(

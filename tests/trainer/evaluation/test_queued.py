@@ -19,9 +19,9 @@ from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE, wait_until
 from trainer.checkpoint.retention import retain
 from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.evaluation import scoring_process
 from trainer.evaluation.outcome import Evaluation
-from trainer.evaluation.queued import scoring_process
-from trainer.evaluation.queued.queue import ScoreQueue
+from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
 from trainer.records.metrics import NoMetrics

@@ -14,7 +14,7 @@ from tests.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.ranks import distributed
 from trainer.ranks.distributed import agree_on_start, find_unreached
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 
 SIZE = 3
 

@@ -10,7 +10,7 @@ import torch
 from configs import EngineSection, UserError
 from tests.conftest import Corpus
 from tests.forked import Forked
-from trainer.ranks.sharding import check_engine
+from trainer.ranks.checks import check_engine
 
 
 def world(size: int, device: str = "cpu") -> Any:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainer.ranks.stragglers import describe_stragglers, step_times, stragglers
+from trainer.records.interval import describe_stragglers, step_times, stragglers
 
 
 @pytest.mark.parametrize(

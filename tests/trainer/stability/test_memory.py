@@ -17,7 +17,7 @@ from tests.conftest import Corpus
 from tests.forked import Forked
 from trainer.engines import trial
 from trainer.ranks.distributed import World
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 from trainer.stability import memory
 from trainer.stability.memory import (
     _engine_advice,

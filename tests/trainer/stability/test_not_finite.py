@@ -18,7 +18,7 @@ from trainer.engines.protocol import Engine
 from trainer.evaluation.outcome import Evaluation
 from trainer.limits import MOST_RATES, Limits
 from trainer.ranks.distributed import World
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 
 ODD = '''
 from configs.components import Schedule, component

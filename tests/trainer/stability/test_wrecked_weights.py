@@ -16,7 +16,7 @@ from trainer.build import BuiltRun
 from trainer.checkpoint.format import read_whole
 from trainer.engines.protocol import DeviceBatch, NotFiniteError
 from trainer.ranks.distributed import World
-from trainer.runs.errors import TrainingError
+from trainer.runs.failure import TrainingError
 from trainer.runs.layout import list_steps, step_of
 
 BANG = '''

@@ -16,9 +16,8 @@ from tests.forked import Forked
 from tests.trainer.stability.engine_checks import CASES
 from trainer.checkpoint.format import read_whole
 from trainer.ranks.distributed import World
-from trainer.runs.parents.named import Named
-from trainer.runs.parents.record import check_parent, parent_of_run
-from trainer.transfer.ancestry import ancestry_of, find_whole
+from trainer.runs.parents import Named, check_parent, parent_of_run
+from trainer.transfer import ancestry_of, find_whole
 
 PARENT = "runs/small"
 SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false", "name=tuned"]

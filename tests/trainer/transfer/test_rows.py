@@ -19,7 +19,7 @@ from tests.zeromt.exporting.made import SMALL, TAG, make_model, make_tagged, mak
 from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
-from trainer.transfer.ancestry import ancestry_of
+from trainer.transfer import ancestry_of
 
 ALONE: Any = SimpleNamespace(
     rank=0, size=1, is_main=True, on_main=lambda look, *_: look(), gather=lambda found, *_: [found]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from trainer.engines.deepspeed import steps
-from trainer.engines.deepspeed.patch import Patch
+from trainer.engines.deepspeed.steps import Patch
 from trainer.engines.shared_memory import SharedMemory
 
 SMALL = 1 << 16

@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from model import Objective
 from trainer.engines import replicas
-from trainer.engines.deepspeed.gradients import GradientSum
 from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS
 from trainer.engines.deepspeed.steps import (
     GATHER_WITHOUT_WAITING,
@@ -30,6 +29,7 @@ from trainer.engines.deepspeed.steps import (
     MEASURE_SHARDS_ONCE,
     STEP_ON_FLAT_GRADIENTS,
     STEP_ON_FULL_GRADIENTS,
+    GradientSum,
 )
 from trainer.engines.protocol import StepResult
 from trainer.ranks.precision import Precision

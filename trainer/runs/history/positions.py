@@ -10,7 +10,7 @@ lines of later steps.
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,9 +18,19 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from configs.process.files.inside import appending
-from trainer.runs.history.skipped import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import HISTORY_FILE
 from trainer.runs.metrics_file import Line, cut_back, read_lines, whole
+
+SkippedRange = tuple[int, int, int]
+"""Updates of one epoch that a rewind skips: epoch, first, last."""
+LEFT_OUT = "left_out"
+"""Their key in JSON."""
+
+
+def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:
+    """Parse ranges from JSON."""
+    return [(int(epoch), int(first), int(last)) for epoch, first, last in tree]
+
 
 log = logging.getLogger(__name__)
 

@@ -62,7 +62,7 @@ OTHERS = {
         "zeromt/inspecting/forks.py",
         "zeromt/inspecting/found.py",
     ],
-    "a process of its own, which imports nothing of zeromt": ["trainer/evaluation/queued/scoring_process.py"],
+    "a process of its own, which imports nothing of zeromt": ["trainer/evaluation/scoring_process.py"],
 }
 """Modules that open other files, by what these are."""
 

@@ -26,9 +26,9 @@ from configs.evaluation import EvaluationSection, QueuedMetric
 from configs.process.files import TEMPORARY, inside
 from configs.process.streams import hidden
 from trainer.checkpoint.state import TrainerState
+from trainer.evaluation import scoring_process
 from trainer.evaluation.best import beside_best, of_queued
 from trainer.evaluation.outcome import Evaluation
-from trainer.evaluation.queued import scoring_process
 from trainer.evaluation.sets import HeldOutSet
 from trainer.records.metrics import Metrics
 from trainer.runs.layout import EVALUATIONS, METRICS_FILE, QUEUE, step_folder, step_of

@@ -1,4 +1,4 @@
-"""Schedules that decay until the last update."""
+"""The usual schedules: the peak for good, decays until the last update, and that of the original Transformer."""
 
 import math
 from typing import Annotated, ClassVar
@@ -7,6 +7,15 @@ from pydantic import Field
 from typing_extensions import override
 
 from configs.components import Schedule, component
+
+
+@component("schedule", "constant")
+class Constant(Schedule):
+    """The peak, for good."""
+
+    @override
+    def factor(self, update: int, last: int) -> float:
+        return 1.0
 
 
 @component("schedule", "cosine")
@@ -35,3 +44,15 @@ class Linear(Schedule):
     def factor(self, update: int, last: int) -> float:
         fraction = 1 - self.done(update, last)
         return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction
+
+
+@component("schedule", "inverse_sqrt")
+class InverseSqrt(Schedule):
+    """Proportional to the inverse square root of the update's number (Vaswani et al., 2017, section 5.3)."""
+
+    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Floor of the decay as a fraction of the peak."""
+
+    @override
+    def factor(self, update: int, last: int) -> float:
+        return max(self.min_lr_ratio, math.sqrt(max(self.warmup_updates, 1) / update))

@@ -1,1 +1,0 @@
-"""Metrics that are commands, run while training goes on."""

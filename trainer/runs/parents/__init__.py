@@ -1,1 +1,0 @@
-"""Parents (`--from RUN[@step]`): how they are named, and what a run records of its own. No torch."""
