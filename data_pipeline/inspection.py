@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from configs import StreamSection, UserError
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.preparation.report import SIDES, PieceCount, Report, Side
-from data_pipeline.preparation.tokenizing.unknown import describe_tags
+from data_pipeline.preparation.tokenizing import describe_tags
 from data_pipeline.prepared.blocks import Block
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
 from data_pipeline.prepared.index import INDEX_FILE

@@ -34,7 +34,7 @@ from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.translator import cut_batches
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.precision import resolve_precision
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 
 OURS = "zeromt"
 IN_BF16 = "zeromt bf16"

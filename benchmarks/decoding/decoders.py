@@ -21,7 +21,7 @@ from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
 from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 
 PATIENCE = 20.0
 """CTranslate2 stops when patience x beam translations are complete; with this value, long after none can win."""

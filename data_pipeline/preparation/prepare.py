@@ -42,8 +42,7 @@ from data_pipeline.preparation.staging import (
     sync_folder,
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
-from data_pipeline.preparation.tokenizing.training import check_tags, existing_tokenizer
-from data_pipeline.preparation.tokenizing.unknown import UnknownPiecesError, check_unknown
+from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
 from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.held_out import read_held_out, write_held_out
 from data_pipeline.preparation.writing.spill import DamagedSpanError

@@ -18,7 +18,7 @@ from configs.process.files.inside import read_bytes
 from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.staging import Input
-from data_pipeline.preparation.tokenizing.training import existing_tokenizer
+from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, parse_index
 from data_pipeline.tokenizer import Tokenizer
 

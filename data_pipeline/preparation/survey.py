@@ -19,7 +19,7 @@ from configs.process.progress import Progress, say
 from data_pipeline.preparation.pool import run_apart
 from data_pipeline.preparation.raw.corpus import Span, Unit, stream_spans
 from data_pipeline.preparation.staging import sync_folder
-from data_pipeline.preparation.tokenizing.training import PIECE_CHARS, Sample, forecast_memory, train_tokenizer
+from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, forecast_memory, train_tokenizer
 from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
 from data_pipeline.prepared.index import hash_file
 from data_pipeline.tokenizer import Tokenizer

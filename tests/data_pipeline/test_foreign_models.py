@@ -12,7 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from configs import PrepareSection, TokenizerSection, UserError
 from data_pipeline.foreign_models import fitted
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.tokenizing.training import existing_tokenizer
+from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 

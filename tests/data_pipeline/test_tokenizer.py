@@ -6,7 +6,7 @@ import pytest
 import sentencepiece
 
 from configs import TokenizerSection, UserError
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import existing_tokenizer, train_tokenizer
+from data_pipeline.preparation.tokenizing import existing_tokenizer, train_tokenizer
 from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
 from data_pipeline.vocabularies import match, widest
 from tests.conftest import bundled

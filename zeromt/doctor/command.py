@@ -15,7 +15,7 @@ from launcher.machine.cores import num_cores
 from zeromt.doctor import configured, machine
 from zeromt.doctor.exchange import environment_without_torchrun, exchange
 from zeromt.doctor.finding import Finding, good, refused
-from zeromt.doctor.packages import packages
+from zeromt.doctor.machine import packages
 
 _SHOWN = {"good": "ok", "doubt": "doubt", "fault": "FAULT"}
 

@@ -1,4 +1,4 @@
-"""Checks of the machine: cores, memory, devices, environment variables, limits, host names and clock."""
+"""Checks of the machine: cores, memory, devices, environment variables, limits, host names, clock, packages."""
 
 import os
 import platform
@@ -9,21 +9,17 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from configs.errors import UserError
 from configs.process.environment import check_machine, check_process
 from configs.process.files import describe
-from configs.process.gpus import (
-    INSTEAD,
-    describe_driver,
-    gpus_to_use,
-    num_gpus,
-    remedy,
-    torch_build,
-    why_unusable,
-)
+from configs.process.gpus import INSTEAD, describe_driver, gpus_to_use, num_gpus, remedy, torch_build, why_unusable
 from launcher.machine.cores import num_cores
+from trainer.runs.clash import find_clash
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good, refused
 
 MIN_OPEN_FILES = 1024
@@ -176,3 +172,33 @@ def clock(folder: Path, now: Callable[[], float] = time.time) -> Iterator[Findin
         yield fault("clock", f"{skew:.0f} s off the clock of the file system of {folder}", mend)
     else:
         yield good("clock", f"agrees with the file system of {folder}")
+
+
+REINSTALL = "install zeromt again: `make install`, or `pip install zeromt`"
+
+
+def packages(distribution: str = "zeromt") -> Iterator[Finding]:
+    """Whether every required package is installed in an allowed version."""
+    if (clash := find_clash()) is not None:
+        said, _, mend = clash.partition(": rename")
+        yield fault("packages", said, f"rename{mend}" if mend else REINSTALL)
+    try:
+        needs = [Requirement(text) for text in metadata.requires(distribution) or ()]
+    except metadata.PackageNotFoundError:
+        yield doubt("packages", "zeromt is not installed here, so its requirements cannot be checked", REINSTALL)
+        return
+    needs = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    wrong = 0
+    for need in needs:
+        mend = f"pip install '{need.name}{need.specifier}'"
+        try:
+            version = metadata.version(need.name)
+        except metadata.PackageNotFoundError:
+            yield fault("packages", f"{need.name} is missing", mend)
+        else:
+            if need.specifier.contains(version, prereleases=True):
+                continue
+            yield fault("packages", f"{need.name} {version} is installed; zeromt requires {need.specifier}", mend)
+        wrong += 1
+    if not wrong:
+        yield good("packages", f"{len(needs)} requirements are met: torch {metadata.version('torch')}")

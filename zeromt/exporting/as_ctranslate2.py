@@ -22,10 +22,8 @@ from trainer.inference.translation.languages import LanguageTags, encode_source,
 from trainer.metrics.scoring import Scorer
 from zeromt.exporting.as_huggingface import refuse
 from zeromt.exporting.check import Sample, Text, accept, logits_of, pad
-from zeromt.exporting.packages import optional
-from zeromt.exporting.plain import plain_weights
+from zeromt.exporting.plain import optional, plain_weights, tag_notes
 from zeromt.exporting.search_file import ctranslate2_options, write_search
-from zeromt.exporting.tags import tag_notes
 
 OPTION = "--format ctranslate2"
 _BATCH = 32

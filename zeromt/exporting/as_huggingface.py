@@ -23,10 +23,8 @@ from trainer.inference.supported import part_problems, parts
 from trainer.inference.translation.languages import own_language_tags
 from zeromt.exporting.check import Sample, Text, check_logits
 from zeromt.exporting.marian_tokenizer import check_tokenizer, save_tokenizer
-from zeromt.exporting.packages import optional
-from zeromt.exporting.plain import plain_weights
+from zeromt.exporting.plain import optional, plain_weights, tag_notes
 from zeromt.exporting.search_file import longest_of_all, mean_penalty, write_search
-from zeromt.exporting.tags import tag_notes
 
 OPTION = "--format huggingface"
 _PROGRAM = "huggingface"

@@ -5,14 +5,21 @@ Variants that other programs do not have are rewritten as equivalent weights. Th
 the sample variance becomes a layer norm. This module adds zeros for missing biases, the table of positions, and three
 embeddings if they are tied. The result has LayerNorm or RMSNorm, full multi-head attention scaled by 1 / sqrt(head
 width), and biases everywhere.
+
+Beside it: what all exports for other programs share, their packages and notes on language tags.
 """
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from configs import UserError
 from configs.components.model import ModelPart
+from data_pipeline.tag_pieces import WORD_BEGIN
+from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from model.transformer import TokenEmbedding
 
@@ -53,3 +60,42 @@ def _parts(model: Transformer) -> Iterator[tuple[str, ModelPart]]:
             yield name, section.feed_forward
         elif name.endswith("_residual.norm") or (name in _LAST_NORMS and section.has_final_norm):
             yield name, section.norm
+
+
+def optional(name: str, option: str) -> Any:
+    """A module of the `export` extra.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise UserError(
+            f"{option}: needs the package {package} ({error}); install it by `pip install 'zeromt[export]'`"
+        ) from error
+
+
+_TEXT = "A dog, 12 dogs."
+"""Text after a tag, to see whether it is cut into pieces as in training."""
+
+
+def tag_notes(tokenizer: Tokenizer, encode: Callable[[list[str]], Sequence[Sequence[int]]]) -> list[str]:
+    """Notes on how to use tags; empty if there are none.
+
+    Args:
+        tokenizer: the run's.
+        encode: the exported tokenizer: maps lines to ids without EOS.
+    """
+    if not tokenizer.tags:
+        return []
+    lines = [f"{tag} {_TEXT}" for tag in tokenizer.tags]
+    rows = zip(tokenizer.tags, tokenizer.encode_source(lines), encode(lines), strict=True)
+    wrong = [tag for tag, ours, theirs in rows if list(ours) != list(theirs)]
+    if not wrong:
+        return [f"tags: {tokenizer.tags[0]} and a space before a text are one piece of the exported tokenizer's"]
+    return [
+        f"tags: the exported tokenizer does not cut {', '.join(wrong)}; put the piece {WORD_BEGIN}{wrong[0]} before "
+        "those of the text"
+    ]

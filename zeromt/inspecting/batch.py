@@ -8,20 +8,55 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from configs import UserError
+from configs import RunConfig, UserError
 from configs.process.files import naming
 from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.engines.batches import wrap
-from trainer.inference.loading import load_checkpoint
+from trainer.engines.batches import to_device, wrap
+from trainer.inference.loading import TrainedModel, load_checkpoint
 from trainer.ranks.process import tune_process
 from trainer.runs.history.updates import UpdatesFile
 from trainer.runs.layout import METRICS_FILE, UPDATES_FILE
 from trainer.runs.metrics_file import Line, number, read_lines
 from zeromt.inspecting.found import FoundUpdate, checkpoint_before, find_update
-from zeromt.inspecting.losses import PairLoss, pair_losses
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class PairLoss:
+    """Sums over the target tokens of a pair, in nats."""
+
+    loss: float
+    """The training loss, with label smoothing."""
+    nll: float
+    """Without."""
+
+
+@torch.inference_mode()
+def pair_losses(trained: TrainedModel, config: RunConfig, micro_batches: Sequence[MicroBatch]) -> list[list[PairLoss]]:
+    """The losses of all pairs of each micro-batch, without dropout.
+
+    A micro-batch goes through the model as in training; then the configured loss is computed row by row.
+
+    Args:
+        trained: the weights.
+        config: names the training loss.
+        micro_batches: of any update.
+    """
+    loss, losses = config.loss.build(), []
+    for micro_batch in micro_batches:
+        batch = to_device(micro_batch, trained.device)
+        hidden_BTD = trained.model(batch.source, batch.target_input)
+        rows = [
+            trained.model.output(hidden_BTD[row : row + 1], batch.target_output[row : row + 1], loss)
+            for row in range(micro_batch.num_pairs)
+        ]
+        sums = torch.tensor([[float(both[0]), float(both[1])] for both in rows], dtype=torch.float64).tolist()
+        losses.append([PairLoss(loss=one, nll=two) for one, two in sums])
+    return losses
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -10,8 +10,7 @@ from model import flops
 from model.flops import BatchShape
 from zeromt.planning import goodput
 from zeromt.planning.corpus import Corpus
-from zeromt.planning.costs.communication import communication_volume
-from zeromt.planning.costs.latency import num_collectives, round_trip
+from zeromt.planning.costs.communication import communication_volume, num_collectives, round_trip
 from zeromt.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable_memory
 from zeromt.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from zeromt.planning.goodput import Failures

@@ -15,7 +15,7 @@ from data_pipeline.preparation.cleaning import DUPLICATE
 from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
-from data_pipeline.preparation.tokenizing.unknown import warnings
+from data_pipeline.preparation.tokenizing import warnings
 from data_pipeline.preparation.writing.shards import ShardJob
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (

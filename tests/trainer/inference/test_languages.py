@@ -21,7 +21,7 @@ from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
 from zeromt.exporting import as_ctranslate2
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 
 LENGTH = 12
 """Pieces written, the language's tag among them."""

@@ -18,7 +18,7 @@ from tests.zeromt.importing.made import edit, save_marian
 from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, list_steps
 from zeromt.cli.main import main
 from zeromt.exporting.as_safetensors import load_exported
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 
 MEASURED = """
 import sys, zeromt.translating.command, zeromt.importing.command

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from tests.launcher.conftest import command_line, environment
 from tests.trainer.terminal.on_a_terminal import CODES
 from tests.waiting import PATIENCE

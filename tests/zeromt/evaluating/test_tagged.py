@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import PrepareSection, TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from tests.conftest import bundled
 from tests.forked import Forked
 from trainer.checkpoint.format import read_whole

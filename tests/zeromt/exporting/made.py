@@ -15,7 +15,7 @@ from configs import (
     SearchSection,
     TokenizerSection,
 )
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from tests.model.flat import section_of

@@ -13,8 +13,8 @@ from tests.zeromt.exporting.made import greedy, make_run
 from tests.zeromt.exporting.test_ctranslate2 import their_greedy as ctranslate2_greedy
 from tests.zeromt.exporting.test_huggingface import their_greedy as transformers_greedy
 from zeromt.cli.main import main
-from zeromt.exporting.exact import load_exact
-from zeromt.exporting.packages import optional
+from zeromt.exporting.command import load_exact
+from zeromt.exporting.plain import optional
 
 
 @pytest.mark.parametrize(

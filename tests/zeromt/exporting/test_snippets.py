@@ -14,7 +14,7 @@ from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokeni
 from tests.zeromt.exporting.made import ENGLISH, TAG, make_run, make_tagged
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 
 DOCS = Path(__file__).parents[3] / "docs" / "export.md"
 SHORT = SearchSection(max_length_ratio=1.0, max_length_extra=3)

@@ -14,7 +14,7 @@ from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokeni
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, greedy, make_run
 from zeromt.cli.main import main
-from zeromt.exporting.exact import load_exact
+from zeromt.exporting.command import load_exact
 from zeromt.importing.huggingface import load_huggingface
 from zeromt.importing.pieces import read_vocabularies
 

@@ -7,7 +7,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.tokenizer import SOURCE_FILE, TARGET_FILE, UNK_ID
 from tests.conftest import bundled
 from zeromt.importing.pieces import read_vocabularies

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from zeromt.inspecting.bisection import bisect, most_replays
+from zeromt.inspecting.cause import bisect, most_replays
 
 
 class Planted:

@@ -14,7 +14,7 @@ from model.parameters import Vocabularies
 from tests.conftest import Corpus, Refused
 from tests.launcher.conftest import CONFIGURATION, HEAVY, Zeromt, environment, imported
 from zeromt.cli.main import main
-from zeromt.planning.costs.latency import num_collectives
+from zeromt.planning.costs.communication import num_collectives
 from zeromt.planning.costs.memory import MemoryModel, Setting
 from zeromt.planning.hardware import PUBLISHED_MFU
 

@@ -1,15 +1,20 @@
-"""Communication volume: the bytes that each rank sends per update with DeepSpeed 0.19.
+"""Communication: the bytes that each rank sends per update with DeepSpeed 0.19, and the latency of its collectives.
 
 In a ring (Patarasuk and Yuan, 2009), each of W ranks sends 2 n (W - 1) / W bytes to all-reduce n bytes, and half of
 that to all-gather or reduce-scatter them. Stages 1 and 2 all-reduce gradients, although the ZeRO paper reduce-scatters
 them: stage 2 for every micro-batch, stages 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
-in the training precision. For latency see `latency.py`; the trainer's own messages do not count.
+in the training precision. The trainer's own messages do not count.
+
+The latency does not depend on the bytes, and is an estimate: a collective goes up and down a tree (Sanders, Speck and
+Träff, 2009), as in NCCL, within nodes and between them. The time of a hop is of the order of those in NCCL's tuning
+table for large messages.
 """
 
+import math
 from dataclasses import dataclass
 
 from zeromt.planning.costs.memory import MemoryModel, Setting
-from zeromt.planning.costs.model_states import ELEMENT, FLOAT
+from zeromt.planning.costs.model_states import BUCKET_ELEMENTS, ELEMENT, FLOAT, WHOLE_BUCKET_ELEMENTS, Layout
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -46,3 +51,28 @@ def communication_volume(model: MemoryModel, setting: Setting, *, world_size: in
     released = layout.released + (layout.released - layout.live)
     gathered = element * (num_slots * released + layout.persistent)
     return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.shards * world_size)
+
+
+HOP_WITHIN, HOP_BETWEEN = 4e-6, 14e-6
+"""Seconds of a hop between GPUs of one node, and between nodes."""
+
+
+def num_collectives(layout: Layout, *, num_slots: int) -> int:
+    """Number of successive collectives in an update.
+
+    Args:
+        layout: the model's layout over several ranks.
+        num_slots: micro-batches per rank.
+    """
+    if layout.stage == 0:
+        return math.ceil(layout.all / WHOLE_BUCKET_ELEMENTS)
+    reduced = math.ceil(layout.all / layout.zero_key("reduce_bucket_size", BUCKET_ELEMENTS))
+    if layout.stage < 3:
+        return (num_slots if layout.stage == 2 else 1) * reduced + 1
+    return num_slots * (2 * layout.num_released + reduced) + 1
+
+
+def round_trip(*, nodes: int, gpus_per_node: int) -> float:
+    """Seconds of a collective over all ranks that sends no data."""
+    within, between = math.ceil(math.log2(gpus_per_node)), math.ceil(math.log2(nodes))
+    return 2 * (HOP_WITHIN * within + HOP_BETWEEN * between)

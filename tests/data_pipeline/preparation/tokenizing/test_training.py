@@ -10,7 +10,7 @@ import pytest
 from configs import TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.raw.corpus import RawSpan, Unit
-from data_pipeline.preparation.tokenizing.training import (
+from data_pipeline.preparation.tokenizing import (
     SEGMENT_CHARS,
     Sample,
     existing_tokenizer,
@@ -199,7 +199,7 @@ TRAIN = """
 import json, re, sys
 from pathlib import Path
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 def peak():  # not ru_maxrss, which a child has from its parent
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 sources, targets, kind = json.load(open(sys.argv[1]))

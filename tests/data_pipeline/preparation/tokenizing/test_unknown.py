@@ -9,7 +9,7 @@ import pytest
 from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.preparation.writing.encode import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.languages import LanguageTags, encode_source

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing.training import train_tokenizer
+from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.words import Attention, pharaoh, word_numbers

@@ -1,10 +1,10 @@
-"""The tokenizer of a dataset: an existing one, or one trained on an even sample of the corpus."""
+"""The tokenizer of a dataset: an existing one, or one trained on an even sample of the corpus; its unknown pieces."""
 
 import io
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from configs.process.files.inside import read_bytes
 from data_pipeline.foreign_models import fitted
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.raw.corpus import RawSpan
+from data_pipeline.preparation.report import NUM_TAGS, SIDES, PieceCount, Report
+from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tag_pieces import spare_names
 from data_pipeline.tokenizer import (
     BOS_ID,
@@ -292,3 +294,62 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
             )
     if section.tag_both_sides and not tokenizer.is_joint:
         raise UserError("prepare.tag_both_sides: true with two vocabularies; use a joint one")
+
+
+WORTH_A_WARNING = 0.001
+"""Fraction of a side's pieces above which there is a warning."""
+
+
+class UnknownPiecesError(UserError):
+    """The fraction of unknown pieces exceeds `prepare.max_unknown`."""
+
+
+def check_unknown(section: PrepareSection, report: Report) -> None:
+    """Refuse a corpus with too many unknown pieces.
+
+    Raises:
+        UnknownPiecesError: naming the side and the fraction.
+    """
+    for side in SIDES:
+        count = report.num_pieces(side)
+        if count.fraction > section.max_unknown:
+            given = section.tokenizer.path
+            other = (
+                f"another tokenizer than that of {given}"
+                if given is not None
+                else "a higher prepare.tokenizer.character_coverage, or prepare.tokenizer.byte_fallback=true"
+            )
+            raise UnknownPiecesError(
+                f"prepare.max_unknown: {section.max_unknown:g}, and {count} {side} pieces are unknown to the tokenizer "
+                f"(<unk>); take {other}; or allow it with a larger prepare.max_unknown"
+            )
+
+
+def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
+    """Warnings about unknown pieces in a prepared dataset's training pairs and held-out sets."""
+    for side in SIDES:
+        count = report.num_pieces(side)
+        if count.fraction > WORTH_A_WARNING:
+            yield f"prepare.train: {count} {side} pieces are unknown to the tokenizer (<unk>)"
+    for split in dataset.index.held_out:
+        for side, count in zip(SIDES, _of_held_out(dataset, split), strict=True):
+            if count.fraction > WORTH_A_WARNING:
+                yield f"prepare.{split}: {count} {side} pieces are unknown to the tokenizer (<unk>)"
+        tags = dataset.tokenizer.tags_that_are_text(dataset.held_out(split)[0])
+        yield from (f"prepare.{split}: {line}" for line in describe_tags(tags))
+    yield from (f"prepare.train: {line}" for line in describe_tags(report.tags_as_text))
+
+
+def describe_tags(tags: Mapping[str, int]) -> Iterator[str]:
+    """Warnings about tags at the beginning of source lines that were taken for text, for the first few."""
+    for tag, lines in itertools.islice(tags.items(), NUM_TAGS):
+        yield (
+            f"{lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the very start of a "
+            "line, is one of prepare.tokenizer.tags, and has no other before it"
+        )
+
+
+def _of_held_out(dataset: Dataset, split: str) -> list[PieceCount]:
+    sources, targets = dataset.held_out(split)
+    rows = dataset.tokenizer.encode_source(sources), dataset.tokenizer.encode_target(targets)
+    return [PieceCount(unknown=sum(row.count(UNK_ID) for row in side), pieces=sum(map(len, side))) for side in rows]

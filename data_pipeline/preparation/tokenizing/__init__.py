@@ -1,1 +1,0 @@
-"""The tokenizer of a dataset: its training, and its unknown pieces."""
