@@ -77,9 +77,13 @@ class Forked:
         """`python -m trainer ARGUMENT...` on `size` ranks; 1 where one of several fails, as torchrun has it."""
         return self._call(_trainer, arguments, size, cwd, seconds)[0]
 
-    def zeromt(self, *arguments: str, cwd: Path, seconds: float = PATIENCE) -> Finished:
-        """`zeromt ARGUMENT...`."""
-        return self._call(_zeromt, arguments, 1, cwd, seconds)[0]
+    def zeromt(
+        self, *arguments: str, cwd: Path, seconds: float = PATIENCE, surroundings: Mapping[str, str] | None = None
+    ) -> Finished:
+        """`zeromt ARGUMENT...`; `surroundings` is its whole environment, in place of this process's."""
+        if surroundings is None:
+            return self._call(_zeromt, arguments, 1, cwd, seconds)[0]
+        return self._call(_zeromt_in, (dict(surroundings), *arguments), 1, cwd, seconds)[0]
 
     def close(self) -> None:
         """End the process and whatever it has started."""
@@ -146,6 +150,13 @@ def _zeromt(*arguments: str) -> None:
     from zeromt.cli.main import main
 
     sys.exit(main(list(arguments)))
+
+
+def _zeromt_in(variables: Mapping[str, str], *arguments: str) -> None:
+    os.environ.clear()
+    os.environ |= variables
+    sys.path[:0] = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", *sys.path)]
+    _zeromt(*arguments)
 
 
 # In the process that they are forked from.

@@ -67,33 +67,32 @@ def _draw_about(strategy: SearchStrategy[Call], number: int, seed_: int) -> list
 
 
 def make(
-    todo: Sequence[Call], *, servers: int | None = None, tell: Callable[[Outcome], None] | None = None
+    todo: Sequence[Call], *, server: Server | None = None, tell: Callable[[Outcome], None] | None = None
 ) -> list[str]:
-    """Make calls, as many at a time as there are cores; what is wrong with each, with how to make it again."""
-    servers = servers or min(2, os.cpu_count() or 1)
+    """Make calls, by a server or as many at a time as there are cores; what is wrong, with how to make it again."""
     free: SimpleQueue[Server] = SimpleQueue()
-    started = [Server() for _ in range(servers)]
-    for server in started:
-        free.put(server)
+    started = [] if server else [Server() for _ in range(min(2, os.cpu_count() or 1))]
+    for one_more in [server] if server else started:
+        free.put(one_more)
     problems: list[str] = []
     lock = threading.Lock()
 
     def one(call: Call) -> None:
-        server = free.get()
+        maker = free.get()
         try:
-            found = server.make(call, tell=tell)
+            found = maker.make(call, tell=tell)
             if any(problem.startswith("outside: ") for problem in found):  # another process may have looked there
-                found = server.make(call)
+                found = maker.make(call)
         finally:
-            free.put(server)
+            free.put(maker)
         if found:
             with lock:
                 problems.append("; ".join(found) + "\n" + call.reproduction())
 
     try:
-        with ThreadPoolExecutor(servers) as pool:
+        with ThreadPoolExecutor(len(started) or 1) as pool:
             list(pool.map(one, todo))
     finally:
-        for server in started:
-            server.close()
+        for one_more in started:
+            one_more.close()
     return problems

@@ -11,22 +11,23 @@ from launcher.options.values import new_path, other_file, output_file
 from tests.fuzz import campaign, slots
 from tests.fuzz.call import OUTPUT_OPTIONS, Call, Outcome
 from tests.fuzz.calls import FIELDS, Target, actions, fields, targets
-from tests.fuzz.client import judge
+from tests.fuzz.client import Server, judge
 from zeromt.cli.main import COMMANDS
 
 SEED, SLOW_SEED = 35, 2025
 """Kept, so that a call that fails, fails again."""
+NUMBER = 30
 FOUND = Path(__file__).with_name("found.jsonl")
 """Calls that once ended badly, one a line."""
 
 
-def _make(calls: Sequence[Call]) -> None:
-    problems = campaign.make(calls)
+def _make(calls: Sequence[Call], server: Server | None = None) -> None:
+    problems = campaign.make(calls, server=server)
     assert not problems, f"{len(problems)} of {len(calls)} calls:\n\n" + "\n\n".join(problems)
 
 
-def test_a_hundred_calls() -> None:
-    _make(campaign.draw(100, SEED))
+def test_some_calls(server: Server) -> None:
+    _make(campaign.draw(NUMBER, SEED), server)
 
 
 @pytest.mark.slow
@@ -42,8 +43,9 @@ def test_every_odd_place_in_every_slot() -> None:
     _make(list(slots.calls()))
 
 
-def test_calls_that_once_ended_badly() -> None:
-    _make([Call.from_json(line) for line in FOUND.read_text().splitlines()])
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_calls_that_once_ended_badly(every: int, server: Server) -> None:
+    _make([Call.from_json(line) for line in FOUND.read_text().splitlines()[::-every]], server)
 
 
 def test_every_option_and_field_has_its_turn() -> None:

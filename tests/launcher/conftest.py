@@ -6,10 +6,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = {"omegaconf", "pydantic", "yaml"}
@@ -64,12 +68,12 @@ def save(step):
 
 (folder / f"pid-{rank}").write_text(str(os.getpid()))
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} says hello", flush=True)
-if todo == "progress":  # the first attempt makes no checkpoint, the others do, the fourth finishes
+if todo == "progress":  # the first attempt makes no checkpoint, the second does, the third finishes
     attempts = folder / "attempts"
     number = len(attempts.read_text().splitlines()) if attempts.exists() else 0
     with attempts.open("a") as file:
         file.write(f"{reset}\\n")
-    if number == 3:
+    if number == 2:
         status("finished", 0)
     if number:
         save(10 * number)
@@ -144,18 +148,24 @@ def port() -> int:
 
 
 @pytest.fixture
-def zeromt(tmp_path: Path) -> Zeromt:
+def zeromt(tmp_path: Path, forked: "Forked") -> Zeromt:
     """Run `zeromt` with these arguments in an empty folder."""
 
     def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            command_line(arguments),
-            cwd=tmp_path,
-            env=environment(**extra),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        done = forked.zeromt(*arguments, cwd=tmp_path, surroundings=environment(**extra))
+        return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
+
+    return run
+
+
+@pytest.fixture
+def zeromt_alone(tmp_path: Path) -> Zeromt:
+    """As `zeromt`, where what it imports matters: in a Python of its own."""
+
+    def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
+        variables = environment(**extra)
+        command = command_line(arguments)
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE)
 
     return run
 

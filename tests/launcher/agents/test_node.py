@@ -211,10 +211,14 @@ def test_finished_run_and_its_logs(start_node: StartNode, workplace: Path) -> No
     assert sorted(path.read_text() for path in logs) == [f"rank {r} of 2 says hello\n" for r in (0, 1)]
 
 
-def test_both_save_and_stop_on_request(start_node: StartNode, workplace: Path) -> None:
+def test_second_job_is_refused_and_both_nodes_save_and_stop_on_request(start_node: StartNode, workplace: Path) -> None:
     children = [start_node(rank, "wait,wait") for rank in (0, 1)]
     folder = run_folder(workplace)
     wait_for(folder / "pid-0", folder / "pid-1")
+    (folder / "status.json").write_text('{"state": "running"}')
+    ((code, _, err),) = end(start_node(0, "finish,finish", "--job-id", "other"))
+    assert code == 2
+    assert "is being written by process" in err
     for child in children:
         child.send_signal(signal.SIGUSR1)
     assert [code for code, _, _ in end(*children)] == [75, 75]
@@ -262,19 +266,6 @@ def test_lost_node_ends_the_others(start_node: StartNode, workplace: Path, lost:
     assert f"a node is lost: node {lost} ({socket.gethostname()}) {'is gone' if lost == 0 else 'gave no sign'}" in err
     assert ("node 0 did not answer" if lost == 0 else "node 1 did not come within 15 s") in err
     assert not any(map(is_running, left)), "a process is left"
-
-
-def test_second_job_is_refused_by_its_first_node(start_node: StartNode, workplace: Path) -> None:
-    children = [start_node(rank, "wait,wait") for rank in (0, 1)]
-    folder = run_folder(workplace)
-    wait_for(folder / "pid-0", folder / "pid-1")
-    (folder / "status.json").write_text('{"state": "running"}')
-    ((code, _, err),) = end(start_node(0, "finish,finish", "--job-id", "other"))
-    assert code == 2
-    assert "is being written by process" in err
-    for child in children:
-        child.send_signal(signal.SIGTERM)
-    assert [code for code, _, _ in end(*children)] == [75, 75]
 
 
 def test_port_in_use_is_named(start_node: StartNode, port: int) -> None:

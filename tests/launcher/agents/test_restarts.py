@@ -1,6 +1,7 @@
 """Failures, restarts and their bounds, with torchrun and ranks of a pretending trainer."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -41,9 +42,10 @@ def test_progress_earns_restarts_and_a_reset_is_not_repeated(launch: Launch, wor
     child = launch("progress", "--nproc", "1", "--max-restarts", "1", "--reset", "optimizer,data")
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
-    assert err.count("the ranks failed; restart") == 3
+    said = [line for line in err.splitlines() if "the ranks failed; restart" in line]
+    assert [re.findall(r"restart 1 of 1 since step (\d+)", line) for line in said] == [["0"], ["10"]]
     asked = (run_folder(workplace) / "attempts").read_text().splitlines()
-    assert asked == ["data,optimizer"] * 2 + ["None"] * 2
+    assert asked == ["data,optimizer"] * 2 + ["None"]
 
 
 def test_stopped_rank_is_named_and_the_run_restarted(launch: Launch, workplace: Path) -> None:
@@ -96,7 +98,9 @@ def test_port_in_use(launch: Launch) -> None:
     assert child.returncode == 0, err
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5, 0.9, 1.4, 2.0])
+@pytest.mark.parametrize(
+    "delay", [0.0, 0.5, 1.4, *(pytest.param(delay, marks=pytest.mark.slow) for delay in (0.2, 0.9, 2.0))]
+)
 def test_signal_while_everything_starts(launch: Launch, workplace: Path, delay: float) -> None:
     child = launch("wait,wait")
     time.sleep(delay)

@@ -128,12 +128,12 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["status", "."], ["stop", "."]])
-def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str]) -> None:
+def test_without_torch(zeromt_alone: Zeromt, tmp_path: Path, arguments: list[str]) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
     paths = os.pathsep.join([str(blocked), environment()["PYTHONPATH"]])
-    done = zeromt(*arguments, PYTHONPATH=paths)
+    done = zeromt_alone(*arguments, PYTHONPATH=paths)
     assert done.returncode == (0 if arguments[0] == "status" else 2)
     assert "Traceback" not in done.stderr
 

@@ -57,11 +57,11 @@ def test_every_target_is_named_once_and_its_command_is_in_the_help(
         (["prepare", "debug", "modle.x=1"], 2),
     ],
 )
-def test_without_torch(zeromt: Zeromt, tmp_path: Path, arguments: list[str], expected: int) -> None:
+def test_without_torch(zeromt_alone: Zeromt, tmp_path: Path, arguments: list[str], expected: int) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
-    done = zeromt(*arguments, PYTHONPATH=os.pathsep.join([str(blocked), str(ROOT)]))
+    done = zeromt_alone(*arguments, PYTHONPATH=os.pathsep.join([str(blocked), str(ROOT)]))
     assert done.returncode == expected, done.stderr
     assert "Traceback" not in done.stderr
 

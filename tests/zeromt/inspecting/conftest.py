@@ -1,4 +1,4 @@
-"""A run of 1,000 updates that was resumed twice, each time on another number of ranks."""
+"""A run of 100 updates that was resumed twice, each time on another number of ranks."""
 
 from pathlib import Path
 
@@ -23,11 +23,11 @@ SETTINGS = (
     "evaluation.every_updates=0",
     "evaluation.max_pairs=1",
     "evaluation.search.beam=1",
-    "checkpoint.every_updates=111",
+    "checkpoint.every_updates=11",
     "checkpoint.keep_last=2",
     "checkpoint.keep_best=0",
 )
-STARTS = ((1, 600), (2, 630), (1, 1003))
+STARTS = ((1, 60), (2, 63), (1, 103))
 """Ranks, and the last update of each start."""
 
 

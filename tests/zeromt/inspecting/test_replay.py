@@ -134,15 +134,15 @@ def test_blocks_are_those_that_batch_shows(ten: Ten) -> None:
 
 def test_pairs_are_left_out_and_nothing_else_moves(resumed: Path, forked: Forked, tmp_path: Path) -> None:
     """The update is the mean of what remains, by the losses that `zeromt batch` tells of each pair."""
-    done = forked.zeromt("batch", str(resumed), "1000", "--loss", "--json", cwd=resumed)
+    done = forked.zeromt("batch", str(resumed), "100", "--loss", "--json", cwd=resumed)
     pairs: list[dict[str, Any]] = [json.loads(line) for line in done.out.splitlines()]
     left_out, remain = pairs[::3], [pair for number, pair in enumerate(pairs) if number % 3]
     file = tmp_path / "pairs.tsv"
     file.write_text("#pair\tdataset\n" + "".join(f"{pair['pair']}\tprepared\n" for pair in left_out))
-    found = replay(forked, resumed, 1000, "--without-pairs", str(file))
+    found = replay(forked, resumed, 100, "--without-pairs", str(file))
     expected = sum(pair["loss"] for pair in remain) / sum(pair["target_tokens"] for pair in remain)
-    assert float(found[1000][1]) == pytest.approx(expected, rel=1e-5)
-    assert int(found[1000][3]) == len(left_out)
+    assert float(found[100][1]) == pytest.approx(expected, rel=1e-5)
+    assert int(found[100][3]) == len(left_out)
 
 
 def test_a_corrupt_dataset_is_found(ten: Ten, forked: Forked) -> None:

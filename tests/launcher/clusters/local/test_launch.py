@@ -25,15 +25,16 @@ def run_folder(workplace: Path) -> Path:
     return workplace / "runs" / "debug"
 
 
-def test_finished_run(launch: Launch, workplace: Path) -> None:
-    child = launch("finish,finish", "--nproc", "2", "seed=3")
-    out, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, err
-    assert out.splitlines() == ["rank 0 of 2 says hello"]
-    assert len(err.splitlines()) == 1
-    assert "2 processes" in err
-    logs = list(run_folder(workplace).glob("logs/*/attempt_0/1/stdout.log"))
-    assert [p.read_text() for p in logs] == ["rank 1 of 2 says hello\n"]
+def test_finished_runs_side_by_side(launch: Launch, workplace: Path) -> None:
+    children = [launch("finish,finish", "--nproc", "2", "seed=3", f"name=job{n}") for n in (1, 2)]
+    for number, child in enumerate(children, start=1):
+        out, err = child.communicate(timeout=PATIENCE)
+        assert child.returncode == 0, err
+        assert out.splitlines() == ["rank 0 of 2 says hello"]
+        assert len(err.splitlines()) == 1
+        assert "2 processes" in err
+        logs = list((workplace / "runs" / f"job{number}").glob("logs/*/attempt_0/1/stdout.log"))
+        assert [p.read_text() for p in logs] == ["rank 1 of 2 says hello\n"]
 
 
 def test_refusal_is_one_line(launch: Launch) -> None:
@@ -70,14 +71,14 @@ def test_killed_rank(launch: Launch, workplace: Path) -> None:
     assert f'"error": "rank 1 on {HOST}: killed by SIGKILL"' in (run_folder(workplace) / "status.json").read_text()
 
 
-def test_restart_after_a_failure(launch: Launch) -> None:
-    child = launch("once,finish", "--max-restarts", "1")
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, err
-    assert "restart 1 of 1 since step 0" in err
-
-
-@pytest.mark.parametrize(("sent", "received"), [("SIGUSR1", "SIGUSR1"), ("SIGTERM", "SIGTERM"), ("SIGINT", "SIGTERM")])
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ("SIGUSR1", "SIGUSR1"),
+        ("SIGINT", "SIGTERM"),
+        pytest.param("SIGTERM", "SIGTERM", marks=pytest.mark.slow),  # which test_restarts.py sends too
+    ],
+)
 def test_signals_reach_the_ranks_once(launch: Launch, workplace: Path, sent: str, received: str) -> None:
     child = launch("wait,wait", "--max-restarts", "1")
     folder = run_folder(workplace)
@@ -140,13 +141,6 @@ def test_closed_terminal_is_a_request_to_stop(workplace: Path) -> None:
         _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 75
     assert (folder / "signals-0").read_text() == "SIGTERM"
-
-
-def test_two_jobs_side_by_side(launch: Launch) -> None:
-    children = [launch("finish,finish", f"name=job{n}", OMP_NUM_THREADS="1") for n in (1, 2)]
-    for child in children:
-        _, err = child.communicate(timeout=PATIENCE)
-        assert child.returncode == 0, err
 
 
 def test_run_folder_that_cannot_be_made(launch: Launch, workplace: Path) -> None:
