@@ -26,8 +26,10 @@ from configs.components.training import (
     Tracker,
     Writer,
 )
+from configs.components.translation_engine import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine
 
 __all__ = [
+    "Candidate",
     "Change",
     "ChangingFilter",
     "Choice",
@@ -42,14 +44,19 @@ __all__ = [
     "Metric",
     "Modifier",
     "Optimizer",
+    "Prepared",
     "Sampler",
     "Samples",
     "Schedule",
     "ScoredText",
     "Scoring",
+    "Sources",
     "SubwordModifier",
     "TextModifier",
     "Tracker",
+    "Translate",
+    "Translated",
+    "TranslationEngine",
     "Writer",
     "choice_of",
     "component",

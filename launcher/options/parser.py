@@ -70,9 +70,10 @@ def add_allow_paths(parser: Parser) -> None:
     )
 
 
-def add_run(parser: Parser) -> None:
+def add_run(parser: Parser, *, is_optional: bool = False) -> None:
     """RUN: a run's folder or a checkpoint."""
-    parser.add_argument("run", metavar="RUN", type=existing, help="a run's folder, or one checkpoint in it")
+    nargs = "?" if is_optional else None
+    parser.add_argument("run", metavar="RUN", nargs=nargs, type=existing, help="a run's folder, or a checkpoint in it")
 
 
 def add_new_folder(parser: Parser) -> None:

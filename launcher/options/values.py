@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import re
 import stat
 from collections.abc import Callable
@@ -42,13 +43,25 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def part(text: str) -> tuple[int, int]:
-    """Parse I/N: part I of N of what a command does."""
+    """Parse I/N: part I of N of what a command does; or `slurm`, which a task of a job array replaces with its own."""
+    if text == "slurm":
+        return _task_of_array()
     number, slash, of = text.partition("/")
     if slash and number.isascii() and of.isascii() and number.isdigit() and of.isdigit():
         parsed = int(number), int(of)
         if 1 <= parsed[0] <= parsed[1]:
             return parsed
-    raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16")
+    raise argparse.ArgumentTypeError(f"{text!r}; allowed is I/N with I from 1 to N, such as 3/16, or slurm")
+
+
+def _task_of_array() -> tuple[int, int]:
+    """Which of how many tasks this is; an array may begin at any number."""
+    names = ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_COUNT")
+    try:
+        number, first, count = (int(os.environ[name]) for name in names)
+    except (KeyError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"'slurm' without {', '.join(names)}; give I/N, or sbatch --array") from error
+    return number - first + 1, count
 
 
 def reset(text: str) -> str:
@@ -173,6 +186,11 @@ def output_file(text: str) -> str | None:
     if (mode is not None and stat.S_ISDIR(mode)) or parent is None or not stat.S_ISDIR(parent):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
     return name
+
+
+def output(text: str) -> str | None:
+    """Parse the path of a file or a folder to write; `-` gives None, which stands for stdout."""
+    return None if text == "-" else new_path(text)
 
 
 def other_file(text: str) -> str:

@@ -75,6 +75,13 @@ def train(
     return int(resolve("configs.process.with_torch:leave")(code))
 
 
+def status(*, run: str, as_json: bool) -> int:
+    """`zeromt status`: print what a run is doing, or how far the translation of a corpus is."""
+    if resolve("zeromt.translating.corpus.options:is_corpus")(run):
+        return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
+    return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))
+
+
 @contextlib.contextmanager
 def _ending_at_a_signal() -> Iterator[None]:
     """In this block, a signal ends the process at once with exit code 75.

@@ -72,10 +72,11 @@ _CORE: dict[str, Command] = {
         computes=True,
     ),
     "status": Command(
-        summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time",
+        summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time; of a "
+        "corpus in translation, how far it is",
         usage="RUN [--json]",
         add_arguments=running.add_status,
-        target="launcher.monitoring.control:status",
+        target="zeromt.cli.commands:status",
     ),
     "stop": Command(
         summary="make a run save a checkpoint and stop",

@@ -137,9 +137,8 @@ def _load(
         num_pictures=PICTURED_LINES if sinks.picture is not None else 0,
         **given,
     )
-    _check_settings(settings, config)
-    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
-    return _work(stack, settings, num_processes), tokenizer, config, checkpoints[0]
+    check_settings(settings, config)
+    return start_work(stack, settings, processes), tokenizer, config, checkpoints[0]
 
 
 def search_section(section: SearchSection, given: Mapping[str, Any]) -> SearchSection:
@@ -195,10 +194,15 @@ def _check_options(
         raise UserError("--prefix: given with --score; give one of them")
 
 
-def _check_settings(settings: Settings, config: RunConfig) -> None:
+def check_settings(settings: Settings, config: RunConfig, *, option: str = "--n-best") -> None:
+    """Check what is wanted of a search and a model.
+
+    Raises:
+        UserError: they do not give it.
+    """
     section, layer = settings.section, settings.alignment_layer
     if settings.n_best > section.beam and section.sampler is None:
-        raise UserError(f"--n-best: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
+        raise UserError(f"{option}: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
     if layer is not None and layer > config.model.decoder_layers:
         raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
     attention = config.model.attention
@@ -214,8 +218,15 @@ def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig, checkpoi
         tell(f"zeromt: {line}")
 
 
-def _work(stack: contextlib.ExitStack, settings: Settings, num_processes: int) -> Work:
-    """A function from chunks to answers, in order, run here or in other processes; the models are loaded."""
+def start_work(stack: contextlib.ExitStack, settings: Settings, processes: int | None) -> Work:
+    """A function from chunks to answers, in order, run here or in other processes; the models are loaded.
+
+    Args:
+        stack: closes the processes.
+        settings: what to do with each line.
+        processes: None for one on each GPU or core.
+    """
+    num_processes = processes if processes is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
     if num_processes == 1:
         worker = Worker(settings)
         return lambda chunks, on_lines: (worker.do(chunk, on_lines) for chunk in chunks if chunk is not None)

@@ -13,18 +13,29 @@ from launcher.options.values import (
     number,
     one_of,
     other_file,
-    output_file,
+    output,
     pattern,
     processes,
     whole,
 )
+from zeromt.translating.corpus.options import add_corpus
 
 
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
-    add_runs(parser)
-    parser.add_argument("-i", "--input", metavar="FILE", type=input_file, help="one sentence per line (default: stdin)")
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="translations (default: stdout)")
+    add_runs(parser, is_optional=True)
+    parser.add_argument(
+        "-i",
+        "--input",
+        metavar="FILE",
+        type=input_file,
+        action="append",
+        help="one sentence per line (default: stdin); in parts, may be repeated",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=output, help="translations (default: stdout); in parts, a folder"
+    )
+    add_corpus(parser)
     add_search(parser)
     parser.add_argument(
         "--n-best",
@@ -90,9 +101,9 @@ def _add_alignment(parser: Parser) -> None:
     )
 
 
-def add_runs(parser: Parser) -> None:
-    """RUN, an ensemble with it, and how their weights are read."""
-    add_run(parser)
+def add_runs(parser: Parser, *, is_optional: bool = False) -> None:
+    """RUN, which may be optional, an ensemble with it, and how their weights are read."""
+    add_run(parser, is_optional=is_optional)
     parser.add_argument(
         "--ensemble",
         metavar="RUN",
@@ -203,9 +214,10 @@ def _add_setting(parser: Parser, option: str, metavar: str, type_: Callable[[str
 COMMANDS = {
     "translate": Command(
         summary="translate lines, by default from stdin to stdout",
-        usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...]",
+        usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...] "
+        "| {RUN | --engine FILE} -i FILE -o OUT {--part I/N | --merge} [--candidates N] [...]",
         add_arguments=add_translate,
-        target="zeromt.translating.command:run",
+        target="zeromt.translating.entry:run",
         computes=True,
         place=1,
     ),

@@ -42,6 +42,8 @@ class Chunk:
     targets: list[str] | None = None
     """Translations to score, instead of translating."""
     prefixes: list[str] | None = None
+    keys: list[int] | None = None
+    """Seeds of each line's samples; by default their numbers."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -105,6 +107,7 @@ class Worker:
                 n_best=self._settings.n_best,
                 prefixes=chunk.prefixes,
                 first=chunk.first,
+                keys=chunk.keys,
             )
         ranks = {"rank": self._rank, "world_size": self._world_size}
         scored = self._translator.score_part(chunk.sources, chunk.targets, **ranks, first=chunk.first)

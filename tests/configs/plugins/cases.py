@@ -143,6 +143,37 @@ class Json(Tracker):
     def open(self, folder, *, config, resume_step):
         return Writer(folder / "tracked.json", self.indent)
 '''
+TRANSLATION_ENGINE = '''
+from configs.components import Candidate, Translated, TranslationEngine, component
+from configs.fields import Positive
+
+
+class Reversing:
+    def __init__(self, times):
+        self.identity = {"kind": "their_reverse", "times": times}
+
+    def start(self, stack, folder, *, processes):
+        times = self.identity["times"]
+        return lambda chunks, on_lines: (
+            [Translated(candidates=[Candidate(text=line[::-1] * times)]) for line in chunk.lines] for chunk in chunks
+        )
+
+    def build(self):
+        return {}
+
+    def warnings(self):
+        return []
+
+
+@component("translation_engine", "their_reverse")
+class Reverse(TranslationEngine):
+    """Each line backwards."""
+
+    times: Positive = 1
+
+    def prepare(self, candidates):
+        return Reversing(self.times)
+'''
 
 CASES = {
     **PARTS,
@@ -176,5 +207,8 @@ CASES = {
         code=TRACKER,
         chosen={"trackers": [{"kind": "their_json", "indent": 3}]},
         wrong=("trackers[0].indent=0", "trackers.0.indent: 0; allowed is greater than 0"),
+    ),
+    "translation_engine": Case(
+        code=TRANSLATION_ENGINE, chosen={}, wrong=("times: 0", "engine.times: 0; allowed is greater than 0")
     ),
 }

@@ -118,9 +118,17 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     named = [word for plugin in plugins for word in ("--plugins", plugin)]
     pairs = run("batch", "runs/run", "1", "--json", *named).splitlines()
     job = run("launch", "their_paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
-    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "cluster"}
+    (folder / "in").write_text("ab\n\ncd\n")
+    engine = ("translate", "--engine", "engine.yaml", "-i", "in", "-o", "corpus", *named)
+    (folder / "engine.yaml").write_text("kind: their_reverse\ntimes: 2\n")
+    run(*engine, "--part", "1/1")
+    run(*engine, "--merge")
+    apart = ("cluster", "translation_engine")
+    settings = {family: case.wrong[0] for family, case in CASES.items() if family not in apart}
     refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
     refused["cluster"] = run("launch", "their_paper", "my.yaml", "--set", CASES["cluster"].wrong[0], expected=2)
+    (folder / "engine.yaml").write_text(f"kind: their_reverse\n{CASES['translation_engine'].wrong[0]}\n")
+    refused["translation_engine"] = run(*engine, "--merge", expected=2)
     after = _digests()
     return Added(
         folder=folder,
@@ -240,6 +248,10 @@ def _schedule(added: Added) -> None:
 def _tracker(added: Added) -> None:
     found = json.loads((added.folder / "runs/run/tracked.json").read_text())
     assert found == [*(["train", step] for step in range(1, 7)), ["evaluation", 6]]
+
+
+def _translation_engine(added: Added) -> None:
+    assert (added.folder / "corpus" / "translations.txt").read_text() == "baba\n\ndcdc\n"
 
 
 CHECKS: dict[str, Callable[[Added], None]] = {

@@ -75,13 +75,15 @@ class Translator:
         n_best: int = 1,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
+        keys: Sequence[int] | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> list[list[Translation] | None]:
         """Like `translate`, but only every `world_size`-th batch, starting at `rank`; None for the other ranks' lines.
 
         Args:
             prefixes: one for each line, with which its translation begins; an empty line stays empty.
-            first: number of the first line, which seeds sampling.
+            first: number of the first line.
+            keys: seed each line's samples; the lines' numbers by default.
 
         Raises:
             Interrupted: `stop_requested`, which is called before every batch, returned true.
@@ -109,7 +111,7 @@ class Translator:
                     self._section,
                     n_best=n_best,
                     prefixes=None if forced is None else [forced[i] for i in rows],
-                    keys=[first + i for i in rows],
+                    keys=[first + i if keys is None else keys[i] for i in rows],
                 )
                 texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in by_row for h in hypotheses]))
                 for i, hypotheses in zip(rows, by_row, strict=True):

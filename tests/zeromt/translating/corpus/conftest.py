@@ -1,0 +1,36 @@
+"""A corpus of a thousand lines, and commands on it in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.small import FILES, small_runs
+from zeromt.cli.main import main
+
+Translate = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def run() -> str:
+    """A run that has hardly learnt anything."""
+    return str(small_runs() / "runs" / "small")
+
+
+@pytest.fixture
+def translate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Translate:
+    """Runs `zeromt translate` in the test's folder; its exit code."""
+    monkeypatch.setattr("trainer.ranks.process.tune_process", lambda: None)  # not for the process of the tests
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: main(["translate", *words])
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> list[str]:
+    """What stands in `in.en`: some of it twice, some blank, some strange, and some longer than the model holds."""
+    found = (FILES / "corpus" / "a.en").read_text().splitlines()[:24]
+    found[3], found[9], found[17] = "", " \t", "\x01control\x7f\x1b[0m \u2028 \x85 end"
+    found[5] = " ".join(f"This is sentence number {number}." for number in range(60))
+    found[6] = "word " * 3000
+    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in found))
+    return found

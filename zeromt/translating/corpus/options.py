@@ -1,0 +1,72 @@
+"""The options of `zeromt translate` that translate a corpus in parts."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from launcher.options.parser import Parser
+from launcher.options.values import existing_file, other_file, part, whole
+
+JOB_FILE = "job.json"
+"""What OUT has from its first part on."""
+
+
+def is_corpus(folder: str) -> bool:
+    """Whether a folder is one in which a corpus is translated."""
+    return (Path(folder) / JOB_FILE).is_file()
+
+
+def add_corpus(parser: Parser) -> None:
+    """Options for a corpus; without `--part` and `--merge` they have no meaning."""
+    group = parser.add_argument_group("a corpus in parts")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--part",
+        metavar="I/N",
+        type=part,
+        help="translate only part I of N, on one of N machines, into the folder of -o; what is there already stays. "
+        "`slurm` takes I and N from a job array",
+    )
+    which.add_argument("--merge", action="store_true", help="join the parts, once all are ready, and check every line")
+    group.add_argument(
+        "--input-list", metavar="FILE", type=existing_file, help="a file that names the input's files, one a line"
+    )
+    group.add_argument(
+        "--engine",
+        metavar="FILE",
+        type=existing_file,
+        help="in RUN's place: a YAML file with `kind` and fields of what translates: a run, its export, any program",
+    )
+    group.add_argument(
+        "--candidates", metavar="N", type=whole(1, 1024), default=1, help="translations to keep of a line (default: 1)"
+    )
+    group.add_argument(
+        "--chunk-lines",
+        metavar="N",
+        type=whole(1, 1 << 20),
+        default=2048,
+        help="lines in a chunk, which is lost as a whole when a part is killed (default: 2048)",
+    )
+    group.add_argument(
+        "--choose",
+        metavar="N",
+        type=_choose,
+        default="best",
+        help="with --merge: candidates of a line that are written, best first: best, all or a number (default: best)",
+    )
+    group.add_argument(
+        "--to",
+        metavar="FILE",
+        type=other_file,
+        help="with --merge: where the translations go; .zst is compressed (default: translations.txt in -o, with "
+        ".zst if the input is compressed)",
+    )
+
+
+def _choose(text: str) -> Any:
+    if text in ("best", "all"):
+        return text
+    try:
+        return whole(1, 1024)(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, best or all") from error

@@ -1,0 +1,1 @@
+"""Translation engines (`translate --engine`), each a component; to add one, add a file here or a plugin"""

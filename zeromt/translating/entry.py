@@ -1,0 +1,60 @@
+"""What `zeromt translate` calls: for people's lines `command.py`, for a corpus in parts `corpus/`."""
+
+import argparse
+from typing import Any
+
+from configs.errors import UserError
+from launcher.dispatch import resolve
+from launcher.options.values import output_file
+
+_OF_CORPUS: dict[str, Any] = {
+    "input_list": None,
+    "engine": None,
+    "candidates": 1,
+    "chunk_lines": 2048,
+    "choose": "best",
+    "to": None,
+}
+"""Options of a corpus, and their defaults."""
+_OF_LINES: dict[str, Any] = {
+    "n_best": 1,
+    "score": False,
+    "target": None,
+    "prefix": None,
+    "alignment": None,
+    "alignment_layer": None,
+    "attention": None,
+    "placeholders": None,
+}
+"""Options of single lines, and their defaults."""
+
+
+def run(*, part: tuple[int, int] | None, merge: bool, **arguments: Any) -> int:
+    """Translate lines, or a part of a corpus, or merge its parts.
+
+    Raises:
+        UserError: an option does not go with the others.
+    """
+    if part is not None or merge:
+        for name, default in _OF_LINES.items():
+            if arguments.pop(name) != default:
+                raise UserError(f"{_option(name)}: not with --part and --merge; leave it out")
+        return int(resolve("zeromt.translating.corpus.command:run")(part=part, **arguments))
+    for name, default in _OF_CORPUS.items():
+        if arguments.pop(name) != default:
+            raise UserError(f"{_option(name)}: without --part and --merge; give one of them")
+    if arguments["run"] is None:
+        raise UserError("RUN: none given; give a run's folder, or --engine FILE with --part")
+    inputs = arguments.pop("input") or [None]
+    if len(inputs) > 1:
+        raise UserError(f"--input: {len(inputs)} files; several are translated with --part and --merge")
+    if (output := arguments["output"]) is not None:
+        try:
+            output_file(output)
+        except argparse.ArgumentTypeError as error:
+            raise UserError(f"--output: {error}") from error
+    return int(resolve("zeromt.translating.command:run")(input=inputs[0], **arguments))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
