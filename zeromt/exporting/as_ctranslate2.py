@@ -117,6 +117,56 @@ def check_log_probabilities(model: Transformer, tokenizer: Tokenizer, sample: Sa
     return accept(largest, "log-probabilities")
 
 
+class Exported:
+    """An exported model that translates as its run does.
+
+    Args:
+        folder: of the export, or a translator that was loaded.
+        tokenizer: the run's.
+        search: the run's.
+        max_positions: the model's.
+        workers: batches that are translated at a time.
+    """
+
+    def __init__(
+        self, folder: Any, tokenizer: Tokenizer, search: SearchSection, *, max_positions: int, workers: int = 1
+    ) -> None:
+        if isinstance(folder, Path):
+            folder = _load(optional("ctranslate2", OPTION), folder, "default", workers)
+        self._translator, self._tokenizer, self._search, self._longest = folder, tokenizer, search, max_positions
+        self._pieces = tokenizer.source_vocabulary()
+        self._ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
+
+    def candidates(
+        self, lines: Sequence[str], number: int = 1, *, tags: LanguageTags | None = None
+    ) -> list[list[tuple[str, float]]]:
+        """The best translations of each line with their scores; a line without text has an empty translation."""
+        search, longest = self._search, self._longest
+        options = ctranslate2_options(search, longest)
+        by_limit: dict[int, list[int]] = defaultdict(list)  # a call has one limit, which depends on the source
+        encoded = encode_source(self._tokenizer, lines, tags)
+        sources = [[self._pieces[i] for i in ids[: longest - 1]] for ids in encoded]
+        for row, source in enumerate(sources):
+            if source:
+                limit = int((len(source) + 1) * search.max_length_ratio) + search.max_length_extra
+                by_limit[max(1, min(limit, longest))].append(row)
+        found: list[list[tuple[str, float]]] = [[("", 0.0)] for _ in lines]
+        for limit, rows in by_limit.items():
+            results = self._translator.translate_batch(
+                [sources[row] for row in rows],
+                target_prefix=None if tags is None else [self._tokenizer.target_pieces([tags.target])] * len(rows),
+                max_decoding_length=max(1, limit - 1),  # without EOS
+                max_batch_size=_BATCH,
+                num_hypotheses=number,
+                return_scores=True,
+                **options,
+            )
+            for row, result in zip(rows, results, strict=True):
+                ids = [[self._ids_of[piece] for piece in pieces] for pieces in result.hypotheses]
+                found[row] = list(zip(self._tokenizer.decode_target(ids), result.scores, strict=True))
+        return found
+
+
 def translate(
     translator: Any,
     tokenizer: Tokenizer,
@@ -127,28 +177,8 @@ def translate(
     tags: LanguageTags | None = None,
 ) -> list[str]:
     """Translate lines with an exported model and the run's search; a line without text has an empty translation."""
-    pieces = tokenizer.source_vocabulary()
-    ids_of = {piece: i for i, piece in enumerate(tokenizer.target_vocabulary())}
-    options = ctranslate2_options(search, max_positions)
-    by_limit: dict[int, list[int]] = defaultdict(list)  # a call has one limit, which depends on the source
-    sources = [[pieces[i] for i in ids[: max_positions - 1]] for ids in encode_source(tokenizer, lines, tags)]
-    for number, source in enumerate(sources):
-        if source:
-            limit = int((len(source) + 1) * search.max_length_ratio) + search.max_length_extra
-            by_limit[max(1, min(limit, max_positions))].append(number)
-    texts = [""] * len(lines)
-    for limit, numbers in by_limit.items():
-        results = translator.translate_batch(
-            [sources[i] for i in numbers],
-            target_prefix=None if tags is None else [tokenizer.target_pieces([tags.target])] * len(numbers),
-            max_decoding_length=max(1, limit - 1),  # without EOS
-            max_batch_size=_BATCH,
-            **options,
-        )
-        rows = [[ids_of[piece] for piece in f.hypotheses[0]] for f in results]
-        for number, text in zip(numbers, tokenizer.decode_target(rows), strict=True):
-            texts[number] = text
-    return texts
+    exported = Exported(translator, tokenizer, search, max_positions=max_positions)
+    return [found[0][0] for found in exported.candidates(lines, tags=tags)]
 
 
 def _save(ctranslate2: Any, trained: TrainedModel, folder: Path, quantization: str | None) -> None:
@@ -159,9 +189,9 @@ def _save(ctranslate2: Any, trained: TrainedModel, folder: Path, quantization: s
     spec.save(str(folder))
 
 
-def _load(ctranslate2: Any, folder: Path, compute_type: str = "float32") -> Any:
+def _load(ctranslate2: Any, folder: Path, compute_type: str = "float32", workers: int = 1) -> Any:
     return ctranslate2.Translator(
-        str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=_THREADS
+        str(folder), device="cpu", compute_type=compute_type, inter_threads=workers, intra_threads=_THREADS
     )
 
 

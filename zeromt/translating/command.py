@@ -25,6 +25,7 @@ from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
 from zeromt.translating.lines import count_lines, read_chunks
+from zeromt.translating.mbr import Utility, ranked
 from zeromt.translating.parsing import parse_option
 from zeromt.translating.placeholders import with_copies
 from zeromt.translating.pool import Pool
@@ -56,6 +57,8 @@ def run(
     output: str | None,
     search: Mapping[str, Any],
     n_best: int,
+    candidates: int,
+    mbr: Utility | None,
     score: bool,
     target: str | None,
     prefix: str | None,
@@ -77,6 +80,7 @@ def run(
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models that have tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
+        candidates, mbr: translations of a line, of which the one most like all of them is written.
         target, prefix: files parallel to the input: translations to score, and prefixes of translations.
         alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
@@ -86,12 +90,16 @@ def run(
         UserError: a run, a file or an option is wrong.
     """
     tune_process()
+    _check_mbr(
+        candidates, mbr, n_best=n_best, others={"--score": score, "--alignment": alignment, "--attention": attention}
+    )
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix, placeholders=placeholders)
     check_apart(
         {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
         _named(output=output, alignment=alignment, attention=attention),
     )
-    given = {"raw_weights": raw_weights, "precision": precision, "n_best": n_best, "alignment_layer": alignment_layer}
+    of_line = max(n_best, candidates)
+    given = {"raw_weights": raw_weights, "precision": precision, "n_best": of_line, "alignment_layer": alignment_layer}
     languages = {"source": source_language, "target": target_language}
     with contextlib.ExitStack() as stack:
         chunks = read_chunks(stack, input, target, prefix, is_scored=score)
@@ -99,7 +107,7 @@ def run(
         work, tokenizer, config, checkpoint = with_checkpoints(
             (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, sinks, processes, search, languages, given)
         )
-        work = with_copies(work, placeholders, config)
+        work = with_copies(with_mbr(work, mbr), placeholders, config)
         progress = _progress(stack, input, output)
         counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config, checkpoint)
@@ -170,7 +178,7 @@ def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
         sampler = section.sampler
     elif is_wanted and sampler is None:
         sampler = make("sampler", "truncated")
-    fields = {name: given.pop(name) for name in ("temperature", "top_k", "top_p") if name in given}
+    fields = {name: given.pop(name) for name in ("temperature", "top_k", "top_p", "epsilon") if name in given}
     for name, value in fields.items():
         option = f"--{name.replace('_', '-')}: {value}"
         if sampler is None:
@@ -192,6 +200,33 @@ def _check_options(
         raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
     if score and prefix is not None:
         raise UserError("--prefix: given with --score; give one of them")
+
+
+def _check_mbr(candidates: int, mbr: Utility | None, *, n_best: int, others: Mapping[str, object]) -> None:
+    if mbr is None and candidates > 1:
+        raise UserError(f"--candidates: {candidates} without --mbr or --part; give one of them, or --n-best")
+    if mbr is None:
+        return
+    if candidates == 1:
+        raise UserError(f"--mbr: {mbr} with one candidate; give --candidates 16 or more, and --sample --epsilon 0.02")
+    for option, value in {"--n-best": n_best > 1, **others}.items():
+        if value:
+            raise UserError(f"--mbr: given with {option}; give one of them")
+
+
+def with_mbr(work: Work, mbr: Utility | None) -> Work:
+    """The same work, with the one translation of each line that is most like all of its translations."""
+    if mbr is None:
+        return work
+
+    def choose(line: Line | None) -> Line | None:
+        if line is None:
+            return None
+        return dataclasses.replace(line, translations=[line.translations[ranked(line.translations, mbr)[0]]])
+
+    return lambda chunks, on_lines: (
+        dataclasses.replace(answer, lines=[choose(line) for line in answer.lines]) for answer in work(chunks, on_lines)
+    )
 
 
 def check_settings(settings: Settings, config: RunConfig, *, option: str = "--n-best") -> None:

@@ -10,10 +10,10 @@ from launcher.options.values import output_file
 _OF_CORPUS: dict[str, Any] = {
     "input_list": None,
     "engine": None,
-    "candidates": 1,
     "chunk_lines": 2048,
     "choose": "best",
     "to": None,
+    "quality": None,
 }
 """Options of a corpus, and their defaults."""
 _OF_LINES: dict[str, Any] = {

@@ -45,6 +45,14 @@ def add_translate(parser: Parser) -> None:
         help="translations per sentence, best first: at most the beam size, or that many samples with --sample "
         "(default: 1)",
     )
+    parser.add_argument(
+        "--candidates", metavar="N", type=whole(1, 1024), default=1, help="translations to choose from (default: 1)"
+    )
+    parser.add_argument(
+        "--mbr",
+        choices=("chrf", "bleu"),
+        help="of --candidates, take the one most like all of them: minimum Bayes risk by sentence chrF or BLEU",
+    )
     _add_setting(
         parser, "--batch-tokens", "N", whole(1, 2**31), "maximum of padded source tokens times the beam in a batch"
     )
@@ -194,6 +202,13 @@ def add_search(parser: Parser) -> None:
         "P",
         number(0, 1, is_open=True),
         "sample from the smallest set of pieces whose probabilities sum to P",
+    )
+    _add_setting(
+        parser,
+        "--epsilon",
+        "E",
+        number(0, 1),
+        "sample from the pieces whose probability is at least E; 0: from all",
     )
     _add_setting(parser, "--seed", "N", whole(0, 2**63), "seed of sampling")
 

@@ -40,9 +40,9 @@ def truncated(**fields: Any) -> Sampler:
 
 
 def expected_distribution(
-    log_p: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0
+    log_p: list[float], *, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, epsilon: float = 0.0
 ) -> dict[int, float]:
-    """Temperature, then top-k, then top-p, in words."""
+    """Temperature, then top-k, then top-p, then epsilon, in words."""
     weights = {t: math.exp(x / temperature) for t, x in enumerate(log_p) if t not in (PAD, BOS)}
     order = sorted(weights, key=lambda t: -weights[t])[: top_k or None]
     total = sum(weights[t] for t in order)
@@ -52,6 +52,7 @@ def expected_distribution(
             break
         kept.append(t)
         mass += weights[t] / total
+    kept = [t for t in kept if t == kept[0] or weights[t] / sum(weights.values()) >= epsilon]
     return {t: weights[t] / sum(weights[k] for k in kept) for t in kept}
 
 
@@ -65,6 +66,8 @@ def expected_distribution(
         {"top_k": 100},
         {"top_p": 0.7},
         {"top_p": 0.95, "top_k": 5, "temperature": 1.5},
+        {"epsilon": 0.1},
+        {"epsilon": 0.06, "top_k": 5, "temperature": 1.5},
     ],
     ids=str,
 )

@@ -15,6 +15,8 @@ from configs.reading.tree import Tree
 from zeromt.translating.corpus.folder import Part, begin
 from zeromt.translating.corpus.merging import Choose, merge
 from zeromt.translating.corpus.parts import make_part
+from zeromt.translating.corpus.ranking import Ranking, score_part
+from zeromt.translating.mbr import Utility
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -39,6 +41,8 @@ def run(
     chunk_lines: int,
     choose: Choose,
     to: str | None,
+    mbr: Utility | None,
+    quality: str | None,
     processes: int | None,
     **of_run: Any,
 ) -> int:
@@ -52,6 +56,7 @@ def run(
         candidates: translations to keep of a line.
         chunk_lines: lines of a chunk.
         choose, to: with the merge, which candidates are written, and where.
+        mbr, quality: order candidates by minimum Bayes risk, or by a command.
         processes: None for one on each GPU or core.
         of_run: `raw_weights`, `precision`, `source_language`, `target_language`.
 
@@ -60,6 +65,9 @@ def run(
     """
     if output is None:
         raise UserError("--output: standard output, with --part or --merge; give a folder")
+    if mbr and quality:
+        raise UserError("--quality: given with --mbr; give one of them")
+    ranking = Ranking(mbr=mbr, command=quality) if mbr or quality else None
     files = _files(input, input_list)
     given = {"ensemble": ensemble, "search": search, **of_run}
     chosen = _of_run(run, given) if engine is None else read_engine(engine, run, given)
@@ -77,9 +85,12 @@ def run(
             is_merge=part is None,
         )
     if part is None:
-        merge(job, to=None if to is None else Path(to), choose=choose)
+        merge(job, to=None if to is None else Path(to), choose=choose, ranking=ranking)
     else:
-        make_part(job, prepared, Part(number=part[0], of=part[1]), processes=processes)
+        which = Part(number=part[0], of=part[1])
+        make_part(job, prepared, which, processes=processes)
+        if ranking is not None:
+            score_part(job, which, ranking)
     return 0
 
 

@@ -19,6 +19,7 @@ from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.lines import LineReader, packing_of
 from zeromt.translating.corpus import records
 from zeromt.translating.corpus.folder import Job, differences, disk_errors
+from zeromt.translating.corpus.ranking import Ranking
 from zeromt.translating.corpus.records import ChunkFile, Record
 from zeromt.translating.corpus.source import Chunk
 
@@ -61,13 +62,14 @@ class Outputs:
         """Beside several translations of a line: its source, as often."""
 
 
-def merge(job: Job, *, to: Path | None, choose: Choose) -> None:
+def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None = None) -> None:
     """Write the translations of all chunks, and what is known of each line beside them.
 
     Args:
         job: the folder.
         to: the file to write; by default `translations.txt` in the folder, compressed as the input is.
         choose: candidates of each line.
+        ranking: orders them otherwise than the engine did.
 
     Raises:
         UserError: a chunk is missing, or does not belong here: the message names the line.
@@ -85,15 +87,24 @@ def merge(job: Job, *, to: Path | None, choose: Choose) -> None:
         for chunk, texts, content in _checked(job):
             _write(side, json.dumps(dict(content.head), ensure_ascii=False))
             counts.builds.add(json.dumps(content.head.get("build"), sort_keys=True))
-            for record, text in zip(content.records, texts, strict=True):
+            for (record, scores), text in zip(_ordered(job, chunk, content, ranking), texts, strict=True):
                 counts.add(record)
-                for candidate in chosen(record.candidates, choose) or [Candidate(text="")]:
+                for rank, candidate in enumerate(chosen(record.candidates, choose) or [Candidate(text="")]):
+                    own = {ranking.name: scores[rank]} if ranking is not None and scores else {}
                     _write(lines, candidate.text)
-                    _write(side, json.dumps(record.tree(with_texts=False)))
+                    _write(side, json.dumps({**record.tree(with_texts=False), **own}))
                     if sources is not None:
                         _write(sources, text)
             bar.advance(chunk.lines)
     _tell(counts, outputs)
+
+
+def _ordered(
+    job: Job, chunk: Chunk, content: ChunkFile, ranking: Ranking | None
+) -> Iterator[tuple[Record, list[float]]]:
+    if ranking is None:
+        return ((record, []) for record in content.records)
+    return ranking.ordered(job, chunk.number, content)
 
 
 def chosen(candidates: list[Candidate], choose: Choose) -> list[Candidate]:

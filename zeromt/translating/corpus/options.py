@@ -38,7 +38,10 @@ def add_corpus(parser: Parser) -> None:
         help="in RUN's place: a YAML file with `kind` and fields of what translates: a run, its export, any program",
     )
     group.add_argument(
-        "--candidates", metavar="N", type=whole(1, 1024), default=1, help="translations to keep of a line (default: 1)"
+        "--quality",
+        metavar="COMMAND",
+        help="order candidates by the numbers that this command, such as a QE model, writes for lines SOURCE TAB "
+        "CANDIDATE; the higher the better",
     )
     group.add_argument(
         "--chunk-lines",

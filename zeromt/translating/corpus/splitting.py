@@ -1,11 +1,79 @@
 """Lines that are longer than a model holds: split at the ends of sentences, and joined again."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import regex
 
+from configs.components import Candidate, Translated
+
+TOO_LONG = "longer than the model holds, in one sentence"
+FAILED = "the model's output is not a number"
 _END = regex.compile(r"(?<=[.!?…][\"'”’»)\]]*)\s+|(?<=[。！？｡।؟۔])\s*(?=\S)")
 """Between two sentences: white space behind a full stop, or nothing behind one of a script without spaces."""
+
+
+class Tokenizing(Protocol):
+    """Of a tokenizer, what is needed here."""
+
+    def cut_tag(self, line: str) -> tuple[int | None, str]:
+        """A line's tag, and the text behind it."""
+        ...
+
+
+class LongLines:
+    """Texts that a model holds, in place of lines, each of which may have become several.
+
+    Args:
+        tokenizer: the model's.
+        fits: whether the model holds each of some texts.
+    """
+
+    def __init__(self, tokenizer: Tokenizing, fits: Callable[[Sequence[str]], Sequence[bool]]) -> None:
+        self._tokenizer, self._fits = tokenizer, fits
+
+    def parts(self, lines: Sequence[str]) -> list[list[str] | None]:
+        """Each line, or its sentences; None where the model does not hold one sentence alone."""
+        return [[line] if fit else self._split(line) for line, fit in zip(lines, self._fits(lines), strict=True)]
+
+    def _split(self, line: str) -> list[str] | None:
+        text = self._tokenizer.cut_tag(line)[1]
+        tag = line[: len(line) - len(text)]
+        parts = split(text, lambda texts: self._fits([tag + text for text in texts]))
+        return None if parts is None else [tag + part for part in parts]
+
+
+def joined(numbers: Iterable[int | None], by_part: Iterator[Sequence[Candidate] | None]) -> list[Translated]:
+    """What became of each line, from what became of its parts.
+
+    Args:
+        numbers: the parts of each line; None where it has none.
+        by_part: candidates of each part; None where the model failed.
+    """
+    found = []
+    for number in numbers:
+        parts = None if number is None else [next(by_part) for _ in range(number)]
+        whole = None if parts is None else [part for part in parts if part is not None]
+        if parts is None or whole is None:
+            found.append(Translated(hole=TOO_LONG))
+        elif len(whole) < len(parts):
+            found.append(Translated(hole=FAILED))
+        else:
+            found.append(Translated(candidates=[_joined(each) for each in zip(*whole, strict=False)]))
+    return found
+
+
+def _joined(parts: Sequence[Candidate]) -> Candidate:
+    """The best of each part as one, or the second best, and so on."""
+    if len(parts) == 1:
+        return parts[0]
+    log_probs, scores = [one.log_prob for one in parts], [one.score for one in parts]
+    return Candidate(text=join([one.text for one in parts]), log_prob=_sum(log_probs), score=_sum(scores))
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def split(line: str, fits: Callable[[Sequence[str]], Sequence[bool]]) -> list[str] | None:

@@ -14,18 +14,15 @@ from typing_extensions import override
 
 from configs.components import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine, component
 from configs.fields import PathText
-from zeromt.translating.corpus.splitting import join, split
+from zeromt.translating.corpus.splitting import LongLines, joined
 
 if TYPE_CHECKING:
     from configs import RunConfig, SearchSection
     from trainer.checkpoint.format import Checkpoint
-    from trainer.inference.translation.translator import Translation
-    from zeromt.translating.worker import Answer, Chunk
+    from zeromt.translating.worker import Chunk, Line
 
 _NEXT_PART = 1 << 44
 """Between the seeds of the parts of a line that is split; more than lines of any corpus."""
-TOO_LONG = "longer than the model holds, in one sentence"
-NOT_A_NUMBER = "the model's output is not a number"
 
 
 @component("translation_engine", "zeromt")
@@ -47,14 +44,10 @@ class Zeromt(TranslationEngine):
 
     @override
     def prepare(self, candidates: int) -> Prepared:
-        from trainer.inference.loading import check_same_tokenizer, find_checkpoint
-
-        checkpoints = [find_checkpoint(Path(run)) for run in self.runs]
-        check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-        return _Prepared(self, checkpoints, candidates)
+        return prepared_run(self, candidates)
 
 
-class _Prepared:
+class PreparedRun:
     """Checkpoints that were verified."""
 
     def __init__(self, engine: Zeromt, checkpoints: "Sequence[Checkpoint]", candidates: int) -> None:
@@ -108,7 +101,7 @@ class _Prepared:
             cut = (self._cut(chunk, waiting) for chunk in chunks)
             for answer in work(cut, on_lines):
                 self.counts.add(answer.counts)
-                yield _joined(answer, waiting.popleft())
+                yield joined(waiting.popleft(), (_candidates(line) for line in answer.lines if line is not None))
 
         return translate
 
@@ -132,30 +125,29 @@ class _Prepared:
         """The texts to translate; how many each line has become, None where it has none, is left in `waiting`."""
         from zeromt.translating.worker import Chunk
 
-        texts, keys, numbers = [], [], []
-        for number, line, parts in zip(chunk.numbers, chunk.lines, self.parts(chunk.lines), strict=True):
-            numbers.append(None if parts is None else len(parts))
-            texts += parts or []
-            keys += [number - 1 + i * _NEXT_PART for i in range(len(parts or []))]
-            del line
-        waiting.append(numbers)
-        return Chunk(first=chunk.numbers[0] - 1 if chunk.numbers else 0, sources=texts, keys=keys)
+        parts = LongLines(self.tokenizer, self.fits).parts(chunk.lines)
+        waiting.append([None if texts is None else len(texts) for texts in parts])
+        of_lines = list(zip(chunk.numbers, (texts or [] for texts in parts), strict=True))
+        return Chunk(
+            first=chunk.numbers[0] - 1 if chunk.numbers else 0,
+            sources=[text for _, texts in of_lines for text in texts],
+            keys=[number - 1 + i * _NEXT_PART for number, texts in of_lines for i in range(len(texts))],
+        )
 
-    def parts(self, lines: Sequence[str]) -> Iterator[list[str] | None]:
-        """Each line, or its sentences where the model does not hold it; None where it does not hold one sentence."""
-        for line, fits in zip(lines, self._fits(lines), strict=True):
-            yield [line] if fits else self._split(line)
-
-    def _split(self, line: str) -> list[str] | None:
-        text = self.tokenizer.cut_tag(line)[1]
-        tag = line[: len(line) - len(text)]
-        parts = split(text, lambda texts: self._fits([tag + text for text in texts]))
-        return None if parts is None else [tag + part for part in parts]
-
-    def _fits(self, texts: Sequence[str]) -> list[bool]:
+    def fits(self, texts: Sequence[str]) -> list[bool]:
+        """Whether the model holds each of some texts."""
         from trainer.inference.translation.languages import encode_source
 
         return [len(row) <= self.longest for row in encode_source(self.tokenizer, texts, self.settings.tags)]
+
+
+def prepared_run(engine: Zeromt, candidates: int) -> PreparedRun:
+    """The checkpoints of an engine, with every byte verified."""
+    from trainer.inference.loading import check_same_tokenizer, find_checkpoint
+
+    checkpoints = [find_checkpoint(Path(run)) for run in engine.runs]
+    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
+    return PreparedRun(engine, checkpoints, candidates)
 
 
 def searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> "SearchSection":
@@ -181,7 +173,7 @@ def searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> 
     return found
 
 
-SAMPLING = ("temperature", "top_k", "top_p")
+SAMPLING = ("temperature", "top_k", "top_p", "epsilon")
 
 
 def as_json(section: "SearchSection") -> dict[str, Any]:
@@ -199,28 +191,8 @@ def model_of(checkpoint: "Checkpoint") -> dict[str, Any]:
     return {"step": checkpoint.manifest.get("step"), "sha256": digest(manifest)}
 
 
-def _joined(answer: "Answer", numbers: Sequence[int | None]) -> list[Translated]:
-    """What became of each line, from what became of its parts."""
-    lines = iter([line for line in answer.lines if line is not None])
-    found = []
-    for number in numbers:
-        if number is None:
-            found.append(Translated(hole=TOO_LONG))
-            continue
-        parts = [next(lines).translations for _ in range(number)]
-        if any(math.isnan(one.log_prob) for part in parts for one in part):
-            found.append(Translated(hole=NOT_A_NUMBER))
-        else:
-            found.append(Translated(candidates=_candidates(parts)))
-    return found
-
-
-def _candidates(parts: "Sequence[Sequence[Translation]]") -> list[Candidate]:
-    """The candidates of a line: the best of each part joined, the second best, and so on."""
-    found = []
-    for each in zip(*parts, strict=False):  # a short part may have fewer
-        text = join([one.text for one in each])
-        found.append(
-            Candidate(text=text, log_prob=sum(one.log_prob for one in each), score=sum(one.score for one in each))
-        )
-    return found
+def _candidates(line: "Line") -> list[Candidate] | None:
+    """The candidates of a text; None where the model's output is not a number."""
+    if any(math.isnan(one.log_prob) for one in line.translations):
+        return None
+    return [Candidate(text=one.text, log_prob=one.log_prob, score=one.score) for one in line.translations]
