@@ -16,7 +16,7 @@ from configs.zero_keys import check_ranks
 from launcher.agents.run_folder import make_ready
 from launcher.dispatch import resolve
 from launcher.jobs.cluster import Cluster
-from launcher.jobs.job import Array, Job, Training, most_nodes
+from launcher.jobs.job import Array, Job, Place, Training, most_nodes
 from launcher.jobs.record import without_values, write_submitted
 from launcher.machine.supervise import Supervisor
 from launcher.options.batch import USAGE, add_launch_batch
@@ -152,21 +152,21 @@ def submit_jobs(cluster: BatchCluster, options: LaunchOptions) -> int:
     Raises:
         UserError: a value is wrong, or the cluster refuses.
     """
-    run = load_run(options.config, options.overrides, plugins=options.plugins)
-    if options.array is None:
+    place, run = _place_and_run(options)
+    if run is not None:
         if options.after is None and cluster.shares_files:
             _check_datasets(run, options)
             if not options.dry_run:
                 check_parent(Path(run.folder), options.parent, fresh=options.fresh)
         check_size(run, options.nodes, options.nproc or cluster.processes())
-    jobs = list(jobs_of(cluster, options, run))
+    jobs = list(jobs_of(cluster, options, place))
     texts = [text for job in jobs if (text := cluster.render(job))]
     shown = [without_passwords(text) for job in jobs if (text := without_values(cluster).render(job))]
     if options.dry_run:
         print("\n".join(shown), end="")
         return 0
     cluster.check(texts[0])
-    logs = _make_folder(cluster, run, fresh=options.fresh)
+    logs = _make_folder(cluster, place, fresh=options.fresh)
     names: list[str] = []
     for text, kept in zip(texts, shown, strict=True):
         after = names[-1] if names else None
@@ -174,8 +174,8 @@ def submit_jobs(cluster: BatchCluster, options: LaunchOptions) -> int:
         name = names[-1].replace("/", "-")
         write_text(logs / f"{cluster.kind}-{name}{cluster.suffix}", kept)
         print(names[-1], flush=True)
-        write_submitted(Path(run.folder), cluster, names, is_array=options.array is not None)
-    for line in cluster.how_to_follow(names, run.folder, logs, array=options.array and options.array.words[0]):
+        write_submitted(Path(place.folder), cluster, names, is_array=options.array is not None)
+    for line in cluster.how_to_follow(names, place.folder, logs, array=options.array and options.array.words[0]):
         note(line)
     return 0
 
@@ -195,14 +195,22 @@ def _check_datasets(run: RunConfig, options: LaunchOptions) -> None:
             note(f"{source.path} is not there: the data have to be prepared before this can be submitted")
 
 
-def jobs_of(cluster: BatchCluster, options: LaunchOptions, run: RunConfig) -> Iterator[Job]:
+def _place_and_run(options: LaunchOptions) -> tuple[Place, RunConfig | None]:
+    """Where the jobs belong; and the run's configuration, if it is trained."""
+    if options.array is not None:
+        return Place.of(options.array, options.config, options.overrides, options.plugins), None
+    run = load_run(options.config, options.overrides, plugins=options.plugins)
+    return Place(run.folder, run.name, run.plugins), run
+
+
+def jobs_of(cluster: BatchCluster, options: LaunchOptions, place: Place) -> Iterator[Job]:
     """The jobs that the options ask for, in sequence."""
-    pins = pins_of(run.plugins, Path(run.folder), with_content=not cluster.shares_files)
+    pins = pins_of(place.plugins, Path(place.folder), with_content=not cluster.shares_files)
     common: dict[str, Any] = {
         "folder": str(Path.cwd()),
-        "run": run.folder,
-        "logs": str(Path(run.folder).absolute() / LOGS),
-        "name": options.job_name or run.name,
+        "run": place.folder,
+        "logs": str(Path(place.folder).absolute() / LOGS),
+        "name": options.job_name or place.name,
         "after": None if options.after is None else str(options.after),
         "variables": variables(options.config, pins),
     }
@@ -219,7 +227,7 @@ def jobs_of(cluster: BatchCluster, options: LaunchOptions, run: RunConfig) -> It
         max_restarts=options.max_restarts,
         fresh=options.fresh and not cluster.shares_files,
         parent=options.parent,
-        slowest_save=slowest_save(Path(run.folder) / METRICS_FILE),
+        slowest_save=slowest_save(Path(place.folder) / METRICS_FILE),
         num_links=options.chain,
     )
     for number in range(options.chain):
@@ -256,16 +264,16 @@ def slowest_save(metrics: Path) -> float:
         return 0.0
 
 
-def _make_folder(cluster: BatchCluster, run: RunConfig, *, fresh: bool) -> Path:
+def _make_folder(cluster: BatchCluster, place: Place, *, fresh: bool) -> Path:
     """The folder of logs in the run's folder, created if necessary."""
     if cluster.shares_files:
-        make_ready(run.folder, fresh=fresh)
-    logs = Path(run.folder).absolute() / LOGS
+        make_ready(place.folder, fresh=fresh)
+    logs = Path(place.folder).absolute() / LOGS
     try:
         logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"output: {str(logs)!r} cannot be made: {error.strerror}; choose a folder that can be written"
         ) from error
-    keep_copies(Path(run.folder), run.plugins)
+    keep_copies(Path(place.folder), place.plugins)
     return logs

@@ -4,9 +4,12 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
 
-from configs import UserError
+from configs import Plugin, UserError, load_run
 from launcher.jobs.end import End
+from launcher.options.command import InParts
 
 GONE, UNKNOWN = "GONE", "UNKNOWN"
 _NODES = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?")
@@ -110,6 +113,26 @@ class JobState:
     def is_waiting(self) -> bool:
         """Whether it still waits for nodes."""
         return self.state == "PENDING"
+
+
+class Place(NamedTuple):
+    """What a job needs to know of a run, or of a folder that an array fills."""
+
+    folder: str
+    name: str
+    plugins: Sequence[Plugin] = ()
+
+    @classmethod
+    def of(cls, array: InParts | None, config: str, overrides: Sequence[str], plugins: Sequence[str]) -> "Place":
+        """The place of a run, whose configuration is read, or of an array of a command that has none.
+
+        Raises:
+            UserError: the configuration is wrong.
+        """
+        if array is not None and array.folder is not None:
+            return cls(array.folder, Path(array.folder).absolute().name)
+        run = load_run(config, overrides, plugins=plugins)
+        return cls(run.folder, run.name, run.plugins)
 
 
 def command_of(

@@ -29,3 +29,5 @@ class InParts(NamedTuple):
     words: Sequence[str]
     """Its name, then its arguments."""
     number: int
+    folder: str | None = None
+    """What it writes, of a command without CONFIG; there its jobs' output goes too."""

@@ -116,16 +116,19 @@ def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[
     if arguments["overrides"]:
         parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
     _, parser, rest = _parser(words)
-    if not {"config", "part", "merge"} <= {action.dest for action in parser._actions}:
+    takes = {action.dest for action in parser._actions}
+    if not ({"part", "merge"} <= takes and takes & {"config", "output"}):
         parser.error(
-            f"--array: {words[0]} takes not all of CONFIG, --part I/N and --merge; give a command that does, such as "
-            "prepare"
+            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare or translate"
         )
     given = read_arguments(parser, rest)
     if given["part"] is not None or given["merge"]:
         parser.error("--part, --merge: the array gives them to its tasks; leave them out")
-    array = InParts(words=words, number=arguments["array"])
-    named = {name: given[name] for name in ("config", "overrides")}
+    folder = None if "config" in takes else given["output"]
+    if "config" not in takes and folder is None:
+        parser.error(f"--output: none given to {words[0]}; give the folder that its parts share")
+    array = InParts(words=words, number=arguments["array"], folder=folder)
+    named = {"config": given.get("config", folder), "overrides": given.get("overrides", [])}
     return {**arguments, **named, "plugins": arguments["plugins"] + given["plugins"], "array": array}
 
 

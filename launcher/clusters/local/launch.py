@@ -16,7 +16,7 @@ from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
 from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
-from launcher.jobs.job import command_of
+from launcher.jobs.job import Place, command_of
 from launcher.machine.cores import choose_binding, num_cores
 from launcher.machine.supervise import Supervisor
 from launcher.options.command import InParts
@@ -58,10 +58,11 @@ def launch(
         UserError: the configuration or the number of processes is wrong, the dataset is not prepared, or another job
             writes the run.
     """
-    run = load_run(config, overrides, plugins=plugins)
     if array is not None:
-        pins = pins_of(run.plugins, Path(run.folder), with_content=True)
+        place = Place.of(array, config, overrides, plugins)
+        pins = pins_of(place.plugins, Path(place.folder), with_content=True)
         return run_array(supervisor, array, {**os.environ, **variables(config, pins)}, at_a_time=nproc or 1)
+    run = load_run(config, overrides, plugins=plugins)
     check_machine(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)

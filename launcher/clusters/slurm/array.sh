@@ -33,7 +33,7 @@ for pair in "${environment[@]}"; do
 done
 if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
 
-if [[ $SLURM_ARRAY_TASK_ID ]]; then share=(--part "$SLURM_ARRAY_TASK_ID/$parts"); else share=(--merge); fi
+if [[ $SLURM_ARRAY_TASK_ID ]]; then share=(--part "$((SLURM_ARRAY_TASK_ID - ${SLURM_ARRAY_TASK_MIN:-1} + 1))/${SLURM_ARRAY_TASK_COUNT:-$parts}"); else share=(--merge); fi
 # ALL, because with SBATCH_EXPORT=NONE srun would drop what was set above.
 exec srun --export=ALL --nodes=1 --ntasks=1 "${srun_step[@]}" "${srun_options[@]}" \
     "${container[@]}" "$python" -P -m zeromt "${words[0]}" "${share[@]}" "${words[@]:1}"
