@@ -14,7 +14,6 @@ from configs import UserError
 from configs.process.files import inside, status_of
 from configs.process.progress import Progress
 from data_pipeline.preparation.raw.lines import LineReader, decode_lines, packing_of
-from zeromt.translating.lines import BYTE_ORDER_MARK
 
 ROW = np.dtype(
     [("file", "<u4"), ("lines", "<u4"), ("first", "<u8"), ("offset", "<u8"), ("bytes", "<u8"), ("sha", "S32")]
@@ -22,6 +21,7 @@ ROW = np.dtype(
 """A chunk: number of its file; lines; number of the first line, from 1, over all files; offset and bytes of its text,
 decompressed, with a line feed behind each line; their SHA-256."""
 _SHA_BYTES = 32
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class Chunk:
@@ -124,7 +124,7 @@ class Corpus:
         begin = self.of_file(chunk, 0)
         lines = decode_lines(self.files[chunk.file], text, range(begin, begin + text.count(b"\n")))
         if begin == 1 and lines:
-            lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
+            lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
         return lines
 
     def _skipping(self, path: Path, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bytes]]:
