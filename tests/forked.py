@@ -46,6 +46,7 @@ class Forked:
         """
         self._command = [*prefix, sys.executable, "-m", "tests.forked"]
         self._server: subprocess.Popen[bytes] | None = None
+        self._environment = environment()  # before a test that comes to start it sets variables
 
     def ranks(
         self,
@@ -110,7 +111,7 @@ class Forked:
         """Let `size` processes call `task(*arguments)`."""
         if self._server is None:
             pipe = subprocess.PIPE
-            self._server = subprocess.Popen(self._command, env=environment(), stdin=pipe, stdout=pipe)
+            self._server = subprocess.Popen(self._command, env=self._environment, stdin=pipe, stdout=pipe)
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         try:

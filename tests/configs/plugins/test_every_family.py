@@ -7,8 +7,6 @@ import hashlib
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +20,7 @@ from configs.components.registry import FAMILIES
 from data_pipeline.tokenizer import Tokenizer
 from tests.configs.plugins.cases import CASES
 from tests.conftest import BUNDLED, REPO, ask_python, environment, install_plugins, read_metrics
-from tests.waiting import PATIENCE
+from tests.forked import Forked
 
 CONFIG = f"""
 name: run
@@ -49,7 +47,14 @@ answer = {
     "parameters": {name: parameter.flatten().tolist() for name, parameter in model.named_parameters()},
 }
 """
-PLANNED = "import sys; sys.modules['torch'] = None; from zeromt.cli.main import main; sys.exit(main(sys.argv[1:]))"
+PLANNED = """
+import contextlib, io, json, sys
+sys.modules["torch"] = None
+from zeromt.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()) as out:
+    assert main(sys.argv[1:]) == 0
+answer = json.loads(out.getvalue())
+"""
 REFUSED = """
 import json, sys
 from configs import ConfigError, load_run
@@ -84,7 +89,7 @@ class Added:
 
 
 @pytest.fixture(scope="module", params=["plugins", "entry points"])
-def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Added:
+def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
     """By either way: planned without torch, prepared, trained on two ranks, evaluated, loaded and launched."""
     before = _digests()
     folder = tmp_path_factory.mktemp("added")
@@ -103,15 +108,12 @@ def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         variables = install_plugins(theirs, {family: case.code for family, case in CASES.items()})
     (folder / "my.yaml").write_text(yaml.safe_dump(tree))
 
-    def run(*words: str, code: str | None = None, expected: int = 0) -> str:
-        command = [sys.executable, *(["-m", "zeromt"] if code is None else ["-c", code]), *words]
-        done = subprocess.run(
-            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-        assert done.returncode == expected, done.stderr
-        return done.stdout if expected == 0 else done.stderr
+    def run(*words: str, expected: int = 0) -> str:
+        done = forked.zeromt(*words, cwd=folder, surroundings=variables)
+        assert done.code == expected, done.err
+        return done.out if expected == 0 else done.err
 
-    plan = json.loads(run("plan", "my.yaml", *CLUSTER, "--json", code=PLANNED))
+    plan = ask_python(PLANNED, "plan", "my.yaml", *CLUSTER, "--json", cwd=folder, variables=variables)
     run("prepare", "my.yaml")
     run("launch", "local", "my.yaml", "--nproc", "2")
     loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)

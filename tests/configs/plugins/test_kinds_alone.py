@@ -67,7 +67,7 @@ def load(folder: Path, tree: dict[str, Any], *overrides: str) -> RunConfig:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_kind_chosen_last_is_the_kind_that_is_built(tmp_path: Path, data: st.DataObject) -> None:
     """A file names a kind, settings may name others, each in any of three ways; the last one sets a field of it."""
     place = data.draw(st.sampled_from(sorted(PLACES)))

@@ -10,7 +10,8 @@ import pytest
 
 from configs import UserError
 from configs.process.environment import check_process, check_rank
-from tests.conftest import Command, ask_python, zeromt
+from tests.conftest import ask_python, environment
+from tests.forked import Forked
 from tests.small import small_runs
 
 CODE = """if True:
@@ -158,14 +159,14 @@ def test_interfaces_of_nccl(named: str, is_there: bool, monkeypatch: pytest.Monk
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
 )
-def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_path: Path) -> None:
+def test_commands_refuse_it_in_one_line(command: list[str], variable: str, tmp_path: Path, forked: Forked) -> None:
     """Before anything is started or written."""
     kept = Path(shutil.copytree(small_runs(), tmp_path / "kept"))
     before = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
-    done = Command(["env", variable, *zeromt(*command)], cwd=kept).finish()
+    name, _, value = variable.partition("=")
+    done = forked.zeromt(*command, cwd=kept, surroundings=environment() | {name: value})
     assert done.code == 2, done.err
     [line] = done.err.splitlines()
-    name = variable.partition("=")[0]
     assert line.startswith("zeromt: error: ")
     assert name in line
     assert {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()} == before

@@ -10,7 +10,8 @@ from configs import UserError
 from configs.process import gpus
 from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, page_locked_bytes, torch_build
 from launcher.agents.job import describe_idle
-from tests.conftest import Command, Corpus, zeromt
+from tests.conftest import Command, Corpus, environment
+from tests.forked import Forked
 
 CPU_BUILD = torch_build() is not None and torch_build().cuda is None  # type: ignore[union-attr]
 SMI = """#!/bin/sh
@@ -165,16 +166,14 @@ class TestUnusable:
     """The build for CPUs on a machine with GPUs: nobody trains on the CPU without having asked for it."""
 
     @pytest.mark.parametrize("start", ["train", "local", "node", "rank"])
-    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
         settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
         node = ("--nnodes", "1", "--rendezvous", "localhost:29400", "--job-id", "a")
-        command = {
-            "train": zeromt("train", *settings),
-            "local": zeromt("launch", "local", *settings),
-            "node": zeromt("launch", "node", *node, *settings),
-            "rank": [sys.executable, "-m", "trainer", *settings],
-        }[start]
-        done = Command(command, cwd=tmp_path).finish()
+        words = {"train": ("train",), "local": ("launch", "local"), "node": ("launch", "node", *node)}
+        if start == "rank":
+            done = Command([sys.executable, "-m", "trainer", *settings], cwd=tmp_path).finish()
+        else:
+            done = forked.zeromt(*words[start], *settings, cwd=tmp_path, surroundings=environment())
         assert done.code == 2, done.err
         [line, *_] = [line for line in done.err.splitlines() if line.startswith("zeromt: error")]
         assert "this machine has 2 GPUs, and torch" in line
@@ -189,20 +188,22 @@ class TestUnusable:
         corpus_en_fr: Corpus,
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
+        forked: Forked,
     ) -> None:
+        """By a launch, and where one rank is started without."""
         if how.startswith("CUDA"):
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         asked = () if how.startswith("CUDA") else (how,)
         settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
-        command = zeromt("launch", "local", "--nproc", "2", *settings, *asked)
-        done = Command(command, cwd=tmp_path).finish()
+        words = ("train",) if how.startswith("CUDA") else ("launch", "local", "--nproc", "1")
+        done = forked.zeromt(*words, *settings, *asked, cwd=tmp_path, surroundings=environment())
         assert done.code == 0, done.err
         assert "on cpu" in done.out
         assert "idle" not in done.err
 
-    def test_cuda_is_asked_for(self, corpus_en_fr: Corpus, tmp_path: Path) -> None:
+    def test_cuda_is_asked_for(self, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
         settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs")
-        done = Command(zeromt("train", *settings, "--device", "cuda"), cwd=tmp_path).finish()
+        done = forked.zeromt("train", *settings, "--device", "cuda", cwd=tmp_path)
         assert done.code == 2
         assert "engine.device: cuda, and this machine shows no GPU; allowed here is auto or cpu" in done.err
 

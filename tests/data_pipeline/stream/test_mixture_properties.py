@@ -197,7 +197,7 @@ def test_ranks_come_and_go_at_any_update(pool: Pool, case: Case, legs: list[tupl
     close(through)
 
 
-@pytest.mark.parametrize(("num_lanes", "num_languages"), [(32, 100), (256, 30)])
+@pytest.mark.parametrize(("num_lanes", "num_languages"), [(32, 100), pytest.param(256, 30, marks=pytest.mark.slow)])
 def test_many_tiny_datasets(
     small: Dataset, tmp_path_factory: pytest.TempPathFactory, num_lanes: int, num_languages: int
 ) -> None:

@@ -23,15 +23,22 @@ from zeromt.averaging.average import average, check_alike, choose
 from zeromt.cli.main import main
 
 
-@pytest.fixture
-def run(joint: Tokenizer, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With checkpoints of steps 1 to 4."""
+    root, joint = tmp_path_factory.mktemp("made"), make_tokenizer(joint=True)
     for step in range(1, 5):
-        make_run(tmp_path / f"run{step}", joint, seed=step, step=step)
+        make_run(root / f"run{step}", joint, seed=step, step=step)
     for step in range(1, 4):
         name = f"checkpoints/step-0000000{step}"
-        (tmp_path / f"run{step}" / name).rename(tmp_path / "run4" / name)
-    return tmp_path / "run4"
+        (root / f"run{step}" / name).rename(root / "run4" / name)
+    return root / "run4"
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(made, tmp_path / "run4"))
 
 
 def damage(run: Path, step: int) -> None:

@@ -9,7 +9,9 @@ from tests.conftest import BUNDLED, Start, descendants, is_running, zeromt
 from tests.waiting import wait_until
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
+)
 def test_signal_ends_it_and_the_same_command_goes_on(start: Start, tmp_path: Path, number: signal.Signals) -> None:
     output = tmp_path / "prepared"
     settings = (f"prepare.output={output}", f"prepare.root={BUNDLED}", "prepare.workers=2")

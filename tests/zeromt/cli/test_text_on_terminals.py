@@ -99,8 +99,10 @@ def test_text_does_nothing_to_a_terminal(command: str, folder: Path) -> None:
     shown = OWN.sub("", on_a_terminal(COMMANDS[command], folder, text=text))
     assert shown.strip()
     assert not BAD.findall(shown)
+    if command not in RAW:
+        return
     raw = in_a_pipe(COMMANDS[command], folder, text=text)
-    assert BAD.search(raw) or command not in RAW, raw
+    assert BAD.search(raw), raw
     if command == "log":
         assert f"a line {EVIL} of a log" in raw
         assert r"a line \x1b]0;owned\x07\x1b[2J\x9b31m\r\x08\u202e\u2066\u200f\x7f of a log" in shown

@@ -137,7 +137,7 @@ def systems(pairs: int, sentences: int) -> list[list[RunScore]]:
 
 def test_of_equal_systems_one_in_twenty_gets_a_star() -> None:
     """The rate under the null: within three standard errors of the level, for both p."""
-    runs = [other for _, other in systems(150, 60)]
+    runs = [other for _, other in systems(150, 40)]
     for p in ([run.randomisation_p or 0 for run in runs], [run.bootstrap_p or 0 for run in runs]):
         for level in (0.05, 0.2, 0.5):
             assert abs(np.mean(np.array(p) < level) - level) < 3 * (level * (1 - level) / len(p)) ** 0.5, level

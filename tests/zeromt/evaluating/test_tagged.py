@@ -21,7 +21,7 @@ UNTAGGED = "source lines have no tag, and all that the model was trained on have
 def place(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs: `one` on a dataset with a tag, `two` on that and one of another tag, with no tag of its own."""
     root = tmp_path_factory.mktemp("tagged")
-    for name, lines in (("a", slice(0, 200)), ("x", slice(200, 220))):
+    for name, lines in (("a", slice(0, 200)), ("x", slice(200, 206))):
         for language in ("en", "fr"):
             (root / f"{name}.{language}").write_bytes(bundled(language, lines))
     shared = """
@@ -76,7 +76,7 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     own = forked.zeromt("evaluate", "runs/one", "--source", "own.en", "--reference", "x.fr", "-o", "by-own", cwd=place)
     assert own.code == 0, own.err
     untagged = forked.zeromt("translate", "runs/one", "-i", "x.en", "-o", "untagged", "--processes", "1", cwd=place)
-    assert f"20 {UNTAGGED}" in untagged.err
+    assert f"6 {UNTAGGED}" in untagged.err
     quick = ("--bootstrap", "0", "--randomisation", "0", "--json")
     done = forked.zeromt("compare", "runs/one", "runs/one", "--set", SET, *quick, cwd=place)
     assert done.code == 0, done.err
@@ -100,7 +100,7 @@ def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Pa
     [checkpoint] = (place / "runs" / "two" / "checkpoints").glob("step-*")
     assert read_whole(checkpoint).manifest["target_tags"] == [">>fra<<", ">>eng<<"]
     said = (place / "said-two").read_text()
-    assert f"evaluation.sets: x: 20 {UNTAGGED}" in said
+    assert f"evaluation.sets: x: 6 {UNTAGGED}" in said
     assert "evaluation.sets: own:" not in said
     assert UNTAGGED not in (place / "said-one").read_text()
     commands: Mapping[str, tuple[str, ...]] = {
@@ -113,7 +113,7 @@ def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Pa
         for file, is_said in (("x.en", True), ("own.en", False)):
             done = forked.zeromt(*(word.format(file) for word in words), cwd=place)
             assert done.code == 0, done.err
-            assert (f"20 {UNTAGGED} (the model's tags, at the very start of a line: >>fra<<, >>eng<<)" in done.err) == (
+            assert (f"6 {UNTAGGED} (the model's tags, at the very start of a line: >>fra<<, >>eng<<)" in done.err) == (
                 is_said
             ), words
 

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -77,9 +78,16 @@ def marks(text: str) -> Counter[str]:
     return Counter(kind for kind in walk(parser.parse(text)) if kind not in ("text", "code_inline", "text_special"))
 
 
+@pytest.fixture(scope="module")
+def made(joint: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("card") / "run"
+    make_run(folder, joint)
+    return folder
+
+
 @pytest.mark.parametrize("place", PLACES)
-def test_text_of_a_checkpoint_is_no_markup(place: str, joint: Tokenizer, tmp_path: Path) -> None:
-    make_run(tmp_path / "run", joint)
+def test_text_of_a_checkpoint_is_no_markup(place: str, made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "run")
     loaded = [load_trained(tmp_path / "run") for _ in PLACES[place]]
     cards = [
         card(plant(trained), format="safetensors", rounding=None).split("---\n", 2)

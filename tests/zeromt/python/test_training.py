@@ -1,6 +1,7 @@
 """Training from Python: exceptions, Ctrl-C, threads, the caller's end, and errors."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,15 +15,23 @@ import pytest
 import zeromt
 from tests.conftest import environment, is_running
 from tests.waiting import PATIENCE, wait_until
+from tests.zeromt.python.conftest import write_config
 from trainer.runs.layout import STATUS_FILE, newest_step
 from trainer.runs.status import read_status
 
 LONG = ("training.max_updates=100000", "training.log_every=1", "checkpoint.every_updates=50000")
 
 
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("python")
+    zeromt.prepare(write_config(folder), quiet=True)
+    return folder / "prepared"
+
+
 @pytest.fixture
-def prepared(config: Path) -> Path:
-    zeromt.prepare(config, quiet=True)
+def prepared(config: Path, dataset: Path) -> Path:
+    shutil.copytree(dataset, config.parent / "prepared")
     return config
 
 

@@ -22,7 +22,7 @@ from data_pipeline.stream.reader import StreamState
 from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
 from trainer.engines.batches import count
 
-EPOCHS = 3
+EPOCHS = 2
 SECTION = StreamSection(micro_batches=4, source_tokens=400, target_tokens=400, window_pairs=150)
 
 
@@ -60,7 +60,7 @@ def _disturbed(
     return _digest(batches)
 
 
-@pytest.mark.parametrize("num_datasets", [1, 2])
+@pytest.mark.parametrize("num_datasets", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_digests_do_not_depend_on_ranks_processes_or_kills(
     num_datasets: int, spelling: Dataset, everything: list[Modifier]
 ) -> None:

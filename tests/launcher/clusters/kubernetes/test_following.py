@@ -107,7 +107,7 @@ def test_parts_and_their_merge(
     assert f"waiting for job {parts}" in cluster.output()
 
 
-@pytest.mark.parametrize("what", ["failed", "unknown", "forbidden", "stopped"])
+@pytest.mark.parametrize("what", ["failed", pytest.param("unknown", marks=pytest.mark.slow), "forbidden", "stopped"])
 def test_a_job_does_not_follow_one_that_has_not_succeeded(
     cluster: FakeCluster, api: None, workplace: Path, what: str
 ) -> None:

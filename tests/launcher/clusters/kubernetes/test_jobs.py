@@ -157,8 +157,16 @@ def test_a_lost_node_and_a_preemption_do_not_count(cluster: FakeCluster, workpla
     assert "failed" not in cluster.job(job)["status"]
 
 
-@pytest.mark.parametrize(("harm", "code"), [("preempt", 75), pytest.param("lose", 137, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("workload", ["job", "jobset"])
+@pytest.mark.parametrize(
+    ("harm", "code", "workload"),
+    [
+        ("preempt", 75, "job"),
+        *(
+            pytest.param(*more, marks=pytest.mark.slow)  # of a JobSet, the pods of a pretender come back above
+            for more in (("preempt", 75, "jobset"), ("lose", 137, "job"), ("lose", 137, "jobset"))
+        ),
+    ],
+)
 def test_two_nodes_come_back_and_finish(
     cluster: FakeCluster, zeromt: Zeromt, workplace: Path, profile: str, harm: str, code: int, workload: str
 ) -> None:
