@@ -33,3 +33,10 @@ def hanging(*, work: str, device: str, pids: str) -> dict[str, Any]:
     Path(pids).write_text(f"{os.getpid()} {child.pid}")
     time.sleep(600)
     return {}
+
+
+def waiting(*, work: str, device: str, folder: str, name: str) -> dict[str, Any]:
+    """Takes until a file of that name is in the folder."""
+    while not Path(folder, name).exists():
+        time.sleep(0.05)
+    return {}

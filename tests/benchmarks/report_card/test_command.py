@@ -12,24 +12,27 @@ from typing import Any
 
 import pytest
 
-from benchmarks.common.child import ROOT
+from benchmarks.common.child import ROOT, call_named
 from benchmarks.device.report_card import __main__ as command
 from benchmarks.device.report_card import kept
 from benchmarks.device.report_card.cells import CELLS, Cell
 from benchmarks.device.report_card.kept import Kept
+from tests.benchmarks.report_card.example_card import NAMES
 from tests.conftest import environment, is_running
 from tests.waiting import PATIENCE, wait_until
 
+COMMAND = "benchmarks.device.report_card"
+EXAMPLE_CARD = "tests.benchmarks.report_card.example_card"
 EXAMPLES = "tests.benchmarks.report_card.example_cells"
 MANY_CELLS = 6 * PATIENCE
+CARD = {"card": "CPU", "cards": 0, "versions": {}}
+"""What `machine.card` says, which imports torch."""
 pytestmark = pytest.mark.timeout(2400)
 
 
-def start(out: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start(out: Path, *arguments: str, module: str = COMMAND) -> subprocess.Popen[bytes]:
     options = ["--toy", "--out", str(out), "--work", str(out.parent), *arguments]
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.device.report_card", *options], cwd=ROOT, env=environment()
-    )
+    return subprocess.Popen([sys.executable, "-m", module, *options], cwd=ROOT, env=environment())
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -51,9 +54,9 @@ def cells_of(pid: int) -> list[int]:
     return found
 
 
-def kill_in_a_cell(out: Path, *arguments: str, done: int, begun: int) -> None:
+def kill_in_a_cell(out: Path, *arguments: str, done: int, begun: int, module: str = COMMAND) -> None:
     """Kill a command when as many cells are done and begun. Nothing of it is left running."""
-    process = start(out, *arguments)
+    process = start(out, *arguments, module=module)
 
     def is_there() -> bool:
         found = Counter(line["status"] for line in lines(out))
@@ -66,22 +69,37 @@ def kill_in_a_cell(out: Path, *arguments: str, done: int, begun: int) -> None:
     wait_until(lambda: not any(map(is_running, running)), "a killed command's cell")
 
 
-def test_killed_twice_and_gone_on_with(tmp_path: Path) -> None:
+def test_killed_twice_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By SIGKILL in the middle of a cell; the third command, with the files of the second, measures what is left."""
+    monkeypatch.setenv("EXAMPLE_CARD", str(tmp_path / "go-on"))
+    (tmp_path / "go-on").mkdir()
     first, second = tmp_path / "first", tmp_path / "second"
-    kill_in_a_cell(first, "--parts", "a", done=1, begun=2)
-    kill_in_a_cell(second, "--parts", "a", "--from", str(first), done=2, begun=4)
-    assert start(second, "--parts", "a", "--minutes", "30").wait(MANY_CELLS) == 0
-    names = [cell.name for cell in CELLS if cell.letter == "a"]
-    assert [line["cell"] for line in lines(second) if line["status"] == "ok"] == names, "each once, in order"
+    (tmp_path / "go-on" / "one").touch()
+    kill_in_a_cell(first, done=1, begun=2, module=EXAMPLE_CARD)
+    (tmp_path / "go-on" / "two").touch()
+    kill_in_a_cell(second, "--from", str(first), done=2, begun=4, module=EXAMPLE_CARD)
+    for name in NAMES:
+        (tmp_path / "go-on" / name).touch()
+    assert start(second, module=EXAMPLE_CARD).wait(MANY_CELLS) == 0
+    assert [line["cell"] for line in lines(second) if line["status"] == "ok"] == list(NAMES), "each once, in order"
     begun = Counter(line["cell"] for line in lines(second) if line["status"] == "begun")
-    assert sum(begun.values()) == len(names) + 2, "the two that were killed, once more"
+    assert sum(begun.values()) == len(NAMES) + 2, "the two that were killed, once more"
     page = (second / "page.md").read_text()
-    assert f"{len(names)} of {len(CELLS)} cells" in page
+    assert f"{len(NAMES)} of {len(NAMES)} cells" in page
     assert "toy size" in page
     assert "How to read it" in page
     assert {path.name for path in second.iterdir()} == {"report.jsonl", "page.md"}
-    assert {path.name for path in tmp_path.iterdir()} == {"first", "second"}, "nothing of killed commands is left"
+    assert {path.name for path in tmp_path.iterdir()} == {"first", "second", "go-on"}, "nothing of killed ones is left"
+
+
+def test_cells_of_the_card_itself_at_toy_size(here: Callable[[Sequence[Cell]], int], tmp_path: Path) -> None:
+    """What measures a machine, kernels and updates works on a CPU; test_all_of_it_at_toy_size has the others."""
+    cells = {cell.name: cell for cell in CELLS}
+    tried = [cells[name] for name in ("machine", "kernels", "base 16384 plain")]
+    assert here(tried) == 0
+    assert {line["cell"]: line["status"] for line in lines(tmp_path / "out") if line["status"] != "begun"} == {
+        cell.name: "ok" for cell in tried
+    }
 
 
 SKIPPED = ("is not installed", "needs a card", "compiler")
@@ -114,9 +132,15 @@ def test_all_of_it_at_toy_size(tmp_path: Path) -> None:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sequence[Cell]], int]:
-    """Runs these cells in this process."""
+    """Runs these cells from this process."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(command, "TOY_PATIENCE", 1)
+
+    def call_but_for_the_card(module: str, function: str, **arguments: Any) -> Any:
+        return CARD if function == "card" else call_named(module, function, **arguments)
+
+    monkeypatch.setattr(command, "call_named", call_but_for_the_card)
 
     def run(cells: Sequence[Cell]) -> int:
         monkeypatch.setattr(command, "CELLS", cells)
@@ -131,7 +155,7 @@ def cell(name: str, **more: Any) -> Cell:
 
 def test_a_cell_that_fails_is_a_line(here: Callable[[Sequence[Cell]], int], tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    hanging = cell("hanging", arguments={"pids": str(pids)}, limit=3)
+    hanging = cell("hanging", arguments={"pids": str(pids)}, limit=8)
     assert here([cell("raising"), cell("crashing"), hanging, cell("absent"), cell("good")]) == 1
     found = {line["cell"]: line for line in lines(tmp_path / "out") if line["status"] != "begun"}
     assert {name: line["status"] for name, line in found.items()} == {
@@ -139,7 +163,7 @@ def test_a_cell_that_fails_is_a_line(here: Callable[[Sequence[Cell]], int], tmp_
     }  # fmt: skip
     assert "ValueError: as said here" in found["raising"]["reason"]
     assert f"exit code {-signal.SIGSEGV}" in found["crashing"]["reason"]
-    assert "took longer than 24 s" in found["hanging"]["reason"]
+    assert "took longer than 8 s" in found["hanging"]["reason"]
     assert found["good"]["figures"] == {"device": "cpu"}
     assert not any(is_running(int(pid)) for pid in pids.read_text().split())
     page = (tmp_path / "out" / "page.md").read_text()
@@ -164,7 +188,7 @@ def test_without_time_nothing_begins(here: Callable[[Sequence[Cell]], int], tmp_
 def test_what_the_end_of_the_time_cuts_short_has_not_failed(
     here: Callable[[Sequence[Cell]], int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "RESERVE", 60 * 7.5 - 20)
+    monkeypatch.setattr(command, "RESERVE", 60 * 7.5 - 4)
     hanging = cell("hanging", arguments={"pids": str(tmp_path / "pids")}, needs=1)
     assert here([hanging]) == 75
     assert [line["status"] for line in lines(tmp_path / "out")] == ["begun", "cut"]
