@@ -105,6 +105,7 @@ def broken_shards(
             *(f"prepare.output={prepared}", *corpus_en_fr.overrides[1:], *SETTINGS, f"output={folder}", f"name={name}"),
             *("stream.window_pairs=64", "stream.prefetch_updates=1", f"stream.max_corrupt_blocks={budget}"),
             *("training.max_updates=1000", "training.max_epochs=2"),
+            *("stream.source_tokens=1024", "stream.target_tokens=1024", "evaluation.every_updates=0"),
         )
         runs[name] = Run(folder=folder / name, plan=folder / f"{name}.plan", settings=settings)
         damage = {"path": str(shard), "how": str(how)}

@@ -30,6 +30,7 @@ def test_killed_ranks(undisturbed: Run, make_run: MakeRun, launch: Launch) -> No
     run = make_run(
         Fault(point="accumulate", action="kill", rank=1, step=14),
         Fault(point="audit:os.rename", path="tmp-step-00000030", action="kill", rank=0),
+        after=(undisturbed, 10),
     )
     done = launch(run, restarts=1).finish()
     assert done.code == 0, done.err[-4000:]
@@ -59,6 +60,7 @@ def test_killed_loader(undisturbed: Run, make_run: MakeRun, launch: Launch) -> N
     assert run.processes() == []
 
 
+@pytest.mark.slow
 def test_killed_agent_leaves_nothing(make_run: MakeRun, launch: Launch) -> None:
     """Row 3: the ranks save what they have and end."""
     run = make_run(overrides=["training.max_updates=100000", "stream.workers=1", "supervision.save_minutes=0.5"])

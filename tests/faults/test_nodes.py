@@ -41,8 +41,9 @@ def start_nodes(start: Start, shim: os.PathLike[str], run: Run, job_id: str, *op
     return [start(*injected(shim, run, *command)) for command in commands]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("to_the_end", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_node_that_vanishes_and_a_time_limit_that_is_near(
-    undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]
+    to_the_end: bool, undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]
 ) -> None:
     """Rows 29 and 30 in one run.
 
@@ -75,6 +76,10 @@ def test_node_that_vanishes_and_a_time_limit_that_is_near(
     assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGUSR1")
     last = run.last_logged()
     assert run.complete_steps()[-1] == last < 40
+    assert run.losses() == {step: loss for step, loss in undisturbed.losses().items() if step <= last}
+    assert run.processes() == []
+    if not to_the_end:
+        return
 
     for node in start_nodes(start, shim, run, "third"):
         done = node.finish()

@@ -25,6 +25,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(
         Fault(point="evaluate", action="ask", rank=0, step=20, value="SIGUSR1"),
         Fault(point="save", action="ask", rank=0, step=30, value="SIGTERM"),
         Fault(point="saved", action="ask", rank=0, step=30, value="SIGTERM"),
+        after=(undisturbed, 10),
     )
     done = launch(run).finish()
     assert done.code == 75, done.err[-4000:]
@@ -86,7 +87,7 @@ def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: 
     ("name", "code"),
     [
         ("SIGUSR1", -signal.SIGUSR1),
-        ("SIGHUP", 1),
+        pytest.param("SIGHUP", 1, marks=pytest.mark.slow),
         pytest.param("SIGTERM", 1, marks=pytest.mark.slow),
         pytest.param("SIGQUIT", 1, marks=pytest.mark.slow),
     ],
