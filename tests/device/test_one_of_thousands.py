@@ -93,7 +93,13 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", CASES)
+SLOW = ("3 after the backward pass", "3 with a copy on each node")
+"""What is gathered at stage 3 takes time by the number of ranks: another case has each of their settings."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
+)
 def test_the_last_of_4096_ranks_trains(name: str, forked: Forked, tmp_path: Path) -> None:
     case = CASES[name]
     [found] = forked.ranks(1, as_one_of_many, case, cwd=tmp_path, meet=False)

@@ -289,7 +289,7 @@ def test_other_pairs_in_an_update_that_was_redone_are_seen(tmp_path: Path) -> No
     assert problems == ["launch 4: step 2 held other pairs than the undisturbed run's"]
 
 
-SHORT = (0.1, 5)
+SHORT = (0.02, 5)
 IN_FULL = [pytest.param(15, seed, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]) for seed in (1, 2, 3)]
 
 
