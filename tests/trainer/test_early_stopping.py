@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from configs import ConfigError, load_run
 from configs.components import make
-from tests.conftest import Command, install_plugin, read_metrics
+from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
 from trainer.checkpoint.state import ScoreSeries, TrainerState
@@ -58,7 +57,7 @@ class Killer(Tracker):
     def open(self, folder, *, config, resume_step):
         return Killing(folder / "killed", self.step)
 '''
-RESUMED, EVERY, LAST, SAVED, KILLED = 10, 3, 60, 7, 26
+RESUMED, EVERY, LAST, SAVED, KILLED = 10, 3, 44, 7, 20
 """Updates: of the run that goes on, between evaluations, in all, between saves, and done when the run is killed."""
 SETTINGS = [
     f"training.max_updates={LAST}",
@@ -154,7 +153,7 @@ def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
     stopping = f"training.early_stopping={{metric: nll, patience: {PATIENCE}, min_delta: {delta}, after: {AFTER}}}"
     arguments = ["small.yaml", *SETTINGS, stopping]
     if how == "killed-between-evaluations":
-        kill_and_go_on(place, arguments, tmp_path)
+        kill_and_go_on(place, arguments, forked)
     else:
         done = forked.trainer(2 if how == "two-ranks" else 1, *arguments, cwd=place)
         assert done.code == 0, done.err
@@ -174,14 +173,14 @@ def test_the_same_decision_on_any_number_of_ranks_and_after_a_kill(
     assert read_metrics(run)[-1]["step"] > stop
 
 
-def kill_and_go_on(place: Path, arguments: list[str], root: Path) -> None:
+def kill_and_go_on(place: Path, arguments: list[str], forked: Forked) -> None:
     """Have the run killed between two evaluations, some updates and an evaluation behind its newest checkpoint."""
     assert KILLED % EVERY
     assert KILLED % SAVED > EVERY
-    variables = install_plugin(root, "trackers", KILLER)
+    (place / "killer.py").write_text(KILLER)
     for code, step in ((-9, KILLED), (0, None)):
-        command = [sys.executable, "-m", "trainer", *arguments, f"trackers=[{{kind: killer, step: {KILLED}}}]"]
-        done = Command(command, cwd=place, variables=variables).finish()
+        killer = [f"trackers=[{{kind: killer, step: {KILLED}}}]", "--plugins", "killer.py"]
+        done = forked.trainer(1, *arguments, *killer, cwd=place)
         assert done.code == code, done.err
         assert step is None or read_metrics(place / "runs" / "small")[-1]["step"] == step
     assert f"step {KILLED // SAVED * SAVED}, epoch" in done.out, "it went on from before what was lost"
@@ -290,13 +289,13 @@ class TestSchedulesAndClocks:
         """Its rate comes down with the clock; where it does not, that is said while there is time to stop it."""
         place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
         schedule = f"schedule={{kind: linear, warmup_updates: 2, ends_with: {ends_with}}}"
-        limits = ["training.max_updates=1000000", "training.max_minutes=0.1", "evaluation.every_updates=0"]
+        limits = ["training.max_updates=1000000", "training.max_minutes=0.06", "evaluation.every_updates=0"]
         done = forked.zeromt("train", "small.yaml", *SETTINGS, schedule, *limits, "name=clock", cwd=place)
         assert done.code == 0, done.err
         lines = read_metrics(place / "runs" / "clock")
         rates = [line["lr"] for line in lines]
         assert max(rates) == 0.01
-        assert "training.max_minutes=0.1 is reached" in done.out
+        assert "training.max_minutes=0.06 is reached" in done.out
         if ends_with == "minutes":
             assert rates[-1] < 0.1 * max(rates)
             assert "the schedule is made for" not in done.out

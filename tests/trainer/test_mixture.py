@@ -91,7 +91,7 @@ def test_mixture(root: Path, forked: Forked) -> None:
         assert evaluation["loss/first"] != evaluation["loss/second"]
         assert evaluation["pairs"] == 12
         assert not [key for key in evaluation if key.endswith("/third")]
-        for name in ("first", "second"):
+        for name in ("first", "second") if evaluation is evaluations[-1] else ():
             reference = root / f"{name}.reference"
             reference.write_bytes(b"".join((root / f"{name}.fr").read_bytes().splitlines(keepends=True)[:6]))
             theirs = sacrebleu(reference, run / "eval" / f"step-{evaluation['step']:08d}.{name}.hyp")
@@ -143,7 +143,7 @@ def test_no_validation_set_at_all(root: Path, forked: Forked) -> None:
     run = root / "runs" / "none"
     for number, limit in enumerate((3, 5)):  # its training loss alone; it is saved and resumed as every other
         settings = [only, f"training.max_updates={limit}", "evaluation.every_updates=2", "checkpoint.every_updates=2"]
-        done = forked.trainer(2, str(config), *settings, cwd=root)
+        done = forked.trainer(1, str(config), *settings, cwd=root)
         assert done.code == 0, done.err
         assert "no validation set (prepare.valid): this run reports its training loss alone" in done.out
         assert ("resumed from" in done.out) == (number == 1)

@@ -8,7 +8,7 @@ from configs import load_run
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from tests.trainer.oracle import plain_run
+from tests.trainer.oracle import PlainRun, plain_run
 
 SETTINGS = (
     "stream.micro_batches=2",
@@ -41,9 +41,15 @@ SHARED_OUT = (
 )
 
 
+@pytest.fixture(scope="module")
+def plain(corpus_en_fr: Corpus) -> list[PlainRun]:
+    """By preset."""
+    return [plain_run(load_run("debug", [*corpus_en_fr.overrides, *SETTINGS, *preset])) for preset in PRESETS]
+
+
 @pytest.mark.parametrize("stage", [1, 3])
 def test_checkpointed_layers_agree_with_plain_pytorch(
-    stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    stage: int, plain: list[PlainRun], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     common = [*corpus_en_fr.overrides, *SETTINGS, *([SHARED_OUT] if stage == 3 else [])]
     runs = [
@@ -58,8 +64,7 @@ def test_checkpointed_layers_agree_with_plain_pytorch(
         for number, preset in enumerate(PRESETS)
     ]
     forked.ranks(2, train_all, runs, cwd=tmp_path)
-    for number, preset in enumerate(PRESETS):
-        expected = plain_run(load_run("debug", [*common, *preset]))
+    for number, (preset, expected) in enumerate(zip(PRESETS, plain, strict=True)):
         lines = read_metrics(tmp_path / f"run{number}")
         assert [line["step"] for line in lines] == list(range(1, 5))
         for line, loss, norm in zip(lines, expected.losses, expected.norms, strict=True):

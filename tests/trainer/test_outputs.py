@@ -23,7 +23,13 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"])
+@pytest.mark.parametrize(
+    "streams",
+    [
+        *("<&- >&- 2>&-", ">/dev/full", "2>/dev/full"),
+        *(pytest.param(streams, marks=pytest.mark.slow) for streams in (">&-", "2>&-", ">&- 2>&-")),
+    ],
+)
 def test_training_with_closed_or_full_streams(streams: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
     settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=2"])
     more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"

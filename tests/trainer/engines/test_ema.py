@@ -41,7 +41,7 @@ SETTINGS = (
 Runs = Callable[[int, int], Path]
 LAYOUTS = [(stage, num_ranks) for num_ranks in (1, 2) for stage in range(4)]
 RESUMED = [
-    pytest.param(stage, num_ranks, marks=[] if num_ranks == 2 and stage in (1, 3) else pytest.mark.slow)
+    pytest.param(stage, num_ranks, marks=[] if (stage, num_ranks) == (3, 2) else pytest.mark.slow)
     for stage, num_ranks in LAYOUTS
 ]
 

@@ -29,32 +29,32 @@ def poison(built: BuiltRun, world: World) -> None:
     engine.accumulate = poisoned  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(("precision", "rel"), [("fp32", 1e-5), ("bf16", 1e-3)])
+@pytest.mark.parametrize(("precision", "stages", "rel"), [("fp32", (0, 1, 2, 3), 1e-5), ("bf16", (0, 3), 1e-3)])
 def test_nan_on_one_rank_is_skipped_on_all(
-    precision: str, rel: float, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    precision: str, stages: tuple[int, ...], rel: float, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     settings = [
         *corpus_en_fr.overrides,
         f"output={tmp_path}",
         "stream.micro_batches=3",
         "schedule.warmup_updates=100",
-        "training.max_updates=8",
+        "training.max_updates=6",
         "training.log_every=1",
         "training.tensorboard=false",
         "evaluation.max_pairs=2",
         f"engine.precision={precision}",
     ]
-    runs = [[*settings, f"engine.zero_stage={stage}", f"name=zero{stage}"] for stage in range(4)]
+    runs = [[*settings, f"engine.zero_stage={stage}", f"name=zero{stage}"] for stage in stages]
     forked.ranks(2, train_all, runs, poison, cwd=tmp_path)
     first = None
-    for stage in range(4):
+    for stage in stages:
         run = tmp_path / f"zero{stage}"
         events = [e for e in read_metrics(run, "event") if e["event"] == "skipped_update"]
         assert [(e["step"], e["epoch"], e["update"]) for e in events] == [(4, 0, 3)]
         lines = read_metrics(run)
         assert events[0]["pairs_digest"] == lines[3]["pairs_digest"]
         assert events[0]["not_finite_losses"] == [1], "the last rank's only lane"
-        assert [line["skipped_updates"] for line in lines] == [0, 0, 0, 1, 1, 1, 1, 1]
+        assert [line["skipped_updates"] for line in lines] == [0, 0, 0, 1, 1, 1]
         rates = [line["lr"] for line in lines]
         assert rates[4] == rates[3], "the rate advanced with an update that was skipped"
         assert rates[5] > rates[4]

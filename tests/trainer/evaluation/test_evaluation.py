@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from configs import load_run
-from tests.conftest import Start, read_metrics, zeromt
+from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.trainer.evaluation.everywhere import Everywhere, on_one_and_two
@@ -24,26 +24,8 @@ def sacrebleu(reference: Path, hypotheses: Path) -> dict[str, Any]:
     return found
 
 
-def five_sets(trained: TrainedRun, folder: Path) -> str:
-    """The setting of five named sets: the whole text, parts of it, and what the dataset was prepared with."""
-    texts = [path.read_text().splitlines(keepends=True) for path in (trained.source, trained.reference)]
-    parts = {"front": slice(0, 30), "back": slice(30, 67), "one": slice(99, 100)}
-    for name, lines in parts.items():
-        for language, text in zip(("en", "fr"), texts, strict=True):
-            (folder / f"{name}.{language}").write_text("".join(text[lines]))
-    (folder / "other.fr").write_text("".join(texts[1][1:31]))
-    sets = [
-        {"name": "whole", "source": str(trained.source), "references": [str(trained.reference)]},
-        {"name": "front", "source": f"{folder}/front.en", "references": [f"{folder}/front.fr", f"{folder}/other.fr"]},
-        {"name": "back", "role": "test", "source": f"{folder}/back.en", "references": [f"{folder}/back.fr"]},
-        {"name": "one", "role": "test", "source": f"{folder}/one.en", "references": [f"{folder}/one.fr"]},
-        {"name": "prepared", "prepared": "valid"},
-    ]
-    return f"evaluation.sets={json.dumps(sets)}"
-
-
-def score_everywhere(world: World, config: str, sets: str) -> list[dict[str, Any]]:
-    """As one of any number of ranks: the scores of one checkpoint on five sets at every stage."""
+def score_everywhere(world: World, config: str) -> list[dict[str, Any]]:
+    """As one of any number of ranks: the scores of one checkpoint at every stage; see test_sets.py for several sets."""
     scores = []
     for stage in range(4):
         # parameters are released at once, as those of a large model are
@@ -52,37 +34,30 @@ def score_everywhere(world: World, config: str, sets: str) -> list[dict[str, Any
         # a run that has reached its limit has nothing to do, and is not built
         run = load_run(
             config,
-            [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", sets, *extra],
+            [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301", *extra],
         )
         built = build(run, world, stop_requested=lambda: False)
         assert built.resumed_step == 300
         evaluation = built.evaluator.evaluate(built.context.engine, step=300)
         assert evaluation is not None
-        whole = evaluation.parts["whole"]
         scores.append(
             {
-                "bleu": whole.scores["bleu"].value,
-                "chrf": whole.scores["chrf"].value,
-                "signature": whole.scores["bleu"].signature,
-                "loss": whole.loss,
-                "hypotheses": list(whole.hypotheses),
-                "figures": {k: v for k, v in evaluation.figures().items() if "loss" not in k and k not in UNLIKE},
-                "losses": {k: v for k, v in evaluation.figures().items() if "loss" in k},
+                "bleu": evaluation.scores["bleu"].value,
+                "chrf": evaluation.scores["chrf"].value,
+                "signature": evaluation.scores["bleu"].signature,
+                "loss": evaluation.loss,
+                "hypotheses": list(evaluation.hypotheses),
             }
         )
         built.close()
     return scores
 
 
-UNLIKE = {"seconds", "nll", "perplexity"}
-"""Figures that are times, or sums of the losses."""
-
-
 @pytest.fixture(scope="module")
 def everywhere(trained: TrainedRun, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Everywhere:
     """Scores by ranks and stage."""
     root = tmp_path_factory.mktemp("everywhere")
-    return on_one_and_two(trained, forked, root, score_everywhere, five_sets(trained, root))
+    return on_one_and_two(trained, forked, root, score_everywhere)
 
 
 def test_same_score_at_any_world_size_and_stage(everywhere: Everywhere) -> None:
@@ -97,20 +72,6 @@ def test_same_score_at_any_world_size_and_stage(everywhere: Everywhere) -> None:
             assert score["loss"] == pytest.approx(first["loss"], rel=1e-6)
 
 
-def test_five_named_sets_too(everywhere: Everywhere) -> None:
-    first = everywhere[1][0]
-    for name in ("whole", "front", "back", "one", "prepared"):
-        assert {f"bleu/{name}", f"chrf/{name}"} <= first["figures"].keys()
-    assert first["figures"]["bleu"] == pytest.approx(
-        sum(first["figures"][f"bleu/{name}"] for name in ("whole", "front", "prepared")) / 3
-    )
-    for num_ranks in (1, 2):
-        for stage in range(4):
-            score = everywhere[num_ranks][stage]
-            assert score["figures"] == first["figures"], (num_ranks, stage)
-            assert score["losses"] == pytest.approx(first["losses"], rel=1e-6)
-
-
 def test_equals_sacrebleu_on_the_written_hypotheses(trained: TrainedRun) -> None:
     evaluations = read_metrics(trained.folder, "evaluation")
     assert [e["step"] for e in evaluations] == [150, 300]
@@ -121,11 +82,11 @@ def test_equals_sacrebleu_on_the_written_hypotheses(trained: TrainedRun) -> None
 
 
 def test_evaluate_command_gives_the_score_of_training(
-    trained: TrainedRun, everywhere: Everywhere, start: Start, tmp_path: Path
+    trained: TrainedRun, everywhere: Everywhere, forked: Forked, tmp_path: Path
 ) -> None:
     output = tmp_path / "hypotheses"
     files = ["--source", str(trained.source), "--reference", str(trained.reference), "--output", str(output)]
-    done = start(*zeromt("evaluate", str(trained.folder), *files)).finish()
+    done = forked.zeromt("evaluate", str(trained.folder), *files, cwd=tmp_path)
     assert done.code == 0, done.err
     report = json.loads(done.out)
     assert report["bleu"] == round(everywhere[1][0]["bleu"], 2)
@@ -144,12 +105,13 @@ def test_evaluate_command_gives_the_score_of_training(
     ],
 )
 def test_evaluate_refuses_bad_test_sets(
-    source: str, reference: str | None, said: str, trained: TrainedRun, start: Start, tmp_path: Path
+    source: str, reference: str | None, said: str, trained: TrainedRun, forked: Forked, tmp_path: Path
 ) -> None:
     (tmp_path / "source").write_text(source)
     if reference is not None:
         (tmp_path / "reference").write_text(reference)
-    done = start(*zeromt("evaluate", str(trained.folder), "--source", "source", "--reference", "reference")).finish()
+    files = ["--source", "source", "--reference", "reference"]
+    done = forked.zeromt("evaluate", str(trained.folder), *files, cwd=tmp_path)
     assert done.code == 2
     assert done.out == ""
     assert len(done.err.splitlines()) == 1, done.err

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sacrebleu.metrics.ter import TER
 
 from configs.components import ScoredText, make
 from configs.components.training import describe_metrics
-from tests.conftest import Command, Finished, environment, install_plugin, read_metrics, zeromt
+from tests.conftest import Finished, environment, install_plugin, read_metrics
+from tests.forked import Forked
 from tests.small import small_runs
 from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
@@ -70,21 +72,32 @@ METRICS = "evaluation.metrics=[{kind: misses, letters: 3}, bleu, ter, {kind: chr
 SAMPLER = "evaluation.search.sampler={kind: podium, places: 3}"
 
 
-def start(*arguments: str, cwd: Path, plugins: Path | None = None) -> Finished:
-    variables = environment()
-    variables["PYTHONPATH"] += f":{plugins}" if plugins else ""
-    return Command(zeromt(*arguments), cwd=cwd, variables=variables).finish()
+Start = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a run was trained: scored by a metric of another package and three of ours, and best by the first."""
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which their package is installed."""
     root = tmp_path_factory.mktemp("metrics")
-    place = Path(shutil.copytree(small_runs(), root / "place"))
     install_plugin(root, "metrics", THEIRS)
+    return root
+
+
+@pytest.fixture(scope="module")
+def start(root: Path, forked: Forked) -> Iterator[Start]:
+    """Runs a command with their package, or without."""
+    theirs = Forked("env", f"PYTHONPATH={environment()['PYTHONPATH']}:{root}")
+    yield lambda *arguments, cwd, plugins=True: (theirs if plugins else forked).zeromt(*arguments, cwd=cwd)
+    theirs.close()
+
+
+@pytest.fixture(scope="module")
+def place(root: Path, start: Start) -> Path:
+    """Where a run was trained: scored by a metric of another package and three of ours, and best by the first."""
+    place = Path(shutil.copytree(small_runs(), root / "place"))
     settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
     more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
-    done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place, plugins=root)
+    done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place)
     assert done.code == 0, done.err
     (place / "out").write_text(done.out)
     return place
@@ -124,7 +137,7 @@ def test_it_is_in_tensorboard(place: Path) -> None:
         assert found == pytest.approx({line["step"]: line[key] for line in lines}), key
 
 
-def test_the_best_is_where_it_is_lowest(place: Path) -> None:
+def test_the_best_is_where_it_is_lowest(start: Start, place: Path) -> None:
     run = place / "runs" / "small"
     state = TrainerState.from_json(json.loads((run / "checkpoints/step-00000025/state.json").read_text())["trainer"])
     scores = {line["step"]: line["misses"] for line in read_metrics(run, "evaluation")[-3:]}
@@ -133,20 +146,20 @@ def test_the_best_is_where_it_is_lowest(place: Path) -> None:
     steps = {int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")}
     assert steps == {20, 25} | {best}
     assert "another series of scores" in place_out(place)
-    done = start("average", "runs/small", "--best", "1", "-o", "mean", cwd=place, plugins=place.parent)
+    done = start("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
     assert f"(steps {best})" in done.out, done.err
     shutil.rmtree(place / "mean")
 
 
-def test_status_and_inspect_show_it_with_and_without_its_package(place: Path) -> None:
+def test_status_and_inspect_show_it_with_and_without_its_package(start: Start, place: Path) -> None:
     line = read_metrics(place / "runs" / "small", "evaluation")[-1]
-    for plugins, name, digits in ((place.parent, "Misses", 1), (None, "misses", 2)):
+    for plugins, name, digits in ((True, "Misses", 1), (False, "misses", 2)):
         figures = f"{name} {line['misses']:.{digits}f}, BLEU {line['bleu']:.2f}, TER {line['ter']:.2f}, chrF++"
         done = start("status", "runs/small", cwd=place, plugins=plugins)
         assert f"{figures} {line['chrfpp']:.2f} at step 25" in done.out, (done.out, done.err)
         done = start("inspect", "runs/small", cwd=place, plugins=plugins)
         assert f"step 25: {figures} {line['chrfpp']:.2f}" in done.out, (done.out, done.err)
-    tree = json.loads(start("status", "runs/small", "--json", cwd=place, plugins=place.parent).out)
+    tree = json.loads(start("status", "runs/small", "--json", cwd=place).out)
     keys = ("misses", "bleu", "ter", "chrfpp")
     assert tree["last_score"] == {"step": 25, **{key: line[key] for key in keys}, "series": line["series"]}
     scores = {one["step"]: one["misses"] for one in read_metrics(place / "runs" / "small", "evaluation")[-3:]}
@@ -160,9 +173,9 @@ def test_status_and_inspect_show_it_with_and_without_its_package(place: Path) ->
         (["--metrics", "chrf", "{kind: misses, letters: 1, name: apart}"], ["chrf", "apart"]),
     ],
 )
-def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str]) -> None:
+def test_evaluate_takes_it(start: Start, place: Path, options: list[str], expected: list[str]) -> None:
     files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr", "-o", "hyp"]
-    done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+    done = start("evaluate", "runs/small", *files, *options, cwd=place)
     assert done.code == 0, done.err
     report: dict[str, Any] = json.loads(done.out)
     signed = [key.removesuffix("_signature") for key in report if key.endswith("_signature")]
@@ -182,9 +195,9 @@ def test_evaluate_takes_it(place: Path, options: list[str], expected: list[str])
         (["--metrics", "ter", "--tokenizer", "char"], "--tokenizer: 'char' without BLEU; leave it out, or add bleu"),
     ],
 )
-def test_what_evaluate_refuses(place: Path, options: list[str], said: str) -> None:
+def test_what_evaluate_refuses(start: Start, place: Path, options: list[str], said: str) -> None:
     files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr"]
-    done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+    done = start("evaluate", "runs/small", *files, *options, cwd=place)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"zeromt: error: {said}"), done.err
     assert done.err.count("\n") == 1
@@ -217,29 +230,28 @@ def test_metrics_of_a_broken_configuration_are_shown_by_their_names() -> None:
 
 
 class TestSampler:
-    def test_evaluate_draws_as_training_did(self, place: Path) -> None:
+    def test_evaluate_draws_as_training_did(self, start: Start, place: Path) -> None:
         """The run's sampler and seed: the translations of its last evaluation, and other ones by another seed."""
         files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr", "-o", "drawn"]
         then = (place / "runs" / "small" / "eval" / "step-00000025.hyp").read_text().splitlines()
         for options, is_same in (([], True), (["--seed", "7"], False), (["--sampler", "truncated"], False)):
-            done = start("evaluate", "runs/small", *files, *options, cwd=place, plugins=place.parent)
+            done = start("evaluate", "runs/small", *files, *options, cwd=place)
             assert done.code == 0, done.err
             assert ((place / "drawn").read_text().splitlines()[:MAX_PAIRS] == then) == is_same, options
 
-    def test_translate_takes_it(self, place: Path) -> None:
+    def test_translate_takes_it(self, start: Start, place: Path) -> None:
         def lines(*options: str) -> list[str]:
             command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
-            done = start(*command, cwd=place, plugins=place.parent)
+            done = start(*command, cwd=place)
             assert done.code == 0, done.err
             return done.out.splitlines()
 
-        greedy = start(
-            "translate", str(small_runs() / "runs" / "small"), "-i", "corpus/v.en", cwd=place
-        ).out.splitlines()
+        plain = ["translate", str(small_runs() / "runs" / "small"), "-i", "corpus/v.en"]
+        greedy = start(*plain, cwd=place, plugins=False).out.splitlines()
         assert len(set(greedy)) > 1
         only_the_first = ["--sampler", "{kind: podium, places: 1}"]
         kept = [str(small_runs() / "runs" / "small"), "-i", "corpus/v.en", *only_the_first]
-        assert start("translate", *kept, cwd=place, plugins=place.parent).out.splitlines() == greedy
+        assert start("translate", *kept, cwd=place).out.splitlines() == greedy
         assert lines() == lines() != lines("--seed", "2")
 
     @pytest.mark.parametrize(
@@ -252,8 +264,8 @@ class TestSampler:
             (["--beam", "2"], "--beam: 2 with a sampler; set it to 1, or remove the sampler"),
         ],
     )
-    def test_what_is_refused(self, place: Path, options: list[str], said: str) -> None:
+    def test_what_is_refused(self, start: Start, place: Path, options: list[str], said: str) -> None:
         command = ["translate", "runs/small", "-i", "corpus/v.en", *options]
-        done = start(*command, cwd=place, plugins=place.parent)
+        done = start(*command, cwd=place)
         assert (done.code, done.out) == (2, "")
         assert done.err == f"zeromt: error: {said}\n"

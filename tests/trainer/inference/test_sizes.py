@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,12 +22,12 @@ from zeromt.exporting.as_safetensors import load_exported
 from zeromt.exporting.command import load_exact
 
 MEASURED = """
-import sys, zeromt.translating.command, zeromt.importing.command
+import json, sys, zeromt.translating.command, zeromt.importing.command
 from zeromt.cli.main import main
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10
 before = peak()
-code = main(sys.argv[1:])
-print(code, peak() - before)
+codes = [main(command) for command in json.loads(sys.argv[1])]
+print(*codes, peak() - before)
 """
 CLAIMS: list[tuple[dict[str, Any], str]] = [
     (
@@ -40,15 +41,16 @@ CLAIMS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def _refused(*command: str) -> str:
-    """The one line that a command is refused with, in a process of its own that hardly grows."""
-    child = [sys.executable, "-c", MEASURED, *command]
+def _refused(*commands: list[str]) -> list[str]:
+    """The lines that commands are refused with, one each, in a process of their own that hardly grows."""
+    child = [sys.executable, "-c", MEASURED, json.dumps(commands)]
     done = subprocess.run(child, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL, check=True)
-    code, grown = done.stdout.split()
-    assert code == "2", done.stderr
+    *codes, grown = done.stdout.split()
+    assert codes == ["2"] * len(commands), done.stderr
     assert int(grown) < 500
-    [line] = done.stderr.splitlines()
-    return line
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(commands), lines
+    return lines
 
 
 def _claim(path: Path, changes: dict[str, Any]) -> None:
@@ -68,33 +70,40 @@ def _forge(run: Path, changes: dict[str, Any]) -> None:
     (folder / MANIFEST_HASH).write_text(f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}\n")
 
 
-@pytest.mark.parametrize(("changes", "said"), CLAIMS)
-def test_runs_and_exports(changes: dict[str, Any], said: str, joint: Tokenizer, tmp_path: Path) -> None:
+def test_runs_and_exports(joint: Tokenizer, tmp_path: Path) -> None:
     make_run(tmp_path / "run", joint)
     assert main(["export", str(tmp_path / "run"), "--format", "safetensors", "-o", str(tmp_path / "made")]) == 0
-    _forge(tmp_path / "run", changes)
-    assert said in _refused("translate", str(tmp_path / "run"))
-    with pytest.raises(UserError) as caught:
-        load_exact(tmp_path / "run")
-    assert said in str(caught.value)
-    _claim(tmp_path / "made" / "config.yaml", changes)
-    with pytest.raises(UserError) as caught:
-        load_exported(tmp_path / "made")
-    assert said in str(caught.value)
+    forged = []
+    for number, (changes, said) in enumerate(CLAIMS):
+        run = Path(shutil.copytree(tmp_path / "run", tmp_path / f"run-{number}"))
+        made = Path(shutil.copytree(tmp_path / "made", tmp_path / f"made-{number}"))
+        _forge(run, changes)
+        _claim(made / "config.yaml", changes)
+        forged.append(run)
+        for load, folder in ((load_exact, run), (load_exported, made)):
+            with pytest.raises(UserError) as caught:
+                load(folder)
+            assert said in str(caught.value), changes
+    lines = _refused(*(["translate", str(run)] for run in forged))
+    for line, (changes, said) in zip(lines, CLAIMS, strict=True):
+        assert said in line, changes
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"max_position_embeddings": 16_000_000}, "max_positions 16,000,000 of its configuration"),
-        ({"encoder_layers": 10_000}, "too few for the 10,001 layers"),
-        ({"encoder_ffn_dim": 1 << 24, "decoder_ffn_dim": 1 << 24}, "allowed is (16777216, 16)"),
-        ({"vocab_size": 1_000_000_000}, "allowed is (1000000000, 16), as config.json says"),
-    ],
-)
-def test_hugging_face_folders(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+THEIR_CLAIMS: list[tuple[dict[str, Any], str]] = [
+    ({"max_position_embeddings": 16_000_000}, "max_positions 16,000,000 of its configuration"),
+    ({"encoder_layers": 10_000}, "too few for the 10,001 layers"),
+    ({"encoder_ffn_dim": 1 << 24, "decoder_ffn_dim": 1 << 24}, "allowed is (16777216, 16)"),
+    ({"vocab_size": 1_000_000_000}, "allowed is (1000000000, 16), as config.json says"),
+]
+
+
+def test_hugging_face_folders(tmp_path: Path) -> None:
     save_marian(tmp_path / "theirs")
-    edit(tmp_path / "theirs" / "config.json", **changes)
-    line = _refused("import", "--huggingface", str(tmp_path / "theirs"), "-o", str(tmp_path / "run"))
-    assert said in line
-    assert not (tmp_path / "run").exists()
+    commands = []
+    for number, (changes, _) in enumerate(THEIR_CLAIMS):
+        folder = Path(shutil.copytree(tmp_path / "theirs", tmp_path / f"theirs-{number}"))
+        edit(folder / "config.json", **changes)
+        commands.append(["import", "--huggingface", str(folder), "-o", str(tmp_path / f"run-{number}")])
+    for line, (changes, said) in zip(_refused(*commands), THEIR_CLAIMS, strict=True):
+        assert said in line, changes
+    assert not list(tmp_path.glob("run-*"))

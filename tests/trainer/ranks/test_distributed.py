@@ -45,6 +45,7 @@ def test_ranks_that_do_not_reach_one_another(monkeypatch: pytest.MonkeyPatch) ->
             )
 
     assert unreached() == [""] * SIZE
+    monkeypatch.setattr(distributed, "_REACH_SECONDS", 1.0)
     monkeypatch.setattr(distributed, "_greet", lambda server, _: server.accept()[0].close())
     found = unreached()
     assert found[0].startswith("network: rank 0 on ")
@@ -64,8 +65,7 @@ with ending_at_stop():
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("is_early", [False, True])
+@pytest.mark.parametrize(("number", "is_early"), [(signal.SIGTERM, True), (signal.SIGUSR1, False)])
 def test_rank_that_waits_for_the_others_ends_when_it_is_stopped(number: signal.Signals, is_early: bool) -> None:
     """It waits in C++, where Python's handlers are not run; or it was asked before it began to wait."""
     command = [sys.executable, "-c", WAIT, *([str(int(number))] if is_early else [])]

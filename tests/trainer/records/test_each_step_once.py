@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.conftest import Command, install_plugin, read_metrics, zeromt
+from tests.conftest import read_metrics
+from tests.forked import Forked
 from tests.small import small_runs
 from tests.trainer.test_early_stopping import KILLER
 from trainer.runs.layout import BOARD
@@ -13,17 +14,22 @@ from trainer.runs.layout import BOARD
 LAST = 40
 
 
-def test_after_kills_and_rewinds(tmp_path: Path) -> None:
+def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
     place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
-    variables = install_plugin(tmp_path, "trackers", KILLER)
-    common = ["training.memory_probe=false", f"training.max_updates={LAST}", "checkpoint.every_updates=4"]
+    (place / "killer.py").write_text(KILLER)
+    common = [
+        "--plugins",
+        "killer.py",
+        "training.memory_probe=false",
+        f"training.max_updates={LAST}",
+        "checkpoint.every_updates=4",
+    ]
     killer = "trackers=[{kind: killer, step: 19}]"
     spikes = ["stability.spike_score=0.1", "stability.spike_window=16", "optimizer.lr=1e-7"]  # losses that do not fall
     starts = [[killer, "evaluation.every_updates=3"], [killer, *spikes], [killer]]
     said = []
     for more in starts:
-        done = Command(zeromt("train", "small.yaml", *common, *more), cwd=place, variables=variables).finish()
-        said.append(done)
+        said.append(forked.zeromt("train", "small.yaml", *common, *more, cwd=place))
     assert said[0].code != 0
     run = place / "runs" / "small"
     assert (run / "killed").exists()

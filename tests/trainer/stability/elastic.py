@@ -30,7 +30,7 @@ from tests.trainer.many_runs import train_all
 
 SIZES, STAGES = (1, 2, 3, 4), (0, 1, 2, 3)
 UPDATES = 20
-"""Before the checkpoint, and after it."""
+"""Before the checkpoint, and after it; where nothing else is said."""
 FP32_TOLERANCE = 1e-5
 
 SETTINGS = (
@@ -46,7 +46,6 @@ SETTINGS = (
     "training.log_every=1",
     "training.tensorboard=false",
     "training.memory_probe=false",
-    f"training.max_updates={2 * UPDATES}",
     "evaluation.every_updates=0",
     "evaluation.max_pairs=1",
     "evaluation.search.max_length_ratio=0.1",
@@ -85,34 +84,35 @@ def draw(number: int, seed: int) -> list[Pair]:
 class Matrix:
     """The runs of one precision, in a folder."""
 
-    def __init__(self, folder: Path, corpus: Sequence[str], precision: str) -> None:
+    def __init__(self, folder: Path, corpus: Sequence[str], precision: str, updates: int) -> None:
         self._folder = folder / precision
         self._corpus = corpus
         self._precision = precision
+        self._updates = updates
 
     def before(self, place: Place) -> list[str]:
         """Settings of the run that leaves a checkpoint half way."""
-        return self._settings(place, f"from-{place}", every=UPDATES)
+        return self._settings(place, f"from-{place}", every=self._updates)
 
     def after(self, source: Place, target: Place) -> list[str]:
         """Settings of a run that goes on from it; its folder holds the checkpoint."""
         name = f"from-{source}-to-{target}"
-        kept = f"checkpoints/step-{UPDATES:08d}"
+        kept = f"checkpoints/step-{self._updates:08d}"
         shutil.copytree(self._folder / f"from-{source}" / kept, self._folder / name / kept, copy_function=os.link)
         return self._settings(target, name, every=0)
 
     def spread(self, sources: Iterable[Place]) -> float:
         """What undisturbed runs differ by within as many updates from their start as a continued one has from its."""
         curves = [self._losses(f"from-{place}") for place in sources]
-        steps = range(1, UPDATES + 1)
+        steps = range(1, self._updates + 1)
         return max(deviation(a, b, steps) for a, b in itertools.combinations(curves, 2))
 
     def deviation(self, source: Place, target: Place) -> float:
         """Largest relative difference of a loss after the checkpoint; infinite where pairs or steps are others."""
         ours, theirs = self._losses(f"from-{source}-to-{target}"), self._losses(f"from-{source}")
-        if min(ours) != UPDATES + 1:  # it began anew, and did what the other did
+        if min(ours) != self._updates + 1:  # it began anew, and did what the other did
             return float("inf")
-        return deviation(ours, theirs, range(UPDATES + 1, 2 * UPDATES + 1))
+        return deviation(ours, theirs, range(self._updates + 1, 2 * self._updates + 1))
 
     def _settings(self, place: Place, name: str, *, every: int) -> list[str]:
         return [
@@ -122,6 +122,7 @@ class Matrix:
             f"engine.precision={self._precision}",
             f"output={self._folder}",
             f"name={name}",
+            f"training.max_updates={2 * self._updates}",
             f"checkpoint.every_updates={every}",
         ]
 
@@ -149,20 +150,23 @@ def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, at_once: int,
         list(pool.map(run, sorted(jobs, reverse=True)))
 
 
-def measure(pairs: Mapping[str, Sequence[Pair]], folder: Path, *, at_once: int = 1, timeout: float) -> dict[str, Any]:
+def measure(
+    pairs: Mapping[str, Sequence[Pair]], folder: Path, *, at_once: int = 1, updates: int = UPDATES, timeout: float
+) -> dict[str, Any]:
     """Train what the pairs need; deviations by precision and pair, and what they may be.
 
     Args:
         pairs: by precision.
         folder: to work in.
         at_once: number of jobs that run at a time: two hide each other's start, and slow down what trains for long.
+        updates: before each checkpoint, and after it.
         timeout: of one job, in seconds.
     """
     overrides = (f"prepare.output={folder / 'prepared'}", f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
     done = Command(zeromt("prepare", "debug", *overrides), cwd=folder).finish()
     if done.code != 0:
         raise RuntimeError(done.err)
-    matrices = {precision: Matrix(folder, overrides, precision) for precision in pairs}
+    matrices = {precision: Matrix(folder, overrides, precision, updates) for precision in pairs}
     sources = {precision: {source for source, _ in drawn} for precision, drawn in pairs.items()}
     if (
         "bf16" in sources

@@ -11,11 +11,11 @@ from tests.waiting import PATIENCE
 
 @pytest.mark.timeout(600)
 def test_a_sample_of_the_elastic_matrix(tmp_path: Path) -> None:
-    drawn = elastic.draw(4, seed=15)
-    assert sum((s.size, s.stage) != (t.size, t.stage) for s, t in drawn) >= 3
+    drawn = elastic.draw(3, seed=15)
+    assert all((s.size, s.stage) != (t.size, t.stage) for s, t in drawn)
     pairs = {"fp32": drawn, "bf16": drawn[:1]}
-    found = elastic.measure(pairs, tmp_path, at_once=2, timeout=PATIENCE)
-    assert {precision: len(f["deviations"]) for precision, f in found.items()} == {"fp32": 4, "bf16": 1}
+    found = elastic.measure(pairs, tmp_path, at_once=2, updates=8, timeout=PATIENCE)
+    assert {precision: len(f["deviations"]) for precision, f in found.items()} == {"fp32": 3, "bf16": 1}
     assert 0 < found["bf16"]["allowed"] < 0.1
     assert elastic.is_within(found), found
 

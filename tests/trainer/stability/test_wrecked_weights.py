@@ -36,7 +36,7 @@ class OneBang(Schedule):
 
     def factor(self, update, last):
         calls.append(update)
-        if self.stops and calls[-5:] == [14] * 5:
+        if self.stops and calls[-3:] == [14] * 3:
             os.kill(os.getpid(), signal.SIGTERM)
         return 1e30 if update == 13 else 1.0
 '''
@@ -45,8 +45,9 @@ QUIET = [
     "evaluation.max_pairs=2", "checkpoint.keep_last=2", "checkpoint.keep_best=0",
     "stability.spike_score=0",
 ]  # fmt: skip
+IN_A_ROW = 5
 SETTINGS = [
-    "schedule.kind=one_bang", "schedule.warmup_updates=0", "training.max_skipped_in_a_row=9",
+    "schedule.kind=one_bang", "schedule.warmup_updates=0", f"training.max_skipped_in_a_row={IN_A_ROW}",
     "stability.max_rewinds=1", *QUIET,
 ]  # fmt: skip
 
@@ -72,7 +73,7 @@ def test_good_checkpoints_stand_and_are_gone_on_from(
     done = forked.trainer(1, "debug", *common, *SETTINGS, "training.max_updates=60", save, cwd=tmp_path)
     assert done.code == 1
     assert "Traceback" not in done.err
-    assert "9 updates in a row had a gradient that is not finite" in done.err
+    assert f"{IN_A_ROW} updates in a row had a gradient that is not finite" in done.err
     kept = {4: [8, 12], 13: [6, 13]}[every]
     assert steps(run) == sorted(kept, reverse=True)
     [rewound] = [e for e in read_metrics(run, "event") if e["event"] == "rewind"]
@@ -178,14 +179,14 @@ def unusable(world: World) -> list[str]:
     """The cases in which an engine does not refuse to train with a weight that is not finite."""
     found = []
     for stage, precision in CASES:
-        for bad in (math.nan, 1e30):
-            engine = make_engine(stage, precision, world, times=bad)
-            try:
-                engine.try_shapes([(1, 1, 1)])
-                found.append(f"{stage} {precision} {bad}")
-            except NotFiniteError:
-                pass
-            engine.close()
+        bad = math.nan if (stage % 2 == 0) == (precision == "fp32") else 1e30
+        engine = make_engine(stage, precision, world, times=bad)
+        try:
+            engine.try_shapes([(1, 1, 1)])
+            found.append(f"{stage} {precision} {bad}")
+        except NotFiniteError:
+            pass
+        engine.close()
     return found
 
 
