@@ -46,8 +46,8 @@ from trainer.runs.parents import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
+from trainer.stability.memory import settle_memory
 from trainer.stability.rewind import NONE, Rewind, passing_over
-from trainer.stability.settle import settle_memory
 from trainer.terminal.tables import announce
 from trainer.transfer import Ancestry, ancestry_of
 

@@ -23,9 +23,8 @@ from trainer.limits import Limits, reasons
 from trainer.lookahead import GlobalFlags, LocalFlags
 from trainer.ranks.device import is_host, seed
 from trainer.records.interval import Interval
-from trainer.records.machine import machine_figures
 from trainer.records.names import TARGET_TOKENS
-from trainer.records.work import Work
+from trainer.records.utilization import Work, machine_figures
 from trainer.runs.failure import TrainingError
 from trainer.runs.status import write_status
 from trainer.saving import Saver

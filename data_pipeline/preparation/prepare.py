@@ -17,13 +17,14 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.process.files import naming
+from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.doubts import warn_of_languages
 from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw import corpus
-from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, stream_spans
+from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, read_whole, stream_spans
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
@@ -44,15 +45,9 @@ from data_pipeline.preparation.staging import (
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
 from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
-from data_pipeline.preparation.writing.held_out import read_held_out, write_held_out
 from data_pipeline.preparation.writing.spill import DamagedSpanError
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import (
-    DatasetIndex,
-    HeldOutEntry,
-    HeldOutSplit,
-    TokenType,
-)
+from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
 from data_pipeline.tokenizer import Tokenizer
 
 BYTES_A_WORKER = 1 << 22
@@ -314,3 +309,31 @@ def _must_be_complete(encoding: Encoding, output: Path) -> None:
 
 def _token_dtype(tokenizer: Tokenizer) -> TokenType:
     return "uint16" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) <= 65_536 else "uint32"
+
+
+HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
+
+Pairs = list[tuple[str, str]]
+
+
+def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
+    """The pairs of each set that the section names.
+
+    Raises:
+        UserError: a file is broken.
+    """
+    files = {split: section.valid if split == "valid" else section.test for split in HELD_OUT}
+    return {
+        split: list(zip(*read_whole(corpus, section.root), strict=True))
+        for split, corpus in files.items()
+        if not corpus.is_empty
+    }
+
+
+def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, *, target_tag: str | None) -> HeldOutEntry:
+    """Store a set as text, one line each; the sources with the dataset's tag."""
+    tag = f"{target_tag} " if target_tag else ""
+    paths = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
+    for path, lines in zip(paths, ([tag + s for s, _ in pairs], [t for _, t in pairs]), strict=True):
+        write_text(path, "".join(f"{line}\n" for line in lines))
+    return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=len(pairs))

@@ -13,7 +13,7 @@ from data_pipeline.stream.batch import MicroBatch
 from trainer.engines.batches import Losses, UpdateCounts, wrap
 from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
-from trainer.records.work import Work
+from trainer.records.utilization import Work
 
 UPDATE_RATIO = "update_ratio/"
 """Prefix of a figure of one part of the model; the parts are those of `update_sizes.PARTS`."""

@@ -22,10 +22,9 @@ from model.positions import SinusoidalPositions
 from trainer.checkpoint.format import StoredTensors
 from trainer.checkpoint.model_files import check_bounds, check_shapes
 from zeromt.exporting.as_huggingface import their_name
-from zeromt.importing.embeddings import check_rows, embedding_names, read_embeddings, ties
 from zeromt.importing.pieces import Side, Vocabularies, read_vocabularies
 from zeromt.importing.settings import KINDS, activations, read_config
-from zeromt.importing.weights import listed, read_weights
+from zeromt.importing.weights import check_rows, embedding_names, listed, read_embeddings, read_weights, ties
 
 NEVER = -100.0
 """The bias of pieces that their model cannot generate."""

@@ -1,4 +1,9 @@
-"""Chooses the setting of a run on a cluster, and estimates its time, cost and energy there."""
+"""Chooses the setting of a run on a cluster, and estimates its time, cost and energy there.
+
+The best interval between saves is sqrt(2 d M) (Young, 1974), where d is the time that training pauses for a save and M
+the mean time between failures. Daly (2006) adds higher-order terms, and gives the expected duration of a run with
+random failures.
+"""
 
 import itertools
 import math
@@ -8,12 +13,10 @@ from dataclasses import dataclass
 from configs import RunConfig
 from model import flops
 from model.flops import BatchShape
-from zeromt.planning import goodput
 from zeromt.planning.corpus import Corpus
 from zeromt.planning.costs.communication import communication_volume, num_collectives, round_trip
 from zeromt.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable_memory
 from zeromt.planning.costs.model_states import ELEMENT, FLOAT, num_moments
-from zeromt.planning.goodput import Failures
 from zeromt.planning.hardware import Cluster
 from zeromt.planning.trajectory import MicroBatches, split_update
 
@@ -245,16 +248,16 @@ class Planner:
         restart = cluster.restart + write + (write if is_asynchronous else 0.0)
         failures = Failures(mtbf=cluster.mtbf, save=stop if is_asynchronous else gather + write, restart=restart)
         # a save must end before the next begins
-        interval = max(goodput.daly(failures), write, step.seconds)
+        interval = max(daly(failures), write, step.seconds)
         updates = max(1, math.ceil(write / step.seconds), round(interval / step.seconds))
         return Saving(
             bytes=size,
             write=write,
             stop=failures.save,
             interval=interval,
-            young=goodput.young(failures),
+            young=young(failures),
             updates=updates,
-            goodput=goodput.goodput(updates * step.seconds, failures),
+            goodput=goodput(updates * step.seconds, failures),
             mtbf=failures.mtbf,
         )
 
@@ -269,3 +272,39 @@ class Planner:
         stream = self.config.stream
         configured = stream.micro_batches * stream.target_tokens
         return self.config.training.max_updates * min(1.0, configured / micro_batches.update_tokens)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Failures:
+    """Times of failures and saves, in seconds."""
+
+    mtbf: float
+    """Mean time between two failures of any part; infinite if there are none."""
+    save: float
+    """Time that training pauses for a save."""
+    restart: float
+    """Time from a failure until training continues, without the updates that are done again."""
+
+
+def young(failures: Failures) -> float:
+    """Seconds of training between two saves by Young's first-order formula."""
+    return math.sqrt(2 * failures.save * failures.mtbf)
+
+
+def daly(failures: Failures) -> float:
+    """Seconds of training between two saves by Daly's higher-order formula; M if a save takes 2 M or longer."""
+    if failures.save >= 2 * failures.mtbf:
+        return failures.mtbf
+    ratio = failures.save / (2 * failures.mtbf)
+    return young(failures) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - failures.save
+
+
+def goodput(interval: float, failures: Failures) -> float:
+    """Fraction of time that goes into updates that last: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
+    if math.isinf(failures.mtbf):
+        return interval / (interval + failures.save)
+    exponent = (interval + failures.save) / failures.mtbf
+    if exponent + failures.restart / failures.mtbf > 700:  # exp would overflow: the run makes no progress
+        return 0.0
+    expected = failures.mtbf * math.exp(failures.restart / failures.mtbf) * math.expm1(exponent)
+    return interval / expected

@@ -26,7 +26,7 @@ class Scripts(DroppingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        from data_pipeline.preparation.filters.identification.scripts import ScriptFilter
+        from data_pipeline.preparation.identification import ScriptFilter
 
         scripts = ScriptFilter(place, self.scripts, self.min_share)
         if self.side == "source":
@@ -47,6 +47,6 @@ class LanguageIdentification(DroppingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        from data_pipeline.preparation.filters.identification.language_id import LanguageFilter
+        from data_pipeline.preparation.identification import LanguageFilter
 
         return LanguageFilter(place, corpus.source_language, corpus.target_language, self.min_probability).find

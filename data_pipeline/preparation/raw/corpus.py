@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from configs import CorpusFiles, UserError
 from configs.process.files.inside import parse_json
 from data_pipeline.preparation.raw import huggingface
-from data_pipeline.preparation.raw.fields import MISSING, find
+from data_pipeline.preparation.raw.huggingface import MISSING, find
 from data_pipeline.preparation.raw.lines import (
     LINE_FEED,
     MAX_TAKE_BYTES,

@@ -1,11 +1,15 @@
-"""Parallel text in datasets that Hugging Face's `Dataset.save_to_disk` wrote (optional package `datasets`)."""
+"""Parallel text in datasets that Hugging Face's `Dataset.save_to_disk` wrote (optional package `datasets`).
+
+Their fields are found in trees, as those of JSON lines are: a field such as `translation.en` is a path; a key may
+itself contain dots.
+"""
 
 import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from data_pipeline.preparation.raw.fields import MISSING, find, splits
 
 BROKEN = (OSError, ValueError, LookupError, TypeError)
 """Errors of `datasets` and pyarrow for files that are missing, truncated or altered."""
@@ -84,3 +88,30 @@ def _inside(path: Path, value: Any, rest: str, field: str) -> Any:
 def _unreadable(path: Path, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:200]
     return UserError(f"{path}: cannot be read by datasets.load_from_disk: {reason or type(error).__name__}")
+
+
+MISSING = object()
+"""The result of `find` if there is no such field."""
+
+
+def find(tree: Any, field: str) -> Any:
+    """The value of a field: of the key with exactly this name, else at a path of keys; `MISSING` if there is none.
+
+    Of several paths the one with the longest first key is taken. `Dataset.flatten()` makes keys such as
+    `translation.en`.
+    """
+    if not isinstance(tree, dict):
+        return MISSING
+    for key, rest in splits(field):
+        if key in tree and (value := tree[key] if rest is None else find(tree[key], rest)) is not MISSING:
+            return value
+    return MISSING
+
+
+def splits(field: str) -> Iterator[tuple[str, str | None]]:
+    """Splits of a field into a key and the rest, longest key first: the field itself with an empty rest."""
+    yield field, None
+    end = field.rfind(".")
+    while end >= 0:
+        yield field[:end], field[end + 1 :]
+        end = field.rfind(".", 0, end)

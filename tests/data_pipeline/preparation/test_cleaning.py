@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from configs import CleaningSection, PrepareSection, UserError
 from configs.components import Corpus
+from data_pipeline.preparation import identification
 from data_pipeline.preparation.cleaning import Cleaned, Cleaner, filters_of
-from data_pipeline.preparation.filters.identification import language_id
 
 
 def _cleaner(
@@ -326,7 +326,7 @@ def test_a_language_that_is_not_known() -> None:
 
 
 def test_language_identification_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    language_id.load_identifier.cache_clear()
+    identification.load_identifier.cache_clear()
     for name in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(

@@ -9,7 +9,7 @@ import numpy as np
 from configs import load_run
 from tests.forked import Forked
 from trainer.ranks.distributed import World
-from trainer.stability.settle import settle_memory
+from trainer.stability.memory import settle_memory
 
 WHY = "attention without padding needs a GPU of compute capability 8.0 or newer"
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from zeromt.planning.goodput import Failures, daly, goodput, young
+from zeromt.planning.estimate import Failures, daly, goodput, young
 
 CASES = [
     Failures(mtbf=3600.0, save=20.0, restart=60.0),

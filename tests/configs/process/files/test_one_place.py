@@ -57,7 +57,7 @@ OTHERS = {
         "zeromt/exporting/as_ctranslate2.py",
         "zeromt/exporting/as_safetensors.py",
         "zeromt/exporting/command.py",
-        "zeromt/exporting/marian_tokenizer.py",
+        "zeromt/exporting/as_huggingface.py",
         "zeromt/exporting/search_file.py",
         "zeromt/inspecting/forks.py",
         "zeromt/inspecting/found.py",

@@ -1,1 +1,0 @@
-"""Which script and which language a text is in."""
