@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import subprocess
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +15,12 @@ import pytest
 
 from configs import TokenizerSection
 from data_pipeline.preparation.tokenizing import train_tokenizer
+from tests.forked import Forked
 from tests.launcher.conftest import command_line, environment
 from tests.trainer.terminal.on_a_terminal import CODES
 from tests.waiting import PATIENCE
 from tests.zeromt.exporting.made import make_run
+from zeromt.cli.main import main
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2066\u200f\x7f"
 """Renames a window, empties the screen, colours, goes back, reverses the rest of a line."""
@@ -24,34 +28,39 @@ BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2
 OWN = re.compile(r"\r\x1b\[K|" + CODES.pattern)
 
 
-def on_a_terminal(words: Sequence[str], folder: Path, *, text: str = "") -> str:
+def on_a_terminal(forked: Forked, words: Sequence[str], folder: Path) -> str:
     """What a command writes to a terminal that is its standard output and error."""
     end, terminal = pty.openpty()
-    with subprocess.Popen(
-        command_line(words),
-        cwd=folder,
-        env=environment(TERM="xterm"),
-        stdin=subprocess.PIPE,
-        stdout=terminal,
-        stderr=terminal,
-    ) as process:
-        os.close(terminal)
-        assert process.stdin is not None
-        process.stdin.write(text.encode())
-        process.stdin.close()
-        found = b""
+    found = b""
+
+    def read() -> None:
+        nonlocal found
         with contextlib.suppress(OSError):  # EIO: nobody writes any more
             while part := os.read(end, 1 << 16):
                 found += part
-        process.wait(PATIENCE)
-    os.close(end)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        variables = environment(TERM="xterm")
+        forked.ranks(1, command_on, os.ttyname(terminal), words, cwd=folder, meet=False, variables=variables)
+    finally:
+        os.close(terminal)
+        reader.join()
+        os.close(end)
     return found.decode().replace("\r\n", "\n")
 
 
-def in_a_pipe(words: Sequence[str], folder: Path, *, text: str = "") -> str:
-    done = subprocess.run(
-        command_line(words), cwd=folder, env=environment(), input=text.encode(), capture_output=True, timeout=PATIENCE
-    )
+def command_on(terminal: str, words: Sequence[str]) -> None:
+    file = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
+    for number in (1, 2):
+        os.dup2(file, number)
+    main(words)
+    sys.stdout.flush()
+
+
+def in_a_pipe(words: Sequence[str], folder: Path) -> str:
+    done = subprocess.run(command_line(words), cwd=folder, env=environment(), capture_output=True, timeout=PATIENCE)
     return (done.stdout + done.stderr).decode()
 
 
@@ -62,6 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = ["\x1b\x9b\u202e\x1b\u2066 \x1b\u202e", "\x9b\u202e \x1b\x1b", "\u202e\x9b \u2066\x1b"] * 40
     section = TokenizerSection(threads=1, normalization="identity", vocab_size=16)
     make_run(folder / "run", train_tokenizer(section, lines, lines))
+    (folder / "text").write_text("w1 w2\nw3\n")
     rank = folder / "run" / "logs" / "launch" / "attempt_0" / "0"
     rank.mkdir(parents=True)
     (rank / "stderr.log").write_text(f"a line {EVIL} of a log\n")
@@ -84,8 +94,8 @@ COMMANDS = {
     "status": ["status", "run"],
     "status --json": ["status", "run", "--json"],
     "inspect": ["inspect", "run"],
-    "translate": ["translate", "run", "--n-best", "4", "--beam", "4"],
-    "translate, two processes": ["translate", "run", "--processes", "2", "--n-best", "4", "--beam", "4"],
+    "translate": ["translate", "run", "-i", "text", "--n-best", "4", "--beam", "4"],
+    "translate, two processes": ["translate", "run", "-i", "text", "--processes", "2", "--n-best", "4", "--beam", "4"],
     "an error": ["status", f"not {EVIL}"],
     "a usage error": ["status", "run", f"--not-{EVIL}"],
 }
@@ -94,14 +104,13 @@ RAW = ("log", "translate", "translate, two processes")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_text_does_nothing_to_a_terminal(command: str, folder: Path) -> None:
-    text = "w1 w2\nw3\n" if "translate" in command else ""
-    shown = OWN.sub("", on_a_terminal(COMMANDS[command], folder, text=text))
+def test_text_does_nothing_to_a_terminal(command: str, folder: Path, forked: Forked) -> None:
+    shown = OWN.sub("", on_a_terminal(forked, COMMANDS[command], folder))
     assert shown.strip()
     assert not BAD.findall(shown)
     if command not in RAW:
         return
-    raw = in_a_pipe(COMMANDS[command], folder, text=text)
+    raw = in_a_pipe(COMMANDS[command], folder)
     assert BAD.search(raw), raw
     if command == "log":
         assert f"a line {EVIL} of a log" in raw

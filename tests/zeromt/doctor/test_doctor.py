@@ -10,7 +10,8 @@ import pytest
 
 from tests.conftest import Corpus, environment, small_disk
 from tests.waiting import PATIENCE
-from zeromt.doctor import exchange, machine
+from zeromt.cli.main import main
+from zeromt.doctor import command, exchange, machine
 from zeromt.doctor.finding import Finding
 
 FAKES = {
@@ -34,9 +35,9 @@ PLANTED = [
 
 
 def doctor(folder: Path, *arguments: str, prefix: str = "", **variables: str) -> tuple[int, list[dict[str, str]]]:
-    command = f'{prefix} exec "$@"'
+    shell = f'{prefix} exec "$@"'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable, "-m", "zeromt", "doctor", "--json", *arguments],
+        ["sh", "-c", shell, "sh", sys.executable, "-m", "zeromt", "doctor", "--json", *arguments],
         cwd=folder,
         env={name: value for name, value in {**environment(), **variables}.items() if value != "-"},
         capture_output=True,
@@ -83,10 +84,13 @@ def test_where_nothing_is_wrong_it_says_so(corpus_en_fr: Corpus, tmp_path: Path)
     assert code == 0
     ranks = [one["said"] for one in found if one["subject"] == "ranks"]
     assert [said.partition(":")[0] for said in ranks] == ["2 by gloo", "2 by shared memory"]
-    code, found = doctor(tmp_path, "debug", "optimizer.lr=-1", "training.max_updatse=3")
-    said = [one["said"] for one in found if one["subject"] == "configuration"]
-    assert code == 1
-    assert len(said) == 2
+
+
+def test_a_configuration_that_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(command, "exchange", lambda *_, **__: [])
+    assert main(["doctor", "--json", "debug", "optimizer.lr=-1", "training.max_updatse=3"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert len([one["said"] for one in found if one["subject"] == "configuration"]) == 2
 
 
 def the_fault(found: list[Finding]) -> Finding:

@@ -17,7 +17,8 @@ from data_pipeline.preparation.filters.held_out import HeldOutOverlap
 from data_pipeline.preparation.filters.languages import Scripts
 from data_pipeline.preparation.filters.sides import Empty
 from data_pipeline.preparation.recipe import make_recipe
-from tests.conftest import Command, Finished, ask_python, environment, install_plugin, zeromt
+from tests.conftest import Finished, ask_python, environment, install_plugin
+from tests.forked import Forked
 
 THEIRS = '''
 """Filters of somebody else's, in one file outside of the repository."""
@@ -70,13 +71,14 @@ class Theirs:
     folder: Path
     installed: dict[str, str]
     """The environment of a process that has the package."""
+    forked: Forked
 
     def __call__(self, *arguments: str, variables: dict[str, str] | None = None) -> Finished:
-        return Command(zeromt(*arguments), cwd=self.folder, variables=variables or self.installed).finish()
+        return self.forked.zeromt(*arguments, cwd=self.folder, surroundings=variables or self.installed)
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Theirs:
+def theirs(tmp_path: Path, forked: Forked) -> Theirs:
     """A folder with a corpus and a configuration, and an installed package with filters."""
     for name in "ab":
         sources = [f"{name} cat of number {n}" for n in range(150)]
@@ -89,7 +91,7 @@ def theirs(tmp_path: Path) -> Theirs:
     (tmp_path / "opened").mkdir()
     package = tmp_path / "site"
     package.mkdir()
-    return Theirs(tmp_path, {**install_plugin(package, "filters", THEIRS), "OPENED": str(tmp_path / "opened")})
+    return Theirs(tmp_path, {**install_plugin(package, "filters", THEIRS), "OPENED": str(tmp_path / "opened")}, forked)
 
 
 def test_a_filter_in_one_file_outside(theirs: Theirs) -> None:

@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from launcher.agents.peers import LOST_NODE
-from launcher.clusters.slurm.decide import decide_begin, decide_end
+from launcher.clusters.slurm.decide import decide_begin, decide_end, main
 from launcher.jobs.end import Requeues, read_requeues
 from tests.launcher.conftest import environment
 from tests.waiting import PATIENCE
@@ -85,7 +86,26 @@ def test_requeues_are_counted_by_job_and_step(tmp_path: Path) -> None:
         assert read_requeues(tmp_path, "5").number == 1
 
 
-def decide(run: Path, *arguments: str) -> str:
+Decide = Callable[..., str]
+
+
+@pytest.fixture
+def decide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Decide:
+    """What the command prints, called here."""
+
+    def call(*arguments: str) -> str:
+        monkeypatch.setenv("SLURM_JOB_ID", "5")
+        capsys.readouterr()
+        assert main(arguments) == 0
+        said = capsys.readouterr()
+        assert said.err.startswith("zeromt: ")
+        return said.out
+
+    return call
+
+
+def decide_beside(*arguments: str) -> str:
+    """As `decide`, in a process of its own: a lock is held against another."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "launcher.clusters.slurm.decide", *arguments],
         env=environment(SLURM_JOB_ID="5"),
@@ -98,33 +118,33 @@ def decide(run: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_command(tmp_path: Path) -> None:
+def test_command(decide: Decide, tmp_path: Path) -> None:
     written = {"state": "stopped", "error": None, "stop_reason": "SIGUSR1", "job_id": "5"}
     (tmp_path / "status.json").write_text(json.dumps(written))
     options = ("end", str(tmp_path), "--code", "75", "--signal", "none", "--max-requeues", "2")
-    assert [decide(tmp_path, *options) for _ in range(3)] == ["requeue\n", "requeue\n", "end\n"]
+    assert [decide(*options) for _ in range(3)] == ["requeue\n", "requeue\n", "end\n"]
     (tmp_path / "requeues.json").unlink()
     (tmp_path / "status.json").write_text(json.dumps({**written, "job_id": "4"}))  # of another job
-    assert decide(tmp_path, *options) == "end\n"
-    assert decide(tmp_path, "begin", str(tmp_path)) == "go\n"
+    assert decide(*options) == "end\n"
+    assert decide("begin", str(tmp_path)) == "go\n"
     (tmp_path / "status.json").write_text(json.dumps({**written, "state": "finished"}))
-    assert decide(tmp_path, "begin", str(tmp_path)) == "go\n"  # a new submission may have more to do
-    assert decide(tmp_path, "begin", str(tmp_path), "--link", "2") == "end\n"
-    assert decide(tmp_path, "begin", str(tmp_path / "none")) == "go\n"
+    assert decide_beside("begin", str(tmp_path)) == "go\n"  # a new submission may have more to do
+    assert decide("begin", str(tmp_path), "--link", "2") == "end\n"
+    assert decide("begin", str(tmp_path / "none")) == "go\n"
     lock = RunLock(tmp_path, LAUNCH_LOCK)
     lock.acquire()
-    assert decide(tmp_path, "begin", str(tmp_path)) == "refuse\n"
+    assert decide_beside("begin", str(tmp_path)) == "refuse\n"
     lock.release()
     (tmp_path / LAUNCH_LOCK).unlink()
     assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
 
 
-def test_refused_starts_of_a_run_that_keeps_its_state(tmp_path: Path) -> None:
+def test_refused_starts_of_a_run_that_keeps_its_state(decide: Decide, tmp_path: Path) -> None:
     """A batch job's refusal ends its chain, whatever code srun gives for it; a person's does not."""
     written = {"state": "stopped", "error": None, "stop_reason": "SIGUSR1", "job_id": "5"}
     for job, at_the_begin, at_the_end in (("5", "end\n", "end\n"), (None, "go\n", "requeue\n")):
         refusal = {"error": "seed: 2", "job_id": job, "launch_id": "A"}
         (tmp_path / "status.json").write_text(json.dumps({**written, "refusal": refusal}))
-        assert decide(tmp_path, "begin", str(tmp_path), "--link", "2") == at_the_begin
+        assert decide("begin", str(tmp_path), "--link", "2") == at_the_begin
         options = ("--code", "75", "--signal", "USR1", "--max-requeues", "2")
-        assert decide(tmp_path, "end", str(tmp_path), *options) == at_the_end
+        assert decide("end", str(tmp_path), *options) == at_the_end
