@@ -126,6 +126,7 @@ class MultiHead(Attention):
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        yield from super().export_problems(program, model)
         if program == "huggingface" and self.query_width(model.d_model) != model.d_model:
             yield f"attention.head_width: {self.head_width} must be d_model / num_heads for this export"
 

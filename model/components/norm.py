@@ -55,6 +55,7 @@ class LayerNorm(Norm):
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        yield from super().export_problems(program, model)
         if program == "huggingface":
             yield from huggingface_eps_problems(self, self.eps, model)
 

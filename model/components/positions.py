@@ -48,6 +48,7 @@ class Sinusoidal(Positions):
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        yield from super().export_problems(program, model)
         if program == "huggingface" and model.residual.is_post_norm and not self.has_own_table(program):
             yield (
                 f"positions: layout {self.layout}, base {self.base:g}, offset {self.offset} with post-norm cannot be "
@@ -94,6 +95,7 @@ class Learned(Positions):
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        yield from super().export_problems(program, model)
         yield from _only_sinusoids(self, program, model)
 
     @override
@@ -154,6 +156,7 @@ class NoPositions(Positions):
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
+        yield from super().export_problems(program, model)
         yield from _only_sinusoids(self, program, model)
 
     @override

@@ -1,5 +1,6 @@
 """Components: their fields are checked like ours, wherever they come from; unknown kinds."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from pydantic import Field
 from configs.components import Schedule, component
 
 
-@component("schedule", "wsd")
+@component("schedule", "their_wsd")
 class WarmupStableDecay(Schedule):
     """Warm-up, then a constant rate, then a linear decay (Hu et al., 2024)."""
 
@@ -42,11 +43,12 @@ def test_a_schedule_in_one_file_outside(plugin: dict[str, str]) -> None:
     code = """
 from configs import ConfigError, load_run
 from configs.load import dump_run
-run = load_run("debug", ["schedule={kind: wsd, decay_updates: 10}", "schedule.warmup_updates=2"])
-answer = [[round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)], "kind: wsd" in dump_run(run)]
-for wrong in ("schedule={kind: wsd}", "schedule={kind: wsd, decay_updates: 0}", "schedule={kind: wsd, decay: 1}"):
+run = load_run("debug", ["schedule={kind: their_wsd, decay_updates: 10}", "schedule.warmup_updates=2"])
+rates = [round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)]
+answer = [rates, "kind: their_wsd" in dump_run(run)]
+for wrong in ("", ", decay_updates: 0", ", decay: 1"):
     try:
-        load_run("debug", [wrong])
+        load_run("debug", [f"schedule={{kind: their_wsd{wrong}}}"])
     except ConfigError as error:
         answer.append(str(error))
 """
@@ -139,3 +141,18 @@ def test_two_of_one_name() -> None:
 
     with pytest.raises(UserError, match="there is no family 'shedule'; did you mean schedule"):
         component("shedule", "x")
+
+
+@pytest.mark.parametrize("family", ["attention", "feed_forward", "norm", "positions", "residual"])
+def test_a_part_that_no_program_has_is_refused_by_name(family: str) -> None:
+    """Also one that derives from a part of ours, which other programs have."""
+    model = load_run("debug").model
+    for kind, part in kinds(family).items():
+        derived = type("Derived", (part,), {"programs": frozenset()})
+        fields = {field.name for field in dataclasses.fields(part)}
+        needed = {"num_heads": 2, "d_ff": 8}
+        made = derived(**{name: needed[name] for name in needed.keys() & fields})
+        for program in ("huggingface", "ctranslate2"):
+            problems = list(made.export_problems(program, model))
+            assert problems, (kind, program)
+            assert problems[0].startswith(f"{family}.kind: {kind!r}")
