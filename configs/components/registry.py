@@ -3,7 +3,7 @@
 A *family* is a place in the configuration that takes one of several components: the schedule, a norm, a filter. A
 component is a class with typed fields, registered under a kind:
 
-    @component("schedule", "wsd")
+    @component("schedule", "their_wsd")
     class WarmupStableDecay(Schedule):
         \"\"\"Warm-up, then a constant rate, then a linear decay (Hu et al., 2024).\"\"\"
 
