@@ -1,6 +1,8 @@
 """Jobs on a real SLURM, by the project's own submission: whatever happens to them, the updates are the same ones."""
 
+import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,40 @@ def test_preparation_by_an_array_and_its_merge(make_job: MakeJob, tmp_path: Path
     fingerprints = [json.loads((tmp_path / name / "index.json").read_text())["shards"] for name in ("alone", "shared")]
     assert fingerprints[0] == fingerprints[1]
     assert len(sorted((job.folder / "logs").glob("prepare-*_[1-4].out"))) == 4
+
+
+def test_a_corpus_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed: Job, tmp_path: Path) -> None:
+    """Launched again, the array goes on where it was, and its merge is that of one machine."""
+    job = make_job()
+    lines = gzip.decompress((BUNDLED / "train.en.gz").read_bytes()).splitlines(keepends=True)[:2000]
+    (tmp_path / "corpus.en").write_bytes(b"".join(lines))
+    words = ("translate", str(undisturbed.folder), "-i", "corpus.en", "--chunk-lines", "10", "--beam", "6")
+    for share in ("--part=1/1", "--merge"):
+        alone = job.zeromt(*words, "-o", "alone", share)
+        assert alone.returncode == 0, alone.stderr
+
+    def launch() -> tuple[str, str]:
+        done = job.zeromt("launch", "slurm", "--site", "cpu", "--array", "4", "--", *words, "-o", "out")
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"job (\d+) \(the parts\) and (\d+)", done.stdout)[0]
+
+    def output() -> str:
+        return "".join(path.read_text(errors="replace") for path in (tmp_path / "out").rglob("*.out"))
+
+    array, merge = launch()
+    first = tmp_path / "out" / "chunks" / "000" / "000002.jsonl.zst"
+    wait_until(first.exists, output)
+    job.cluster.ask("scancel", f"{array}_3")
+    job.number = f"{array}_3"
+    assert job.wait()["JobState"] == "CANCELLED", output()
+    job.cluster.ask("scancel", array, merge, check=False)
+    assert not (tmp_path / "out" / "translations.txt").exists()
+    written = first.stat().st_mtime_ns
+    job.number = launch()[-1]
+    assert job.wait()["JobState"] == "COMPLETED", output()
+    assert first.stat().st_mtime_ns == written, "what is there is not translated again"
+    for name in ("translations.txt", "translations.side.jsonl.zst"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
 def test_stop_by_the_user_is_no_reason_to_requeue(make_job: MakeJob, undisturbed: Job) -> None:
