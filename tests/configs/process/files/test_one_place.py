@@ -18,6 +18,7 @@ OTHERS = {
         "data_pipeline/preparation/raw/corpus.py",
         "data_pipeline/preparation/raw/lines.py",
         "launcher/clusters/ssh/hosts.py",
+        "zeromt/translating/corpus/source.py",
         "zeromt/translating/lines.py",
         "zeromt/inspecting/replay.py",
     ],
