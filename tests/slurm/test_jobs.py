@@ -94,7 +94,8 @@ def test_a_corpus_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed
     def launch() -> tuple[str, str]:
         done = job.zeromt("launch", "slurm", "--site", "cpu", "--array", "4", "--", *words, "-o", "out")
         assert done.returncode == 0, done.stderr
-        return re.findall(r"job (\d+) \(the parts\) and (\d+)", done.stdout)[0]
+        array, merge = re.findall(r"\d+", done.stdout)[:2]
+        return array, merge
 
     def output() -> str:
         return "".join(path.read_text(errors="replace") for path in (tmp_path / "out").rglob("*.out"))
