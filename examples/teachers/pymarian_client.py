@@ -12,6 +12,7 @@ import json
 import shlex
 import sys
 
+from lines import batches
 from pymarian import Translator
 
 BATCH = 64
@@ -19,20 +20,9 @@ BATCH = 64
 
 def main() -> None:
     translator = Translator(shlex.join(sys.argv[1:]))
-    waiting = []
-    for text in iter(sys.stdin.readline, ""):
-        waiting.append(json.loads(text))
-        if len(waiting) == BATCH:
-            answer(translator, waiting)
-            waiting = []
-    answer(translator, waiting)
-
-
-def answer(translator: Translator, lines: list) -> None:
-    if not lines:
-        return
-    for line, text in zip(lines, translator.translate([line["source"] for line in lines]), strict=True):
-        print(json.dumps({"id": line["id"], "candidates": [text]}), flush=True)
+    for batch in batches(BATCH):
+        for line, text in zip(batch, translator.translate([line["source"] for line in batch]), strict=True):
+            print(json.dumps({"id": line["id"], "candidates": [text]}), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ FOLDER may be an export of zeromt (`zeromt export --format huggingface`). It mus
 import argparse
 import json
 import os
-import sys
-import threading
-from queue import Empty, SimpleQueue
-from typing import Any
+
+from lines import batches
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -48,30 +46,6 @@ def main() -> None:
         for row, line in enumerate(batch):
             answer = {"id": line["id"], "candidates": texts[row * number : (row + 1) * number]}
             print(json.dumps(answer), flush=True)
-
-
-def batches(size: int) -> Any:
-    """What is there on standard input, at most `size` lines at a time."""
-    lines: SimpleQueue[str] = SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        lines.put("")
-
-    threading.Thread(target=read, daemon=True).start()
-    while first := lines.get():
-        batch, is_end = [json.loads(first)], False
-        while len(batch) < size and not is_end:
-            try:
-                line = lines.get(timeout=0.05)
-            except Empty:
-                break
-            is_end = not line
-            batch += [json.loads(line)] if line else []
-        yield batch
-        if is_end:
-            return
 
 
 if __name__ == "__main__":
