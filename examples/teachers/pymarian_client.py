@@ -1,11 +1,14 @@
-"""Translations by a Marian model, for the engine `command` of `zeromt translate`: `pip install --no-deps pymarian`.
+"""Translations by a Marian model, for the engine `command` of `zeromt translate`.
+
+    pip install --no-deps pymarian && pip install pyyaml numpy portalocker tqdm requests huggingface_hub
 
     kind: command
-    command: [python, examples/teachers/pymarian_client.py, -m, model.npz, -v, vocab.spm, vocab.spm, -b, "4"]
+    command: [python, examples/teachers/pymarian_client.py, -m, model.npz, -v, vocab.spm, vocab.spm, -b, "4",
+              --cpu-threads, "2", --quiet]
     name: model.npz
     in_flight: 256
 
-All arguments are Marian's. It decodes on CPUs.
+All arguments are Marian's. Without `--cpu-threads` it looks for a GPU, which this package does not use.
 """
 
 import json
