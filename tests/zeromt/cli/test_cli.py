@@ -102,7 +102,7 @@ BAD = [
     (["translate", ".", "-i", "none.txt"], "argument -i/--input: 'none.txt': no such file"),
     (
         ["translate", ".", "-o", "none/out.txt"],
-        "argument -o/--output: 'none/out.txt' cannot be written; give a file in a folder",
+        "--output: 'none/out.txt' cannot be written; give a file in a folder that exists",
     ),
     (["translate", ".", "--beam", "0"], "argument --beam: '0'; allowed is a whole number from 1 to 256"),
     (["translate", ".", "--top-p", "0"], "argument --top-p: '0'; allowed is a finite number above 0 up to 1"),
@@ -204,8 +204,18 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     _, found = parse(["translate", str(tmp_path), "-i", "-", "--beam", "5", "--length-penalty", "0.6"])
     assert found == {
         "run": str(tmp_path),
-        "input": None,
+        "input": [None],
+        "input_list": None,
         "output": None,
+        "engine": None,
+        "part": None,
+        "merge": False,
+        "chunk_lines": 2048,
+        "candidates": 1,
+        "mbr": None,
+        "quality": None,
+        "choose": "best",
+        "to": None,
         "search": {"beam": 5, "length_penalty": 0.6},
         "n_best": 1,
         "ensemble": [],
