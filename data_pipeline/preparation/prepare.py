@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.process.files import naming
+from configs.process.files import disk_errors, naming
 from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.cleaning import filters_of
@@ -34,7 +34,6 @@ from data_pipeline.preparation.staging import (
     check_places,
     check_unchanged,
     discard,
-    disk_errors,
     inspect_inputs,
     keep_hashes,
     place_of,
@@ -101,7 +100,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     check_others(work, recipe, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
         check_disk(output, inputs)
-    with work.lock(output, shared=part is not None), disk_errors(output):
+    with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         folder = work.of_recipe(recipe)
         keep_hashes(inputs, work.hashes)
         if part is None:

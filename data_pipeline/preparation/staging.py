@@ -259,25 +259,6 @@ class WorkFolder:
             raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror}") from error
 
 
-@contextlib.contextmanager
-def disk_errors(output: Path) -> Iterator[None]:
-    """Turn disk errors into user errors. The work so far stays, so that it can be resumed.
-
-    Raises:
-        UserError: the disk is full, or the folder cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            free = shutil.disk_usage(output.absolute().parent).free / 1e6
-            raise UserError(
-                f"prepare.output: {output}: the disk is full, {free:,.0f} MB are free; "
-                "make room and run the same command, which goes on"
-            ) from error
-        raise UserError(f"prepare.output: {output}: cannot be written: {error.strerror or error}") from error
-
-
 def sync_folder(folder: Path) -> None:
     """Fsync a folder's entries and its files' contents."""
     for path in (p for p in folder.iterdir() if p.is_file()):

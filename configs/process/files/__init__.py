@@ -104,6 +104,29 @@ def naming(what: str) -> Iterator[None]:
         raise FileError(f"{what}: {problem}") from error
 
 
+@contextlib.contextmanager
+def disk_errors(what: str, folder: Path) -> Iterator[None]:
+    """Turn errors of the disk into one line, where the work so far stays and the same command goes on.
+
+    Args:
+        what: the option or field that names the folder.
+        folder: that is written to.
+
+    Raises:
+        UserError: the disk is full, or the folder cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            free = shutil.disk_usage(folder.absolute().parent).free / 1e6
+            raise UserError(
+                f"{what}: {folder}: the disk is full, {free:,.0f} MB are free; make room and run the same command, "
+                "which goes on"
+            ) from error
+        raise UserError(f"{what}: {folder}: cannot be written: {explain(error)}") from error
+
+
 def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
     """The status of the file or folder at a path; None if there is none.
 

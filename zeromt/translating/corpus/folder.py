@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from configs.process.files import exists, explain, inside
+from configs.process.files import disk_errors, exists, explain, inside
 from trainer.runs.versions import versions
 from zeromt.translating.corpus.options import JOB_FILE
 from zeromt.translating.corpus.records import FORM, digest
@@ -116,7 +115,7 @@ def begin(
             raise UserError(f"-o: {str(root)!r} has no {JOB_FILE}: no part was begun there; run `--part I/N` first")
         if root.exists() and not root.is_dir():
             raise UserError(f"-o: {str(root)!r} is a file; give a folder")
-        with disk_errors(root), locked(root, _BEGINNING, wait=True):
+        with disk_errors("-o", root), locked(root, _BEGINNING, wait=True):
             if not exists(file):
                 (root / _PARTS).mkdir(parents=True, exist_ok=True)
                 survey(files, root / _TABLE, chunk_lines)
@@ -228,25 +227,6 @@ def parts_progress(root: Path) -> list[dict[str, Any]]:
         with contextlib.suppress(OSError, ValueError, UserError):
             found.append({"name": path.stem, **inside.read_json(path)})
     return found
-
-
-@contextlib.contextmanager
-def disk_errors(root: Path) -> Iterator[None]:
-    """Turn errors of the disk into one line. The finished chunks stay.
-
-    Raises:
-        UserError: the disk is full, or the folder cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            free = shutil.disk_usage(root).free / 1e6
-            raise UserError(
-                f"-o: {root}: the disk is full, {free:,.0f} MB are free; make room and give the same command, which "
-                "goes on"
-            ) from error
-        raise UserError(f"-o: {root}: cannot be written: {explain(error)}") from error
 
 
 def _described(corpus: Corpus, bytes_now: Sequence[int]) -> dict[str, Any]:

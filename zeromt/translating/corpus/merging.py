@@ -12,13 +12,13 @@ import zstandard
 
 from configs import UserError
 from configs.components.translation_engine import Candidate
-from configs.process.files import inside
+from configs.process.files import disk_errors, inside
 from configs.process.progress import Progress, say
 from configs.process.streams import note
 from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.lines import LineReader, packing_of
 from zeromt.translating.corpus import records
-from zeromt.translating.corpus.folder import Job, differences, disk_errors
+from zeromt.translating.corpus.folder import Job, differences
 from zeromt.translating.corpus.ranking import Ranking
 from zeromt.translating.corpus.records import ChunkFile, Record
 from zeromt.translating.corpus.source import Chunk
@@ -79,7 +79,7 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
     _must_be_complete(job)
     counts = _Counts()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(disk_errors(outputs.translations.parent))
+        stack.enter_context(disk_errors("-o", outputs.translations.parent))
         lines = stack.enter_context(_writing(outputs.translations))
         side = stack.enter_context(_writing(outputs.side))
         sources = None if choose == "best" else stack.enter_context(_writing(outputs.sources))

@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from configs.components.translation_engine import Prepared, Sources
+from configs.process.files import disk_errors
 from configs.process.progress import Progress, say
 from configs.process.streams import note
 from zeromt.translating.corpus import records
-from zeromt.translating.corpus.folder import Job, Part, PartsProgress, disk_errors, working
+from zeromt.translating.corpus.folder import Job, Part, PartsProgress, working
 from zeromt.translating.corpus.source import Chunk
 
 
@@ -48,14 +49,14 @@ def make_part(job: Job, prepared: Prepared, part: Part, *, processes: int | None
         missing = [number for number in numbers if not job.path(number).exists()]
         total = job.corpus.lines_of(numbers)
         before = total - sum(job.corpus.chunk(number).lines for number in missing)
-        with disk_errors(job.root):
+        with disk_errors("-o", job.root):
             file = PartsProgress(job.root, part, total=total, done=before)
         if missing:
             what = f"translating part {part.number}/{part.of}"
             bar = stack.enter_context(Progress(what, total, before, unit="lines"))
             shown = _Shown(bar, before, total)
             for chunk, found in _translated(job, prepared, missing, stack, shown, processes):
-                with disk_errors(job.root):
+                with disk_errors("-o", job.root):
                     job.path(chunk.number).parent.mkdir(parents=True, exist_ok=True)
                     records.write(job.path(chunk.number), job.head(chunk.number, prepared.build()), found)
                     file.advance(chunk.lines)

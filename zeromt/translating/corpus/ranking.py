@@ -14,10 +14,10 @@ from pathlib import Path
 import zstandard
 
 from configs import UserError
-from configs.process.files import inside
+from configs.process.files import disk_errors, inside
 from configs.process.progress import Progress
 from zeromt.translating.corpus import records
-from zeromt.translating.corpus.folder import Job, Part, disk_errors
+from zeromt.translating.corpus.folder import Job, Part
 from zeromt.translating.corpus.records import FORM, ChunkFile, Record
 from zeromt.translating.mbr import Utility, expected_utilities
 
@@ -53,7 +53,7 @@ class Ranking:
                 tree = {"form": FORM, "chunk": digest_of(content), "scores": scores}
                 packed = zstandard.ZstdCompressor(write_checksum=True).compress(json.dumps(tree).encode())
                 path = self._path(job, chunk.number)
-                with disk_errors(job.root):
+                with disk_errors("-o", job.root):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     inside.write_bytes(path, packed, sync=True)
                 progress.advance(chunk.lines)
