@@ -15,8 +15,10 @@ from configs.languages import same_language
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
-FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
-"""A key, or several keys joined by dots."""
+FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
+"""A key, or several keys joined by dots; or the number of a column."""
+FORMS = ("tsv", "jsonl", "huggingface")
+"""The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
 
@@ -34,32 +36,41 @@ class CorpusFiles:
     target: list[PathText] = field(default_factory=list)
     """Files with the translations, line by line; as many files as in `source`."""
     tsv: list[PathText] = field(default_factory=list)
-    """Files with two columns, source and target, separated by a tab."""
+    """Files with two columns, source and target, separated by a tab; or with more, of which the fields name two."""
     jsonl: list[PathText] = field(default_factory=list)
     """Files with one JSON object per line."""
     huggingface: list[PathText] = field(default_factory=list)
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
     source_field: FieldPath = "source"
     """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
-    `en` within `translation`.
+    `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line.
     """
     target_field: FieldPath = "target"
     """Key of the target, like `source_field`."""
+    header: bool = False
+    """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
-        forms = [n for n in ("tsv", "jsonl", "huggingface") if getattr(self, n)]
+        forms = [name for name in FORMS if getattr(self, name)]
         if self.source or self.target:
             forms.insert(0, "source and target")
         if len(forms) > 1:
             yield f"{', '.join(forms)}: given together; use one format"
         if len(self.source) != len(self.target):
             yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
+        if self.header and not self.tsv:
+            yield "header: true without tsv; remove it"
+
+    @property
+    def form(self) -> str | None:
+        """The format of the files: `text`, or the field that names them; None if it names no file."""
+        return "text" if self.source or self.target else next((name for name in FORMS if getattr(self, name)), None)
 
     @property
     def is_empty(self) -> bool:
         """Whether it names no file."""
-        return not (self.source or self.target or self.tsv or self.jsonl or self.huggingface)
+        return self.form is None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

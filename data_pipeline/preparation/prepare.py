@@ -24,7 +24,8 @@ from data_pipeline.preparation.doubts import warn_of_languages
 from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw import corpus
-from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, read_whole, stream_spans
+from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
+from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.staging import (
@@ -285,7 +286,7 @@ def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterat
         elif own:
             there = [span for span in spans if span.unit == number]
             most = max(span.pairs for span in there)  # a span of long lines has fewer
-            for span, raw in stream_spans(unit, number, there[0].number, most):
+            for span, raw in unit.stream(number, there[0].number, most):
                 if span.number in wanted:
                     yield span, raw
                 if span.number == own[-1].number:

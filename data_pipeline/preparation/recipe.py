@@ -239,10 +239,10 @@ def _tree(settings: Settings) -> dict[str, Any]:
 
 def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
     """The format of a corpus's files; None if there are none."""
-    if corpus.is_empty:
+    if corpus.form is None:
         return None
-    form = next((k for k in ("tsv", "jsonl", "huggingface") if getattr(corpus, k)), "text")
-    return {"form": form, "fields": [corpus.source_field, corpus.target_field]}
+    form: dict[str, Any] = {"form": corpus.form, "fields": [corpus.source_field, corpus.target_field]}
+    return {**form, "header": True} if corpus.header else form
 
 
 def _names_in(recipe: Mapping[str, Any], split: str) -> list[str]:

@@ -17,7 +17,7 @@ from configs import PrepareSection, UserError
 from configs.process.files.inside import look_again, read_bytes, read_json, write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.pool import run_apart
-from data_pipeline.preparation.raw.corpus import Span, Unit, stream_spans
+from data_pipeline.preparation.raw.unit import Span, Unit
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, forecast_memory, train_tokenizer
 from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
@@ -71,7 +71,7 @@ class SurveyJob:
         spans: list[Span] = []
         with Progress("reading") as progress:
             for number, unit in enumerate(self.units):
-                for span, raw in stream_spans(unit, number, len(spans), self.span_pairs):
+                for span, raw in unit.stream(number, len(spans), self.span_pairs):
                     if self.tokenizer_files is None:
                         sample.add(raw, span.number)
                     spans.append(span)

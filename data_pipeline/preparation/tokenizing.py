@@ -16,7 +16,7 @@ from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.foreign_models import fitted
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.raw.corpus import RawSpan
+from data_pipeline.preparation.raw.unit import RawSpan
 from data_pipeline.preparation.report import NUM_TAGS, SIDES, PieceCount, Report
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tag_pieces import spare_names

@@ -7,8 +7,8 @@ other.
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,8 @@ class TextChunk:
     """Number of the first line, from 1."""
     sources: list[str]
     targets: list[str]
+    extra: Mapping[str, list[str]] = field(default_factory=dict)
+    """Further texts of each pair by name, such as scores; "" where a pair has none."""
 
     def where(self, row: int) -> str:
         """File and line of a row, for messages."""
@@ -67,8 +69,10 @@ class TextChunk:
 
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
+    if files.form is None:
+        return []
     beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
-    return [Path(root) / name for name in (list(beside) or files.tsv or files.jsonl or files.huggingface)]
+    return [Path(root) / name for name in (beside if files.form == "text" else getattr(files, files.form))]
 
 
 class LineReader:

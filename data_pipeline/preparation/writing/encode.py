@@ -17,8 +17,8 @@ from configs import PrepareSection, UserError
 from configs.components import Corpus
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
-from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, read_span
 from data_pipeline.preparation.raw.lines import TextChunk
+from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType, place_numbers
@@ -88,7 +88,7 @@ class SpanEncoder:
             UserError: it is not valid text, or a pair is empty or too long and such pairs are refused.
         """
         span, raw = task
-        raw = raw if raw is not None else read_span(self._job.units[span.unit], span)
+        raw = raw if raw is not None else self._job.units[span.unit].read(span)
         report = Report.empty()
         chunks, first = [], 0
         for text in raw.chunks(CHUNK_LINES):

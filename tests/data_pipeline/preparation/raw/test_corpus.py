@@ -1,35 +1,24 @@
-import bz2
 import dataclasses
-import gzip
 import json
-import lzma
 import pickle
 import sys
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
 from configs.load import parse_run
-from data_pipeline.preparation.raw.corpus import RawSpan, Span, Unit, corpus_units, read_chunks, read_span, stream_spans
+from data_pipeline.preparation.raw.corpus import corpus_units
+from data_pipeline.preparation.raw.unit import Span
+from tests.data_pipeline.preparation.raw.reading import PACKERS, Pairs, pairs_of, parts_of, read
 
-Pairs = list[tuple[str, str]]
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda data: data,
-    ".gz": gzip.compress,
-    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-}
 FORMS = [(form, suffix) for form in ("text", "tsv", "jsonl") for suffix in PACKERS] + [("huggingface", "")]
 
 
@@ -52,27 +41,10 @@ def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True)
         rows = [{"en": s, "de": t} for s, t in pairs]
         datasets.Dataset.from_dict({"translation": rows}).save_to_disk(str(folder / "hf"))
         names = ["hf"]
-    return CorpusFiles(**{form: names}, source_field="translation.en", target_field="translation.de")
-
-
-def parts_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Span, RawSpan]]:
-    """Every span of a corpus, as preparation reads them."""
-    found: list[tuple[Unit, Span, RawSpan]] = []
-    for number, unit in enumerate(corpus_units(files, str(folder))):
-        found += [(unit, span, raw) for span, raw in stream_spans(unit, number, len(found), size)]
-    return found
-
-
-def pairs_of(raw: RawSpan) -> Pairs:
-    """The pairs of a span."""
-    chunk = raw.pairs()
-    return list(zip(chunk.sources, chunk.targets, strict=True))
-
-
-def read(files: CorpusFiles, folder: Path, size: int = 3) -> Pairs:
-    """The pairs of a corpus."""
-    chunks = read_chunks(files, str(folder), size)
-    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+    if form == "tsv":
+        return CorpusFiles(tsv=names)
+    named: dict[str, Any] = {form: names}
+    return CorpusFiles(**named, source_field="translation.en", target_field="translation.de")
 
 
 PAIRS = [(f"source {n}" * (n % 3), f"ziel ü{n}, „so“") for n in range(23)]
@@ -93,7 +65,7 @@ def test_every_form_in_parts(tmp_path: Path, form: str, suffix: str) -> None:
             assert pickle.loads(pickle.dumps(raw)) == raw
             assert TypeAdapter(Span).validate_json(json.dumps(dataclasses.asdict(span))) == span
             if unit.is_seekable:
-                assert read_span(pickle.loads(pickle.dumps(unit)), span) == raw
+                assert pickle.loads(pickle.dumps(unit)).read(span) == raw
         assert read(files, tmp_path, size) == PAIRS
 
 
@@ -129,7 +101,7 @@ def test_any_text_by_part_by_chunk_and_by_row(
     found = parts_of(files, folder, size)
     assert [p for _, _, raw in found for p in pairs_of(raw)] == pairs
     for unit, span, raw in found:
-        assert read_span(unit, span) == raw
+        assert unit.read(span) == raw
         chunks = list(raw.chunks(chunk))
         assert [len(c.sources) for c in chunks[:-1]] == [chunk] * (len(chunks) - 1)
         assert [p for c in chunks for p in zip(c.sources, c.targets, strict=True)] == pairs_of(raw)
@@ -142,7 +114,7 @@ def test_any_text_by_part_by_chunk_and_by_row(
 def test_the_last_line_may_lack_its_end(tmp_path: Path, form: str) -> None:
     files = write(tmp_path, form, "", PAIRS, ends=False)
     found = parts_of(files, tmp_path, 5)
-    assert [p for unit, span, _ in found for p in pairs_of(read_span(unit, span))] == PAIRS
+    assert [p for unit, span, _ in found for p in pairs_of(unit.read(span))] == PAIRS
     assert read(files, tmp_path) == PAIRS
 
 
@@ -235,7 +207,7 @@ def test_a_part_of_a_file_that_changed(tmp_path: Path, content: bytes | None) ->
     else:
         (tmp_path / "a").write_bytes(content)
     with pytest.raises(UserError, match=r"a: (was changed while it was read|cannot be read)"):
-        read_span(found[1][0], found[1][1])
+        found[1][0].read(found[1][1])
 
 
 def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
@@ -245,7 +217,7 @@ def test_memory_is_that_of_a_part(tmp_path: Path) -> None:
     for count in (200_000, 800_000):
         [unit] = corpus_units(CorpusFiles(source=[f"{count}"], target=[f"{count}"]), str(tmp_path))
         tracemalloc.start()
-        for _ in stream_spans(unit, 0, 0, 10_000):
+        for _ in unit.stream(0, 0, 10_000):
             pass
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -280,6 +252,23 @@ def test_a_flattened_dataset(tmp_path: Path) -> None:
     pytest.importorskip("datasets").Dataset.from_list(rows).flatten().save_to_disk(str(tmp_path / "hf"))
     files = CorpusFiles(huggingface=["hf"], source_field="translation.en", target_field="translation.fr")
     assert read(files, tmp_path) == [(f"a {n}", f"b {n}") for n in range(3)]
+
+
+def test_further_texts(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"source": "a", "target": "x", "scores": {"qe": 0.5, "why": "one\ntwo"}},
+        {"source": "b", "target": "y", "scores": {"qe": None, "why": "three"}},
+        {"source": "c", "target": "z", "scores": None},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    pytest.importorskip("datasets").Dataset.from_list(rows).save_to_disk(str(tmp_path / "hf"))
+    for files in (CorpusFiles(jsonl=["a.jsonl"]), CorpusFiles(huggingface=["hf"])):
+        [unit] = corpus_units(files, str(tmp_path), {"score": "scores.qe", "reason": "scores.why"})
+        chunks = [raw.pairs() for _, raw in unit.stream(0, 0, 2)]
+        assert [text for chunk in chunks for text in chunk.extra["score"]] == ["0.5", "", ""]
+        assert [text for chunk in chunks for text in chunk.extra["reason"]] == ["one two", "three", ""]
+    with pytest.raises(UserError, match="hf: has no column other"):
+        list(corpus_units(files, str(tmp_path), {"score": "other"})[0].stream(0, 0, 2))
 
 
 def _save(folder: Path, **columns: Sequence[Any]) -> CorpusFiles:
@@ -325,7 +314,7 @@ def test_a_hugging_face_dataset_that_changed(tmp_path: Path) -> None:
     found = parts_of(_save(tmp_path, source=["a", "b", "c"], target=["x", "y", "z"]), tmp_path, 2)
     _save(tmp_path, source=["a"], target=["x"])
     with pytest.raises(UserError, match="hf: was changed while it was read"):
-        read_span(found[1][0], found[1][1])
+        found[1][0].read(found[1][1])
 
 
 def test_chosen_rows_of_a_hugging_face_dataset(tmp_path: Path) -> None:

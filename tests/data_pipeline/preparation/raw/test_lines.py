@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw.corpus import Unit
 from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
+from data_pipeline.preparation.raw.text import TextUnit
 from tests.waiting import PATIENCE
 
 
@@ -109,7 +109,7 @@ def test_packed_text_whose_name_does_not_say_so(tmp_path: Path, suffix: str) -> 
         (tmp_path / name).write_bytes(PACKERS[suffix](b"a\n<b>\nc"))
         assert _read(tmp_path / name) == ["a", "<b>", "c"]
         assert packing_of(tmp_path / name) == suffix
-        assert Unit(kind="text", paths=(tmp_path / name,)).is_seekable == (not suffix)
+        assert TextUnit(paths=(tmp_path / name,)).is_seekable == (not suffix)
 
 
 @pytest.mark.parametrize("suffix", list(PACKERS))

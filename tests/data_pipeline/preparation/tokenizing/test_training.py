@@ -9,7 +9,8 @@ import pytest
 
 from configs import TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.raw.corpus import RawSpan, Unit
+from data_pipeline.preparation.raw.text import TextUnit
+from data_pipeline.preparation.raw.unit import RawSpan
 from data_pipeline.preparation.tokenizing import (
     SEGMENT_CHARS,
     Sample,
@@ -25,7 +26,7 @@ from tests.conftest import ask_python
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 SOURCES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
 TARGETS = [line.upper() for line in SOURCES]
-UNIT = Unit(kind="text", paths=(Path("s"), Path("t")))
+UNIT = TextUnit(paths=(Path("s"), Path("t")))
 
 
 def _section(**settings: Any) -> TokenizerSection:

@@ -1,0 +1,62 @@
+"""Fields by name: in the tree of a JSON object, or in a row of a table.
+
+A field such as `translation.en` is the key of this name or, if there is none, a path of keys; a key may itself contain
+dots.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from configs import UserError
+
+MISSING = object()
+"""The result of `find` if there is no such field."""
+_ONE_LINE = str.maketrans("\n\r", "  ")
+
+
+def find(tree: Any, field: str) -> Any:
+    """The value of a field: of the key with exactly this name, else at a path of keys; `MISSING` if there is none.
+
+    Of several paths the one with the longest first key is taken. `Dataset.flatten()` makes keys such as
+    `translation.en`.
+    """
+    if not isinstance(tree, dict):
+        return MISSING
+    for key, rest in splits(field):
+        if key in tree and (value := tree[key] if rest is None else find(tree[key], rest)) is not MISSING:
+            return value
+    return MISSING
+
+
+def splits(field: str) -> Iterator[tuple[str, str | None]]:
+    """Splits of a field into a key and the rest, longest key first: the field itself with an empty rest."""
+    yield field, None
+    end = field.rfind(".")
+    while end >= 0:
+        yield field[:end], field[end + 1 :]
+        end = field.rfind(".", 0, end)
+
+
+def side_of(value: Any, field: str, where: str) -> str:
+    """A side of a pair as one line.
+
+    Raises:
+        UserError: it is no string. The message begins with `where`.
+    """
+    if not isinstance(value, str):
+        kind = "null" if value is None else f"a {type(value).__name__}"
+        raise UserError(f"{where}: {field} is {kind}; allowed is a string")
+    return on_one_line(value)
+
+
+def further_text(value: Any) -> str:
+    """A further text of a pair as one line: of a number or another value its JSON, of none the empty text."""
+    if value is None or value is MISSING:
+        return ""
+    return on_one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+
+
+def on_one_line(text: str) -> str:
+    """The text with spaces for line ends."""
+    return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text
