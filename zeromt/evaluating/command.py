@@ -30,6 +30,7 @@ from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
+from zeromt.translating.paragraphs import translated_paragraphs
 from zeromt.translating.parsing import parse_option
 
 
@@ -50,6 +51,7 @@ def run(
     lowercase: bool,
     tokenizer: str | None,
     output: str | None,
+    paragraphs: bool = False,
     allow_paths: bool = False,
 ) -> int:
     """Translate held-out sets and score them against their references; JSON on standard output.
@@ -66,6 +68,7 @@ def run(
         metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
         lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         output: a file for the translations of one set.
+        paragraphs: translate each sentence of a line by itself.
         allow_paths: read the sets and data that the run names, though it be a stranger's.
 
     Raises:
@@ -83,8 +86,10 @@ def run(
         raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        done = [score_set(t, chosen.tags(t, trained), wanted, model, trained, section, raw=raw_weights) for t in texts]
+        how: Any = {"raw": raw_weights, "paragraphs": paragraphs}
+        done = [score_set(text, chosen.tags(text, trained), wanted, model, trained, section, **how) for text in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
+        settings |= {"paragraphs": True} if paragraphs else {}
         report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
         print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
         if sink is not None:
@@ -221,14 +226,22 @@ def score_set(
     section: SearchSection,
     *,
     raw: bool,
+    paragraphs: bool = False,
 ) -> Evaluated:
     """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
-    hypotheses = [best[0].text for best in translator.translate(text.sources)]
+
+    def translate(lines: Sequence[str]) -> list[str]:
+        return [best[0].text for best in translator.translate(lines)]
+
+    if paragraphs:
+        hypotheses = translated_paragraphs(text.sources, trained.tokenizer, translate)
+    else:
+        hypotheses = translate(text.sources)
     seconds = time.monotonic() - begin
-    if len(model.models) == 1:
+    if len(model.models) == 1 and not paragraphs:
         weights = trained.checkpoint.weights_kind(raw=raw)
         work = Work.of(text, section, tags, weights=weights, precision=trained.precision)
         keep(trained.checkpoint, work, hypotheses, name=text.name)

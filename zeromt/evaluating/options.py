@@ -3,7 +3,7 @@
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_allow_paths
 from launcher.options.values import existing_file, output_file
-from zeromt.translating.options import add_metrics, add_runs, add_search
+from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, add_search
 
 
 def add_evaluate(parser: Parser) -> None:
@@ -27,6 +27,7 @@ def add_evaluate(parser: Parser) -> None:
     )
     add_search(parser)
     add_metrics(parser)
+    add_paragraphs(parser)
     add_allow_paths(parser)
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations to this file")
 

@@ -26,6 +26,7 @@ from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
 from zeromt.translating.lines import count_lines, read_chunks
 from zeromt.translating.mbr import Utility, ranked
+from zeromt.translating.paragraphs import with_paragraphs
 from zeromt.translating.parsing import parse_option
 from zeromt.translating.placeholders import with_copies
 from zeromt.translating.pool import Pool
@@ -67,6 +68,7 @@ def run(
     attention: str | None,
     processes: int | None,
     placeholders: re.Pattern[str] | None,
+    paragraphs: bool,
 ) -> int:
     """Translate a file, or standard input, line by line.
 
@@ -85,6 +87,7 @@ def run(
         alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
         placeholders: finds what is copied by way of placeholders.
+        paragraphs: translate each sentence of a line by itself.
 
     Raises:
         UserError: a run, a file or an option is wrong.
@@ -94,6 +97,8 @@ def run(
         candidates, mbr, n_best=n_best, others={"--score": score, "--alignment": alignment, "--attention": attention}
     )
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix, placeholders=placeholders)
+    if paragraphs:
+        _check_paragraphs({"--score": score, "--prefix": prefix, "--alignment": alignment, "--attention": attention})
     check_apart(
         {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
         _named(output=output, alignment=alignment, attention=attention),
@@ -108,6 +113,7 @@ def run(
             (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, sinks, processes, search, languages, given)
         )
         work = with_copies(with_mbr(work, mbr), placeholders, config)
+        work = with_paragraphs(work, tokenizer) if paragraphs else work
         progress = _progress(stack, input, output)
         counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config, checkpoint)
@@ -200,6 +206,12 @@ def _check_options(
         raise UserError(f"--n-best: {n_best} with --score; allowed is 1")
     if score and prefix is not None:
         raise UserError("--prefix: given with --score; give one of them")
+
+
+def _check_paragraphs(others: Mapping[str, object]) -> None:
+    for option, value in others.items():
+        if value:
+            raise UserError(f"--paragraphs: given with {option}, which is about lines; give one of them")
 
 
 def _check_mbr(candidates: int, mbr: Utility | None, *, n_best: int, others: Mapping[str, object]) -> None:

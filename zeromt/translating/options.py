@@ -74,6 +74,7 @@ def add_translate(parser: Parser) -> None:
         help="translations to score, if the input contains only the sources",
     )
     _add_alignment(parser)
+    add_paragraphs(parser)
     parser.add_argument(
         "--placeholders",
         metavar="REGEX",
@@ -124,6 +125,15 @@ def add_runs(parser: Parser, *, is_optional: bool = False) -> None:
     add_precision(parser)
     add_languages(parser)
     add_plugins(parser)
+
+
+def add_paragraphs(parser: Parser) -> None:
+    """`--paragraphs`: lines of several sentences."""
+    parser.add_argument(
+        "--paragraphs",
+        action="store_true",
+        help="translate each sentence of a line by itself, and join them again: for models that know sentences alone",
+    )
 
 
 def add_metrics(parser: Parser) -> None:

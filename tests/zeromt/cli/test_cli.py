@@ -230,6 +230,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "alignment_layer": None,
         "attention": None,
         "placeholders": None,
+        "paragraphs": False,
         "processes": 1,
         "plugins": [],
     }
@@ -254,6 +255,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "lowercase": False,
         "tokenizer": None,
         "output": None,
+        "paragraphs": False,
         "allow_paths": False,
         "plugins": [],
     }

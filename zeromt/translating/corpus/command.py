@@ -58,7 +58,7 @@ def run(
         choose, to: with the merge, which candidates are written, and where.
         mbr, quality: order candidates by minimum Bayes risk, or by a command.
         processes: None for one on each GPU or core.
-        of_run: `raw_weights`, `precision`, `source_language`, `target_language`.
+        of_run: `raw_weights`, `precision`, `source_language`, `target_language`, `paragraphs`.
 
     Raises:
         UserError: a file, an option or a part is wrong; the message names a line where it is about one.

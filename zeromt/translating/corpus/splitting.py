@@ -1,4 +1,4 @@
-"""Lines that are longer than a model holds: split at the ends of sentences, and joined again."""
+"""Lines that are split at the ends of sentences, and joined again: longer ones than a model holds, or paragraphs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
@@ -27,14 +27,26 @@ class LongLines:
     Args:
         tokenizer: the model's.
         fits: whether the model holds each of some texts.
+        paragraphs: make each sentence a text of its own, whether or not the whole line would fit.
     """
 
-    def __init__(self, tokenizer: Tokenizing, fits: Callable[[Sequence[str]], Sequence[bool]]) -> None:
-        self._tokenizer, self._fits = tokenizer, fits
+    def __init__(
+        self, tokenizer: Tokenizing, fits: Callable[[Sequence[str]], Sequence[bool]], *, paragraphs: bool
+    ) -> None:
+        self._tokenizer, self._fits, self._paragraphs = tokenizer, fits, paragraphs
 
     def parts(self, lines: Sequence[str]) -> list[list[str] | None]:
         """Each line, or its sentences; None where the model does not hold one sentence alone."""
+        if self._paragraphs:
+            by_line = [self.sentences(line) for line in lines]
+            return [texts if all(self._fits(texts)) else None for texts in by_line]
         return [[line] if fit else self._split(line) for line, fit in zip(lines, self._fits(lines), strict=True)]
+
+    def sentences(self, line: str) -> list[str]:
+        """The sentences of a line, each with its tag; a line without any is one."""
+        text = self._tokenizer.cut_tag(line)[1]
+        tag = line[: len(line) - len(text)]
+        return [tag + one for sentence in _sentences(text) if (one := sentence.strip())] or [line]
 
     def _split(self, line: str) -> list[str] | None:
         text = self._tokenizer.cut_tag(line)[1]

@@ -43,6 +43,8 @@ class CTranslate2(TranslationEngine):
     """Of models with tags on both sides; the run's by default."""
     target_language: str | None = None
     """Of models with tags on both sides; the run's by default."""
+    paragraphs: bool = False
+    """Translate each sentence of a line by itself, and join them: for models of sentences."""
 
     @override
     def prepare(self, candidates: int) -> Prepared:
@@ -59,6 +61,7 @@ class _Prepared:
             raw_weights=engine.raw_weights,
             source_language=engine.source_language,
             target_language=engine.target_language,
+            paragraphs=engine.paragraphs,
         )
         self._run = prepared_run(of_run, candidates)
         if self._run.settings.section.sampler is not None:
@@ -66,7 +69,7 @@ class _Prepared:
                 "engine.search.sampler: with ctranslate2, which seeds no line's samples; take the kind zeromt, or beam"
             )
         self._engine, self._candidates = engine, candidates
-        same = {name: self._run.identity[name] for name in ("models", "raw_weights", "search")}
+        same = {name: self._run.identity[name] for name in ("models", "raw_weights", "search", "paragraphs")}
         languages = {"source_language": engine.source_language, "target_language": engine.target_language}
         self.identity: Mapping[str, Any] = {
             "kind": engine.kind,
@@ -119,7 +122,7 @@ class _Prepared:
             say(f"{place}: {line}")
 
     def _translated(self, exported: "Exported", chunk: Sources) -> list[Translated]:
-        parts = LongLines(self._run.tokenizer, self._run.fits).parts(chunk.lines)
+        parts = LongLines(self._run.tokenizer, self._run.fits, paragraphs=self._engine.paragraphs).parts(chunk.lines)
         texts = [text for line in parts for text in line or []]
         found = exported.candidates(texts, self._candidates, tags=self._run.settings.tags)
         by_part = ([Candidate(text=text, score=score) for text, score in one] for one in found)

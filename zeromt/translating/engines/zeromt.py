@@ -41,6 +41,8 @@ class Zeromt(TranslationEngine):
     """Of models with tags on both sides; the run's by default."""
     target_language: str | None = None
     """Of models with tags on both sides; the run's by default."""
+    paragraphs: bool = False
+    """Translate each sentence of a line by itself, and join them: for models of sentences."""
 
     @override
     def prepare(self, candidates: int) -> Prepared:
@@ -65,6 +67,7 @@ class PreparedRun:
         self.checkpoints = checkpoints
         self.longest = min(config.model.max_positions for config in configs) - 1
         self.counts = SourceCounts()
+        self.paragraphs = engine.paragraphs
         languages = {"source": engine.source_language, "target": engine.target_language}
         self.settings: Settings = Settings(
             checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
@@ -85,6 +88,7 @@ class PreparedRun:
             "precision": engine.precision,
             "source_language": engine.source_language,
             "target_language": engine.target_language,
+            "paragraphs": engine.paragraphs,
             "search": as_json(self.settings.section),
         }
 
@@ -125,7 +129,7 @@ class PreparedRun:
         """The texts to translate; how many each line has become, None where it has none, is left in `waiting`."""
         from zeromt.translating.worker import Chunk
 
-        parts = LongLines(self.tokenizer, self.fits).parts(chunk.lines)
+        parts = LongLines(self.tokenizer, self.fits, paragraphs=self.paragraphs).parts(chunk.lines)
         waiting.append([None if texts is None else len(texts) for texts in parts])
         of_lines = list(zip(chunk.numbers, (texts or [] for texts in parts), strict=True))
         return Chunk(

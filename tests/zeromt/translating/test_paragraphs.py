@@ -1,0 +1,71 @@
+"""`--paragraphs`: a line's translation is that of its sentences, joined; in lines, in parts and in evaluation."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.zeromt.exporting.made import TAG, make_run, make_tokenizer
+from zeromt.cli.main import main
+
+LINES = [
+    "the cat sat on a mat 3 times. dogs do not jump 4 times! quick brown foxes 5 times",
+    "the cat sat on a mat 7 times",
+    "",
+    "  dogs do not jump 1 times?  the cat sat on a mat 2 times. ",
+    f"{TAG} quick brown foxes 8 times. dogs do not jump 9 times",
+]
+SENTENCES = [
+    ["the cat sat on a mat 3 times.", "dogs do not jump 4 times!", "quick brown foxes 5 times"],
+    ["the cat sat on a mat 7 times"],
+    [""],
+    ["dogs do not jump 1 times?", "the cat sat on a mat 2 times."],
+    [f"{TAG} quick brown foxes 8 times.", f"{TAG} dogs do not jump 9 times"],
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("paragraphs") / "run"
+    make_run(folder, make_tokenizer(joint=True), seed=3)
+    return folder
+
+
+def translated(run: Path, work: Path, lines: list[str], *options: str) -> list[str]:
+    (work / "in").write_text("".join(f"{line}\n" for line in lines))
+    assert main(["translate", str(run), "-i", str(work / "in"), "-o", str(work / "out"), *options]) == 0
+    return (work / "out").read_text().splitlines()
+
+
+@pytest.fixture
+def expected(run: Path, tmp_path: Path) -> list[str]:
+    by_sentence = iter(translated(run, tmp_path, [text for texts in SENTENCES for text in texts]))
+    return [" ".join(next(by_sentence) for _ in texts) for texts in SENTENCES]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_lines(run: Path, tmp_path: Path, expected: list[str], processes: str) -> None:
+    assert translated(run, tmp_path, LINES, "--paragraphs", "--processes", processes) == expected
+    assert translated(run, tmp_path, LINES) != expected  # one long text each
+
+
+def test_parts_of_a_corpus(run: Path, tmp_path: Path, expected: list[str]) -> None:
+    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    given = ["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "parts"), "--paragraphs"]
+    for which in (["--part", "1/1"], ["--merge"]):
+        assert main([*given, *which]) == 0
+    assert (tmp_path / "parts" / "translations.txt").read_text().splitlines() == expected
+
+
+def test_evaluation(run: Path, tmp_path: Path, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for name, lines in (("source", LINES), ("reference", expected)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
+    assert main(["evaluate", str(run), *files, "--paragraphs", "-o", str(tmp_path / "hypotheses")]) == 0
+    assert (tmp_path / "hypotheses").read_text().splitlines() == expected
+    assert json.loads(capsys.readouterr().out)["paragraphs"] is True
+
+
+def test_what_is_about_lines_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["translate", str(run), "--score", "--paragraphs"]) == 2
+    assert "--paragraphs: given with --score" in capsys.readouterr().err

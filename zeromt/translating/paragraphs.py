@@ -1,0 +1,75 @@
+"""`--paragraphs`: each sentence of a line is translated by itself, and the translations are joined again.
+
+Models are trained on sentences, and people paste paragraphs.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from data_pipeline.tokenizer import Tokenizer
+from trainer.inference.translation.translator import OnLines, Translation
+from zeromt.translating.corpus.splitting import LongLines, join
+from zeromt.translating.lines import but_pauses
+from zeromt.translating.worker import Answer, Chunk, Line, Work
+
+_NEXT_SENTENCE = 1 << 44
+"""Between the seeds of a line's sentences; more than lines of any input."""
+
+
+def with_paragraphs(work: Work, tokenizer: Tokenizer) -> Work:
+    """A translator that gets sentences, and whose translations are of whole lines."""
+    lines = LongLines(tokenizer, lambda texts: [True] * len(texts), paragraphs=True)
+
+    def by_sentence(chunks: Iterable[Chunk | None], on_lines: OnLines) -> Iterator[Answer]:
+        waiting: deque[list[int]] = deque()
+
+        def cut(chunk: Chunk) -> Chunk:
+            by_line = [lines.sentences(line) for line in chunk.sources]
+            waiting.append([len(texts) for texts in by_line])
+            numbered = [(chunk.first + row, i) for row, texts in enumerate(by_line) for i in range(len(texts))]
+            return replace(
+                chunk,
+                sources=[text for texts in by_line for text in texts],
+                keys=[number + i * _NEXT_SENTENCE for number, i in numbered],
+            )
+
+        for answer in work(but_pauses(cut, chunks), on_lines):
+            found = iter(answer.lines)
+            yield replace(answer, lines=[_joined([next(found) for _ in range(n)]) for n in waiting.popleft()])
+
+    return by_sentence
+
+
+def translated_paragraphs(
+    sources: Sequence[str], tokenizer: Tokenizer, translate: Callable[[list[str]], list[str]]
+) -> list[str]:
+    """The translations of lines by way of their sentences.
+
+    Args:
+        sources: the lines.
+        tokenizer: knows their tags.
+        translate: gives the translation of each sentence.
+    """
+    lines = LongLines(tokenizer, lambda texts: [True] * len(texts), paragraphs=True)
+    by_line = [lines.sentences(line) for line in sources]
+    found = iter(translate([text for texts in by_line for text in texts]))
+    return [join([next(found) for _ in texts]) for texts in by_line]
+
+
+def _joined(parts: Sequence[Line | None]) -> Line | None:
+    """The best of each sentence as one, the second best, and so on."""
+    there = [part for part in parts if part is not None]
+    if len(there) < len(parts):
+        return None
+    each = zip(*(part.translations for part in there), strict=False)
+    return replace(there[0], translations=[_one(translations) for translations in each])
+
+
+def _one(parts: Sequence[Translation]) -> Translation:
+    return Translation(
+        text=join([part.text for part in parts]),
+        log_prob=sum(part.log_prob for part in parts),
+        score=sum(part.score for part in parts),
+        ids=[i for part in parts for i in part.ids],
+    )
