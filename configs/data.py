@@ -17,14 +17,14 @@ UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
 """A key, or several keys joined by dots; or the number of a column."""
-FORMS = ("tsv", "jsonl", "huggingface")
+FORMS = ("tsv", "jsonl", "huggingface", "tmx")
 """The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CorpusFiles:
-    """Raw parallel text in one format: `source` and `target` (line N beside line N), `tsv`, `jsonl` or `huggingface`.
+    """Raw parallel text in one format: `source` and `target` (line N beside line N), or that of one of the next fields.
 
     Files whose names end in .gz, .zst, .xz or .bz2 are decompressed. Several files are read one after the other.
     """
@@ -41,14 +41,19 @@ class CorpusFiles:
     """Files with one JSON object per line."""
     huggingface: list[PathText] = field(default_factory=list)
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
+    tmx: list[PathText] = field(default_factory=list)
+    """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
     source_field: FieldPath = "source"
     """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
-    `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line.
+    `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX
+    a code of the language in the file, by default `prepare.source_language`.
     """
     target_field: FieldPath = "target"
     """Key of the target, like `source_field`."""
     header: bool = False
     """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
+    inline_markup: Literal["drop", "keep"] = "drop"
+    """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
@@ -61,6 +66,8 @@ class CorpusFiles:
             yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
         if self.header and not self.tsv:
             yield "header: true without tsv; remove it"
+        if self.inline_markup == "keep" and not self.tmx:
+            yield "inline_markup: keep without tmx; remove it"
 
     @property
     def form(self) -> str | None:

@@ -107,6 +107,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         f"shards    {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks",
         "filters",
         *(f"  {line}" for line in report.table()),
+        *(f"left out  {line}" for line in report.left_out_lines()),
         *_histogram(dataset.lengths),
         *_padding(dataset.lengths),
     ]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
+from configs.data import FORMS
 from configs.process.files import disk_errors, naming
 from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
@@ -85,7 +86,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     with naming("prepare.output"):
         output = place_of(section.output)
     if section.train.is_empty:
-        raise UserError("prepare.train: no file is named; name source and target, tsv, jsonl or huggingface")
+        raise UserError(f"prepare.train: no file is named; name source and target, or one of {', '.join(FORMS)}")
     check_places(section, output)
     work = WorkFolder.beside(output)
     inputs = inspect_inputs(section, work.hashes)
@@ -196,7 +197,8 @@ class Preparation:
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
-        units = corpus_units(section.train, section.root)
+        languages = section.source_language, section.target_language
+        units = corpus_units(section.train, section.root, languages=languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,
@@ -323,8 +325,9 @@ def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
         UserError: a file is broken.
     """
     files = {split: section.valid if split == "valid" else section.test for split in HELD_OUT}
+    languages = section.source_language, section.target_language
     return {
-        split: list(zip(*read_whole(corpus, section.root), strict=True))
+        split: list(zip(*read_whole(corpus, section.root, languages), strict=True))
         for split, corpus in files.items()
         if not corpus.is_empty
     }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,6 +101,8 @@ class Report:
     tags_as_text: dict[str, Count] = field(default_factory=dict)
     """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
     the first few."""
+    left_out: dict[str, Count] = field(default_factory=dict)
+    """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`raw.unit.LeftOut`)."""
 
     @classmethod
     def empty(cls) -> "Report":
@@ -148,6 +151,7 @@ class Report:
                 if side in self.pieces or side in later.pieces
             },
             tags_as_text=_first_few(self.tags_as_text, later.tags_as_text),
+            left_out=dict(Counter(self.left_out) + Counter(later.left_out)),
         )
 
     def num_pieces(self, side: Side) -> PieceCount:
@@ -171,6 +175,10 @@ class Report:
             for row in (head, *rows)
         ]
 
+    def left_out_lines(self) -> list[str]:
+        """One line for each reason for which something in the corpus's files makes no pair."""
+        return [f"{count:,} {reason}" for reason, count in self.left_out.items()]
+
     def to_json(self) -> bytes:
         """The bytes of `report.json`; the same report gives the same bytes."""
         tree: dict[str, Any] = {"read": self.read, "kept": self.kept, "identical": self.identical}
@@ -179,6 +187,8 @@ class Report:
             tree["pieces"] = {side: dataclasses.asdict(count) for side, count in self.pieces.items()}
         if self.tags_as_text:
             tree["tags_as_text"] = self.tags_as_text
+        if self.left_out:
+            tree["left_out"] = self.left_out
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def for_keeps(self) -> "Report":

@@ -1,14 +1,18 @@
 """Reads a parallel corpus of any format: its units, and all its pairs."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from configs import CorpusFiles, UserError
+from configs.data import UNDETERMINED
+from configs.process.progress import say
 from data_pipeline.preparation.raw.huggingface import HuggingFaceUnit
 from data_pipeline.preparation.raw.jsonl import JsonUnit
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.text import TextUnit
+from data_pipeline.preparation.raw.tmx import TmxUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
-from data_pipeline.preparation.raw.unit import Unit
+from data_pipeline.preparation.raw.unit import Languages, Span, Unit
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -21,17 +25,22 @@ FORMATS: Mapping[str, type[Unit]] = {
     "tsv": TsvUnit,
     "jsonl": JsonUnit,
     "huggingface": HuggingFaceUnit,
+    "tmx": TmxUnit,
 }
 """By `CorpusFiles.form`."""
+NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
 
 
-def corpus_units(files: CorpusFiles, root: str, extra: Mapping[str, str] | None = None) -> list[Unit]:
+def corpus_units(
+    files: CorpusFiles, root: str, extra: Mapping[str, str] | None = None, languages: Languages = NO_LANGUAGES
+) -> list[Unit]:
     """The units of a corpus, in order.
 
     Args:
         files: names them.
         root: folder that their paths are relative to.
         extra: further fields of each pair, by the names that they get in `TextChunk.extra`.
+        languages: those wanted of files that have several.
 
     Raises:
         UserError: a file whose beginning says what its fields are cannot be read, or does not have them.
@@ -40,34 +49,40 @@ def corpus_units(files: CorpusFiles, root: str, extra: Mapping[str, str] | None 
         return []
     paths = corpus_paths(files, root)
     groups = zip(paths[::2], paths[1::2], strict=True) if files.form == "text" else ((path,) for path in paths)
-    return [FORMATS[files.form].of(files, group, extra or {}) for group in groups]
+    return [FORMATS[files.form].of(files, group, extra or {}, languages) for group in groups]
 
 
-def read_chunks(files: CorpusFiles, root: str, size: int) -> Iterator[TextChunk]:
-    """All pairs of a corpus in chunks of `size` lines; a unit's last chunk may be shorter.
+def read_spans(
+    files: CorpusFiles, root: str, size: int, languages: Languages = NO_LANGUAGES
+) -> Iterator[tuple[Span, TextChunk]]:
+    """All pairs of a corpus in spans of `size` lines; a unit's last span may be shorter.
 
     Raises:
         UserError: as for `Unit.stream` and `RawSpan.pairs`.
     """
-    for number, unit in enumerate(corpus_units(files, root)):
-        for _, raw in unit.stream(number, 0, size):
-            yield raw.pairs()
+    for number, unit in enumerate(corpus_units(files, root, languages=languages)):
+        for span, raw in unit.stream(number, 0, size):
+            yield span, raw.pairs()
 
 
-def read_whole(files: CorpusFiles, root: str) -> tuple[list[str], list[str]]:
-    """Sources and targets of a corpus, such as a test set, in memory.
+def read_whole(files: CorpusFiles, root: str, languages: Languages = NO_LANGUAGES) -> tuple[list[str], list[str]]:
+    """Sources and targets of a corpus, such as a test set, in memory. Says what of its files makes no pair.
 
     Raises:
-        UserError: as for `read_chunks`, or it is too large for memory.
+        UserError: as for `read_spans`, or it is too large for memory.
     """
     sources: list[str] = []
     targets: list[str] = []
+    left_out = Counter[str]()
     size = 0
-    for chunk in read_chunks(files, root, CHUNK_LINES):
+    for span, chunk in read_spans(files, root, CHUNK_LINES, languages):
         sources += chunk.sources
         targets += chunk.targets
+        left_out.update({f"{chunk.source_file}: left out {reason}": n for reason, n in span.left_out.items()})
         size += sum(map(len, chunk.sources)) + sum(map(len, chunk.targets))
         if len(sources) > MAX_SET_LINES or size > MAX_SET_CHARACTERS:
             most = f"{MAX_SET_LINES:,} lines or {MAX_SET_CHARACTERS:,} characters"
             raise UserError(f"{chunk.source_file}: has more than {most}, which are held in memory; take a part of it")
+    for what, count in left_out.items():
+        say(f"{what}: {count:,}")
     return sources, targets

@@ -181,12 +181,21 @@ def packing_of(path: Path) -> str:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """The decompressed bytes of a file, in pieces that need not end with a line.
+    """The decompressed bytes of a text file, in pieces that need not end with a line.
 
     Raises:
         UserError: it is missing, unreadable, of an unknown format, broken or truncated. The message names it.
     """
     check_form(path)
+    yield from _text(path, unpacked_blocks(path))
+
+
+def unpacked_blocks(path: Path) -> Iterator[bytes]:
+    """The decompressed bytes of a file of any format.
+
+    Raises:
+        UserError: during reading, if it is missing, unreadable, broken or truncated. The message names it.
+    """
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give a text file")
     try:
@@ -195,7 +204,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
             suffix = path.suffix.lower()
             suffix = suffix if suffix in COMPRESSED else packing(head)
             blocks = itertools.chain([head], iter(lambda: file.read(BLOCK_BYTES // (8 if suffix else 1)), b""))
-            yield from _text(path, decompress(path, blocks, suffix) if suffix else blocks)
+            yield from decompress(path, blocks, suffix) if suffix else blocks
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
@@ -256,7 +265,7 @@ def check_form(path: Path) -> None:
 
 def _marked_up(path: Path, form: str) -> UserError:
     advice = (
-        "take the corpus as Moses text, which OPUS offers, or convert it to TSV"
+        "name it in `tmx` of the corpus, or take the corpus as Moses text, which OPUS offers"
         if form == "TMX"
         else "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write those of WMT's sets"
     )

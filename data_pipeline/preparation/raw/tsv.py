@@ -8,6 +8,7 @@ from typing import Self
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation.raw.lines import LineReader, decode_lines
 from data_pipeline.preparation.raw.text import BYTE_ORDER_MARK, LineUnit
+from data_pipeline.preparation.raw.unit import Languages
 
 WITHOUT_HEADER = {"source": "1", "target": "2"}
 """The columns that the fields' defaults mean in a file whose first line is a pair."""
@@ -23,7 +24,7 @@ class TsvUnit(LineUnit):
     """Whether a line has no other columns."""
 
     @classmethod
-    def of(cls, files: CorpusFiles, paths: tuple[Path, ...], extra: Mapping[str, str]) -> Self:
+    def of(cls, files: CorpusFiles, paths: tuple[Path, ...], extra: Mapping[str, str], languages: Languages) -> Self:
         """See `Unit.of`."""
         source_field, target_field = str(files.source_field), str(files.target_field)
         fields = (source_field, target_field, *extra.values())

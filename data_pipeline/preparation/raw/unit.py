@@ -5,6 +5,7 @@ A span holds bytes, a line for each pair, so that processes decode spans in para
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,8 +18,18 @@ from numpy.typing import NDArray
 from configs import CorpusFiles, UserError
 from data_pipeline.preparation.raw.lines import LINE_FEED, MAX_TAKE_BYTES, TextChunk, decode_lines
 
+Languages = tuple[str, str]
+"""Codes of the languages of source and target."""
 Row = Sequence[str]
 """Source, target and further texts of a pair; none holds a line feed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something in a file that makes no pair, and is counted by its reason."""
+
+    reason: str
+    """In the plural, such as `units without fr`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,8 @@ class Span:
     """Its offset in each of the unit's files, in bytes; empty if they are not lines of text, or not seekable."""
     sizes: tuple[int, ...] = ()
     """Its number of bytes in each file."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How much of the file up to the next span makes no pair, by reason (`LeftOut`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +62,7 @@ class Unit(ABC):
     """Further fields of each pair, by the names that they have in `TextChunk.extra`."""
 
     @classmethod
-    def of(cls, files: CorpusFiles, paths: tuple[Path, ...], extra: Mapping[str, str]) -> Self:
+    def of(cls, files: CorpusFiles, paths: tuple[Path, ...], extra: Mapping[str, str], languages: Languages) -> Self:
         """The unit of some of a corpus's files.
 
         Raises:
@@ -167,8 +180,8 @@ class RowUnit(Unit):
     """A file or folder of which a library reads rows, which are no lines of text; a span holds lines made of them."""
 
     @abstractmethod
-    def rows(self, first: int) -> Iterator[Row]:
-        """The rows from number `first`, counted from 0, to the end.
+    def rows(self, first: int) -> Iterator[Row | LeftOut]:
+        """The rows from number `first`, counted from 0, to the end. A unit that is not seekable is asked for all.
 
         Raises:
             UserError: during reading, if the file is broken or a row lacks text.
@@ -176,21 +189,23 @@ class RowUnit(Unit):
 
     def stream(self, number_of_unit: int, first_number: int, span_pairs: int) -> Iterator[tuple[Span, RawSpan]]:
         """See `Unit.stream`."""
-        rows, number, first_line = self.rows(0), first_number, 1
-        while taken := _take(rows, span_pairs):
-            span = Span(unit=number_of_unit, number=number, first_line=first_line, pairs=len(taken))
-            yield span, self._raw_span(span, taken)
-            number, first_line = number + 1, first_line + len(taken)
+        number, first_line = first_number, 1
+        for rows, left_out in _groups(self.rows(0), span_pairs):
+            span = Span(
+                unit=number_of_unit, number=number, first_line=first_line, pairs=len(rows), left_out=dict(left_out)
+            )
+            yield span, self._raw_span(span, rows)
+            number, first_line = number + 1, first_line + len(rows)
         if first_line == 1:
             raise UserError(f"{self.paths[0]}: is empty; it must have at least one row")
 
     def read(self, span: Span) -> RawSpan:
         """See `Unit.read`."""
         assert self.is_seekable
-        taken = list(islice(self.rows(span.first_line - 1), span.pairs))
-        if len(taken) < span.pairs:
+        rows = [row for row in islice(self.rows(span.first_line - 1), span.pairs) if not isinstance(row, LeftOut)]
+        if len(rows) < span.pairs:
             raise changed(self.paths[0])
-        return self._raw_span(span, taken)
+        return self._raw_span(span, rows)
 
     def decode(self, data: Sequence[bytes], numbers: Sequence[int]) -> list[list[str]]:
         """See `Unit.decode`."""
@@ -201,15 +216,21 @@ class RowUnit(Unit):
         return RawSpan(self, span.first_line, span.pairs, columns)
 
 
-def _take(rows: Iterator[Row], count: int) -> list[Row]:
-    """The next `count` rows; fewer where they are long."""
-    taken, size = [], 0
-    for row in islice(rows, count):
-        taken.append(row)
+def _groups(rows: Iterator[Row | LeftOut], count: int) -> Iterator[tuple[list[Row], Counter[str]]]:
+    """The rows, `count` at a time, and what was left out beside them; fewer rows where they are long."""
+    group: list[Row] = []
+    left_out, size = Counter[str](), 0
+    for row in rows:
+        if isinstance(row, LeftOut):
+            left_out[row.reason] += 1
+            continue
+        if len(group) == count or size >= MAX_TAKE_BYTES:
+            yield group, left_out
+            group, left_out, size = [], Counter(), 0
+        group.append(row)
         size += sum(map(len, row))
-        if size >= MAX_TAKE_BYTES:
-            break
-    return taken
+    if group:
+        yield group, left_out
 
 
 def line_ends(data: bytes) -> NDArray[np.int64]:

@@ -148,6 +148,8 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
         print(f"           {line}")
     if index.source_equals_target:
         print(f"           {index.source_equals_target:,} whose source is their target")
+    for line in report.left_out_lines():
+        print(f"  left out {line}")
     print(f"  tokens   {index.source_tokens:,} source, {index.target_tokens:,} target")
     print(f"  unknown  {unknown} (<unk>)")
     print(f"  pieces   {vocabulary.source_vocab_size:,} source, {vocabulary.target_vocab_size:,} target")

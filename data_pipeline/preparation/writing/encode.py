@@ -89,7 +89,7 @@ class SpanEncoder:
         """
         span, raw = task
         raw = raw if raw is not None else self._job.units[span.unit].read(span)
-        report = Report.empty()
+        report = dataclasses.replace(Report.empty(), left_out=dict(span.left_out))
         chunks, first = [], 0
         for text in raw.chunks(CHUNK_LINES):
             chunk, chunk_report = self._encode_chunk(text, first)

@@ -9,10 +9,12 @@ from pathlib import Path
 import zstandard
 
 from configs import CorpusFiles
-from data_pipeline.preparation.raw.corpus import corpus_units, read_chunks
+from data_pipeline.preparation.raw.corpus import corpus_units, read_spans
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 
 Pairs = list[tuple[str, str]]
+LANGUAGES = "en", "fr"
+"""Of source and target."""
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
@@ -26,7 +28,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 def parts_of(files: CorpusFiles, folder: Path, size: int) -> list[tuple[Unit, Span, RawSpan]]:
     """Every span of a corpus, as preparation reads them."""
     found: list[tuple[Unit, Span, RawSpan]] = []
-    for number, unit in enumerate(corpus_units(files, str(folder))):
+    for number, unit in enumerate(corpus_units(files, str(folder), languages=LANGUAGES)):
         found += [(unit, span, raw) for span, raw in unit.stream(number, len(found), size)]
     return found
 
@@ -39,5 +41,5 @@ def pairs_of(raw: RawSpan) -> Pairs:
 
 def read(files: CorpusFiles, folder: Path, size: int = 3) -> Pairs:
     """The pairs of a corpus."""
-    chunks = read_chunks(files, str(folder), size)
-    return [pair for chunk in chunks for pair in zip(chunk.sources, chunk.targets, strict=True)]
+    spans = read_spans(files, str(folder), size, LANGUAGES)
+    return [pair for _, chunk in spans for pair in zip(chunk.sources, chunk.targets, strict=True)]

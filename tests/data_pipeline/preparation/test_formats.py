@@ -1,0 +1,70 @@
+"""The same pairs give the same dataset in every format, in one run and in parts."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+
+from configs import CorpusFiles, PrepareSection
+from data_pipeline.preparation import prepare
+from data_pipeline.preparation.prepare import Part
+from tests.data_pipeline.preparation.made import many
+
+PAIRS = many(3000)
+ALONE = "<tu><tuv xml:lang='en'><seg>alone</seg></tuv></tu>"
+
+
+def tsv(folder: Path) -> CorpusFiles:
+    """Other columns between those of the sides."""
+    (folder / "a.tsv").write_text("".join(f"{t}\t{n}\t{s}\n" for n, (s, t) in enumerate([("en", "fr"), *PAIRS])))
+    return CorpusFiles(tsv=["a.tsv"], source_field="en", target_field="fr")
+
+
+def jsonl(folder: Path) -> CorpusFiles:
+    """Nested fields."""
+    rows = [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]
+    (folder / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return CorpusFiles(jsonl=["a.jsonl"], source_field="translation.en", target_field="translation.fr")
+
+
+def tmx(folder: Path) -> CorpusFiles:
+    """Every seventh unit lacks a side."""
+    units = [
+        f"<tu><tuv xml:lang='fr-FR'><seg>{escape(t)}</seg></tuv><tuv xml:lang='en'><seg>{escape(s)}</seg></tuv></tu>"
+        + ALONE * (n % 7 == 0)
+        for n, (s, t) in enumerate(PAIRS)
+    ]
+    (folder / "a.tmx").write_text(f"<tmx><body>{''.join(units)}</body></tmx>")
+    return CorpusFiles(tmx=["a.tmx"])
+
+
+def shards(folder: Path) -> dict[str, bytes]:
+    """The pairs of a dataset, and its tokenizer: all but what names the files of the corpus."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".npy", ".model")}
+
+
+@pytest.mark.parametrize("write", [tsv, jsonl, tmx])
+def test_every_format_gives_the_same_dataset(
+    in_spans: PrepareSection, tmp_path: Path, write: Callable[[Path], CorpusFiles]
+) -> None:
+    section = dataclasses.replace(in_spans, target_language="fr")
+    prepare.run(dataclasses.replace(section, output=str(tmp_path / "of_text")))
+    wanted = shards(tmp_path / "of_text")
+    assert len(wanted) > 4
+    section = dataclasses.replace(section, train=write(tmp_path))
+    prepare.run(section)
+    assert shards(tmp_path / "out") == wanted
+    in_parts = dataclasses.replace(section, output=str(tmp_path / "in_parts"))
+    for number in (2, 3, 1):
+        prepare.run(in_parts, part=Part(number, 3))
+    prepare.run(in_parts, merge=True)
+    assert shards(tmp_path / "in_parts") == wanted
+    reports: list[dict[str, Any]] = [
+        json.loads((tmp_path / name / "report.json").read_bytes()) for name in ("out", "in_parts")
+    ]
+    assert reports[0] == reports[1]
+    assert reports[0].get("left_out", {}) == ({"units without fr": 429} if write is tmx else {})
