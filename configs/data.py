@@ -156,15 +156,23 @@ class CleaningSection:
     min_script_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum fraction of a side's letters that are in its scripts. A side without letters passes."""
     language_identification: bool = False
-    """Reject pairs with a side in another language (optional package: zeromt[langid])."""
+    """Reject pairs with a side in another language, by `language_model` (optional package: zeromt[langid])."""
     min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability at which a side counts as being in another language."""
+    language_model: PathText = "py3langid"
+    """What identifies languages: py3langid, heliport (zeromt[heliport]), or the path of a fastText model such as
+    lid.176.bin (zeromt[fasttext]), with labels like __label__en or __label__eng_Latn."""
     held_out_overlap: Literal["keep", "pair", "side"] = "keep"
     """Reject pairs that occur in the validation or test sets: as the same pair, or with one side the same."""
     max_length_ratio: Annotated[float, Field(ge=1)] | None = None
     """Maximum number of pieces of the longer side, divided by that of the shorter side."""
     duplicates: Literal["keep", "drop"] = "keep"
     """drop: keep only the first of several identical pairs in the whole corpus."""
+    near_duplicates: Literal["keep", "source", "target", "pair"] = "keep"
+    """Reject pairs that nearly repeat an earlier one in the whole corpus: its source, its target, or both together
+    (optional package: zeromt[near])."""
+    min_similarity: Annotated[float, Field(ge=0.5, le=1)] = 0.8
+    """Minimum similarity of near duplicates: the fraction of their runs of five characters that they have in common."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -23,8 +23,13 @@ from data_pipeline.preparation.filters.languages import LanguageIdentification, 
 from data_pipeline.preparation.filters.sides import Empty, Identical
 
 NORMALIZATION, EMPTY = "normalization", "empty"
-TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = "too long", "length ratio", "duplicate"
-"""Names in the report; the last three work on pieces, are implemented in `encode`, and are applied last."""
+TOO_LONG, LENGTH_RATIO, DUPLICATE, NEAR_DUPLICATE = OF_PIECES = (
+    "too long",
+    "length ratio",
+    "duplicate",
+    "near duplicate",
+)
+"""Names in the report; these are implemented in `encode`, `shards` and `near`, and are applied last."""
 
 Rows = NDArray[np.int64]
 
@@ -70,7 +75,10 @@ def built_in(section: CleaningSection) -> Iterator[tuple[str, Filter]]:
     if section.target_scripts:
         yield "target_scripts", Scripts(side="target", scripts=section.target_scripts, min_share=least)
     if section.language_identification:
-        yield "language_identification", LanguageIdentification(min_probability=section.min_language_probability)
+        yield (
+            "language_identification",
+            LanguageIdentification(min_probability=section.min_language_probability, model=section.language_model),
+        )
     if section.held_out_overlap != "keep":
         yield "held_out_overlap", HeldOutOverlap(mode=section.held_out_overlap)
 

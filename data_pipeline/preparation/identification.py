@@ -1,15 +1,17 @@
 """Which script and which language a text is in, for the filters of both.
 
-Scripts: whether a line's letters are in those of its language (Unicode Standard Annex 24). Languages: by py3langid, an
-optional package that includes its model; nothing is downloaded. It is a fork of langid.py (Lui and Baldwin, 2012):
-naive Bayes over byte sequences.
+Scripts: whether a line's letters are in those of its language (Unicode Standard Annex 24). Languages: by one of three
+identifiers, each an optional package; nothing is downloaded. py3langid is a fork of langid.py (Lui and Baldwin, 2012),
+naive Bayes over byte sequences, and includes its model. fastText (Joulin et al., 2017) reads a model from a file.
+heliport is HeLI-OTS (Jauhiainen et al., 2022) in Rust, and includes its model.
 """
 
 import difflib
 import functools
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import regex
@@ -90,27 +92,52 @@ def _hint(script: str) -> str:
     return f"did you mean {near[0]}?" if near else "allowed is a Unicode script that has letters, such as Latin or Han"
 
 
-NO_LANGUAGE = "zxx"
-"""Numbers, addresses and the like, which do not count as another language."""
+PY3LANGID, HELIPORT = "py3langid", "heliport"
+"""Identifiers by name; any other name is the path of a fastText model."""
+NO_LANGUAGE = frozenset({"zxx", "und"})
+"""Labels for numbers, addresses and the like, and for what is undecided: they do not count as another language."""
 NORWEGIAN = frozenset({"no", "nn"})
 """Pairs of languages that are easily confused."""
+LABEL = "__label__"
+"""What fastText's labels begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """Says which language a line is in."""
+
+    name: str
+    """For messages."""
+    labels: frozenset[str]
+    """Codes of the languages that it knows, in any form of `configs.languages`."""
+    classify: Callable[[str], tuple[str, float]]
+    """The most probable label of a line, and its probability."""
 
 
 class LanguageFilter:
-    """Finds pairs with a side in the wrong language."""
+    """Finds pairs with a side in the wrong language.
 
-    def __init__(self, place: str, source_language: str, target_language: str, min_probability: float) -> None:
-        """Raises `UserError` if the package is missing or its model does not know a language."""
+    Args:
+        place: of the filter, for messages.
+        source_language, target_language: codes.
+        min_probability: at which a side counts as another language.
+        model: the identifier: see `load_identifier`.
+
+    Raises:
+        UserError: a package or file is missing, or the model does not know a language.
+    """
+
+    def __init__(
+        self, place: str, source_language: str, target_language: str, min_probability: float, model: str = PY3LANGID
+    ) -> None:
         self._min_probability = min_probability
         try:
-            identifier = load_identifier()
-        except ImportError as error:
-            raise UserError(
-                f"{place}: the package py3langid is missing; install it with `pip install zeromt[langid]`"
-            ) from error
+            identifier = load_identifier(model)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
         self._classify = identifier.classify
         self._own = tuple(
-            _labels(place, field, language)
+            _labels(identifier, place, field, language)
             for field, language in (("source_language", source_language), ("target_language", target_language))
         )
 
@@ -125,31 +152,85 @@ class LanguageFilter:
 
     def _is_other(self, line: str, own: frozenset[str]) -> bool:
         code, probability = self._classify(line)
-        return probability >= self._min_probability and code not in own and code != NO_LANGUAGE
+        return probability >= self._min_probability and code not in own and code not in NO_LANGUAGE
 
 
 @functools.cache
-def load_identifier() -> Any:
-    """py3langid's model, loaded once per process: half a second and about 100 MB.
+def load_identifier(model: str) -> Identifier:
+    """An identifier, loaded once per process.
+
+    Args:
+        model: `py3langid` (half a second, about 100 MB), `heliport`, or the path of a fastText model.
 
     Raises:
-        ImportError: the package is missing.
+        UserError: a package or the file is missing, or the file is no fastText model that labels lines.
     """
+    package, extra = {PY3LANGID: (PY3LANGID, "langid"), HELIPORT: (HELIPORT, HELIPORT)}.get(
+        model, ("fasttext-predict", "fasttext")
+    )
+    try:
+        if model == PY3LANGID:
+            return _py3langid()
+        return _heliport() if model == HELIPORT else _fasttext(Path(model))
+    except ImportError as error:
+        raise UserError(f"the package {package} is missing; install it with `pip install zeromt[{extra}]`") from error
+
+
+def _py3langid() -> Identifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    return Identifier(PY3LANGID, frozenset(model.labels), model.classify)
 
 
-def _labels(place: str, field: str, code: str) -> frozenset[str]:
-    """The model's labels for a language: those of the same language, else of the same macrolanguage."""
-    known = {label: language(label) for label in load_identifier().labels}
+def _heliport() -> Identifier:
+    """Its score is by how much the best language's logarithm (base 10) exceeds the second best's: of these two it has
+    the probability that is given. What it is less sure of than of other lines in that language is `und`.
+    """
+    from heliport import Identifier as Model
+
+    model = Model()
+
+    def classify(line: str) -> tuple[str, float]:
+        label, score = model.identify_with_score(line)
+        return label, 1 / (1 + 10**-score)
+
+    return Identifier(HELIPORT, frozenset(model.get_confidence_all()), classify)
+
+
+def _fasttext(path: Path) -> Identifier:
+    import fasttext
+
+    if not path.is_file():
+        raise UserError(
+            f"{path}: no such file; allowed is {PY3LANGID}, {HELIPORT}, or the path of a fastText model such as "
+            "lid.176.bin"
+        )
+    try:
+        model = fasttext.load_model(str(path))
+        every, _ = model.predict("a", k=-1, threshold=-1.0)  # of the labels of a line, which always has an end
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path}: is no fastText model that labels lines: {error}") from error
+
+    def classify(line: str) -> tuple[str, float]:
+        labels, probabilities = model.predict(line.replace("\n", " "))
+        if not labels:  # no word or run of letters that it knows
+            return "und", 0.0
+        return labels[0].removeprefix(LABEL), float(probabilities[0])
+
+    return Identifier(path.name, frozenset(label.removeprefix(LABEL) for label in every), classify)
+
+
+def _labels(identifier: Identifier, place: str, field: str, code: str) -> frozenset[str]:
+    """The identifier's labels for a language: those of the same language, else of the same macrolanguage."""
+    known = {label: language(label) for label in identifier.labels}
     own = language(code)
     same = {own.code, *(NORWEGIAN if own.code in NORWEGIAN else ())}
     labels = {label for label, meant in known.items() if meant.code in same}
     labels = labels or {label for label, meant in known.items() if meant.macrolanguage == own.macrolanguage}
     if not labels:
         raise UserError(
-            f"prepare.{field}: {code}: py3langid does not know it; allowed with "
-            f"{place} is one of {', '.join(sorted(set(known) - {NO_LANGUAGE}))}"
+            f"prepare.{field}: {code}: {identifier.name} does not know it; allowed with "
+            f"{place} is one of {', '.join(sorted(set(known) - NO_LANGUAGE))}"
         )
     return frozenset(labels)

@@ -7,6 +7,7 @@ any moment and run again, it resumes and produces identical bytes, whatever the 
 """
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,9 @@ from data_pipeline.preparation.staging import (
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
+from data_pipeline.preparation.writing import near
 from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
+from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
 from data_pipeline.preparation.writing.spill import DamagedSpanError
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
@@ -101,7 +104,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     warn_of_languages(section)
     check_others(work, recipe, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
-        check_disk(output, inputs)
+        check_disk(output, inputs, near.BYTES_A_BYTE if section.cleaning.near_duplicates != "keep" else 0.0)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         folder = work.of_recipe(recipe)
         keep_hashes(inputs, work.hashes)
@@ -178,6 +181,19 @@ class Encoding:
         """Becomes the output."""
         return self.folder / "dataset"
 
+    def near_job(self) -> NearJob | None:
+        """The job that finds near duplicates, unless they are kept."""
+        cleaning = self.job.section.cleaning
+        if cleaning.near_duplicates == "keep":
+            return None
+        return NearJob(
+            spill=self.job.spill_folder(),
+            num_spans=len(self.survey.spans),
+            num_pairs=self.survey.num_pairs,
+            folder=self.folder / "near",
+            similarity=cleaning.min_similarity,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
@@ -193,8 +209,10 @@ class Preparation:
         section = self.section
         sets = read_held_out(section)
         is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
-        held_out = [pair for pairs in sets.values() for pair in pairs] if is_needed else []
+        every = [pair for pairs in sets.values() for pair in pairs]
+        held_out = every if is_needed else []
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
+        make_signer(section.cleaning)
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         languages = section.source_language, section.target_language
@@ -219,6 +237,7 @@ class Preparation:
             units=units,
             tokenizer_files=tokenizer.files(),
             held_out=held_out,
+            sets=every,
             dtype=_token_dtype(tokenizer),
             spill=folder / "spill",
             num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
@@ -248,16 +267,22 @@ class Preparation:
 
         spill = encoding.job.spill_folder()
         num_spans = len(encoding.survey.spans)
+        near_job = encoding.near_job()
         report = Report.empty()
         for span in range(num_spans):
             report = report.merge(spill.report(span))
         check_unknown(self.section, report)
+        if warning := report.warning():
+            say(f"zeromt: warning: {warning}", file=sys.stderr)
+        if near_job is not None:
+            find_near_duplicates(near_job, self._num_workers(near_job.num_partitions))
         spill.collect_segments(num_spans)
         job = ShardJob(
             encoding=encoding.job,
             folder=encoding.dataset,
             tables=encoding.folder / "tables",
             pairs_per_block=encoding.pairs_per_block,
+            near=near_job.folder if near_job is not None else None,
         )
         num_shards = encoding.job.num_shards
         missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]

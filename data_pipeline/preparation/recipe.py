@@ -16,10 +16,13 @@ from configs.languages import same_language
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
 from configs.reading.interpolations import as_saved
+from data_pipeline.preparation.cleaning import filters_of
+from data_pipeline.preparation.filters.languages import LanguageIdentification
+from data_pipeline.preparation.identification import HELIPORT, PY3LANGID
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.staging import Input
 from data_pipeline.preparation.tokenizing import existing_tokenizer
-from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, parse_index
+from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
 SPLITS = ("train", "valid", "test")
@@ -40,13 +43,16 @@ to be added to."""
 MAY_DIFFER = frozenset({"tokenizer.threads", "record_places"})
 """Settings that may differ between a section and its dataset."""
 
+MODELS = "models."
+"""Begins the keys of models' hashes, which are compared when a dataset is prepared, not when it is read."""
+
 Settings = dict[str, Any]
 """Values by field path, such as `tokenizer.kind`."""
 
 
 def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What determines the dataset's bytes, as plain JSON: settings, and inputs by content (not by path)."""
-    given = _flat(_settings_of(section))
+    given = _flat(_settings_of(section)) | {f"{MODELS}{name}": digest for name, digest in _models(section)}
     if tokenizer is not None:
         given = _with_tokenizer(given, tokenizer.fingerprint)
     defaults = _defaults()
@@ -146,7 +152,7 @@ def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent:
         old["pairs_per_block"] = None
     for key in _different(old, new):
         is_given = not section.train.is_empty or new.get(key) != defaults.get(key)
-        if key not in MAY_DIFFER and is_given:
+        if key not in MAY_DIFFER and not key.startswith(MODELS) and is_given:
             yield f"prepare.{key}: {_shown(new.get(key))}, the dataset has {_shown(old.get(key))}"
 
 
@@ -182,7 +188,16 @@ def _settings_of(section: PrepareSection) -> dict[str, Any]:
     tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
     origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}
     tree["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin is not None and origin.sha256}
+    tree["cleaning"]["language_model"] = Path(section.cleaning.language_model).name
     return {key: value for key, value in tree.items() if key not in NOT_IN_RECIPE}
+
+
+def _models(section: PrepareSection) -> Iterator[tuple[str, str]]:
+    """Names and hashes of the models that identify languages, where they are files."""
+    filters = filters_of(section).values()
+    models = {one.model for one in filters if isinstance(one, LanguageIdentification)} - {PY3LANGID, HELIPORT}
+    paths = sorted(map(Path, models))
+    yield from ((path.name, hash_file(path)) for path in paths if path.is_file())
 
 
 def _brief(component: Component) -> dict[str, Any]:

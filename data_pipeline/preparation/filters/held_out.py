@@ -41,7 +41,7 @@ class HeldOut:
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]], mode: Literal["pair", "side"]) -> "HeldOut":
         """Keep what a mode compares: whole pairs, or each side by itself."""
-        folded = [(_fold(source), _fold(target)) for source, target in pairs]
+        folded = [(fold(source), fold(target)) for source, target in pairs]
         # An empty side in a held-out set matches nothing.
         sources, targets = frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t)
         return cls(mode, sources, targets, frozenset(folded))
@@ -50,13 +50,13 @@ class HeldOut:
         """Rows of the pairs that are in a held-out set, ignoring case, width and white space."""
         known, others, pairs = self.sources, self.targets, self.pairs
         if self.mode == "pair":
-            suspects = [row for row, line in enumerate(sources) if _fold(line) in known]
-            return [row for row in suspects if (_fold(sources[row]), _fold(targets[row])) in pairs]
+            suspects = [row for row, line in enumerate(sources) if fold(line) in known]
+            return [row for row in suspects if (fold(sources[row]), fold(targets[row])) in pairs]
         sides = enumerate(zip(sources, targets, strict=True))
-        return [row for row, (s, t) in sides if _fold(s) in known or _fold(t) in others]
+        return [row for row, (s, t) in sides if fold(s) in known or fold(t) in others]
 
 
-def _fold(line: str) -> str:
+def fold(line: str) -> str:
     """Normalise a line for comparison, so that a held-out line matches its cleaned copy in the corpus."""
     if not line.isprintable():
         line = without_controls([line])[0]

@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from configs.components import Corpus, DroppingFilter, Find, component
 from configs.data import Script
+from configs.fields import PathText
 
 
 @component("filter", "scripts")
@@ -36,10 +37,12 @@ class Scripts(DroppingFilter):
 
 @component("filter", "language_identification")
 class LanguageIdentification(DroppingFilter):
-    """Drops pairs with a side in another language (optional package: zeromt[langid])."""
+    """Drops pairs with a side in another language (optional packages: zeromt[langid], zeromt[fasttext])."""
 
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability at which a side counts as another language."""
+    model: PathText = "py3langid"
+    """py3langid, heliport (zeromt[heliport]), or the path of a fastText model, such as lid.176.bin."""
 
     @override
     def report_name(self) -> str:
@@ -49,4 +52,6 @@ class LanguageIdentification(DroppingFilter):
     def open(self, corpus: Corpus, place: str) -> Find:
         from data_pipeline.preparation.identification import LanguageFilter
 
-        return LanguageFilter(place, corpus.source_language, corpus.target_language, self.min_probability).find
+        return LanguageFilter(
+            place, corpus.source_language, corpus.target_language, self.min_probability, self.model
+        ).find

@@ -19,7 +19,9 @@ from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
-from data_pipeline.preparation.report import SIDES, PieceCount, Report
+from data_pipeline.preparation.repeats import HeldOutRepeats
+from data_pipeline.preparation.report import SIDES, PieceCount, Report, examples
+from data_pipeline.preparation.writing.near import Signatures, make_signer, spilled
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
@@ -39,6 +41,9 @@ class EncodeJob:
     units: Sequence[Unit]
     tokenizer_files: dict[str, bytes]
     held_out: HeldOutPairs
+    """Held-out pairs, for a filter that needs them."""
+    sets: HeldOutPairs
+    """The same, of which repeats are reported."""
     dtype: TokenType
     spill: Path
     num_shards: int
@@ -47,6 +52,11 @@ class EncodeJob:
         """The function that encodes a span and returns the number of pairs read."""
         return SpanEncoder(self).encode_span
 
+    @property
+    def needs_places(self) -> bool:
+        """Whether spans have the places of their pairs, by which near duplicates are told."""
+        return self.section.record_places or self.section.cleaning.near_duplicates != "keep"
+
     def spill_folder(self) -> SpillFolder:
         """Where spans go."""
         return SpillFolder(
@@ -54,7 +64,7 @@ class EncodeJob:
             num_shards=self.num_shards,
             has_hashes=self.section.cleaning.duplicates == "drop",
             dtype=self.dtype,
-            has_places=self.section.record_places,
+            has_places=self.needs_places,
         )
 
 
@@ -67,6 +77,7 @@ class _Chunk:
     target: Pieces
     lengths: NDArray[np.uint16]
     hashes: NDArray[np.uint8]
+    signatures: Signatures | None
 
 
 class SpanEncoder:
@@ -80,6 +91,8 @@ class SpanEncoder:
         self._cleaner = make_cleaner(job.section, job.held_out)
         self._spill = job.spill_folder()
         self._drops_duplicates = job.section.cleaning.duplicates == "drop"
+        self._signer = make_signer(job.section.cleaning)
+        self._repeats = HeldOutRepeats(job.sets)
 
     def encode_span(self, task: tuple[Span, RawSpan | None]) -> int:
         """Encode a span and write it to the spill folder. The text of a span that is not seekable is passed in.
@@ -104,17 +117,20 @@ class SpanEncoder:
             lengths=np.concatenate([c.lengths for c in chunks]),
             source=np.concatenate([c.source for c in chunks]),
             target=np.concatenate([c.target for c in chunks]),
-            places=place_numbers(span.unit, span.first_line + rows) if self._section.record_places else None,
+            places=place_numbers(span.unit, span.first_line + rows) if self._job.needs_places else None,
         )
+        signatures = [c.signatures for c in chunks if c.signatures is not None]
+        signed = Signatures.joined(signatures) if signatures else None
         shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
         if self._drops_duplicates:
             is_first = first_occurrences(pairs.hashes)
             report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
             pairs = select(pairs, np.flatnonzero(is_first))
+            signed = signed.select(np.flatnonzero(is_first)) if signed is not None else None
             # By the text, so that duplicates from different spans meet in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
-        self._spill.write(span.number, pairs, shards, report)
+        self._spill.write(span.number, pairs, shards, report, spilled(pairs, signed) if signed is not None else ())
         return first
 
     def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
@@ -138,11 +154,17 @@ class SpanEncoder:
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
         if len(kept) < len(lengths):
             source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
-        report = report.merge(self._text_report(source, target, [cleaned.sources[r] for r in kept]))
-        hashes = np.empty((len(kept), 0), dtype=np.uint8)
+        hashes, signatures = np.empty((len(kept), 0), dtype=np.uint8), None
+        sides = [cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept]
+        repeats = cleaned.rows[kept[self._repeats.find(*sides)]]
+        report = report.merge(self._text_report(source, target, sides[0]))
+        report = dataclasses.replace(report, num_repeats=len(repeats), repeats=examples(text, repeats))
         if self._drops_duplicates:
-            hashes = _hashes([cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept])
-        return _Chunk(cleaned.rows[kept] + first_row, source, target, lengths[kept].astype(np.uint16), hashes), report
+            hashes = _hashes(*sides)
+        if self._signer is not None:
+            signatures = self._signer.sign(*sides)
+        rows, sizes = cleaned.rows[kept] + first_row, lengths[kept].astype(np.uint16)
+        return _Chunk(rows, source, target, sizes, hashes, signatures), report
 
     def _text_report(self, source: Pieces, target: Pieces, sources: list[str]) -> Report:
         """The report on unknown pieces of the kept pairs."""

@@ -21,6 +21,7 @@ import webdataset
 from numpy.typing import NDArray
 
 from data_pipeline.preparation.writing.encode import EncodeJob, select
+from data_pipeline.preparation.writing.near import are_dropped
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
 from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key, hash_file
 
@@ -55,6 +56,8 @@ class ShardJob:
     tables: Path
     """The folder for the shards' tables."""
     pairs_per_block: int
+    near: Path | None = None
+    """The folder with the list of near duplicates; None if they are kept."""
 
     def open(self) -> Callable[[int], int]:
         """The function that writes a shard and returns its number of pairs."""
@@ -66,13 +69,18 @@ class ShardJob:
         num_read = len(pairs)
         if self.encoding.section.cleaning.duplicates == "drop":
             pairs = select(pairs, np.flatnonzero(first_occurrences(pairs.hashes)))
+        num_different = len(pairs)
+        if self.near is not None and pairs.places is not None:
+            pairs = select(pairs, np.flatnonzero(~are_dropped(pairs.places, self.near)))
         order = np.argsort(pairs.keys, kind="stable")
         with replacing(self.folder / shard_name(shard)) as file:
             blocks = _write_blocks(file, shard, pairs, order, self.pairs_per_block)
             sync(file)
             whole = _hash_blocks(file, blocks)
             size = file.tell()
-        places: dict[str, Any] = {} if pairs.places is None else {"places": pairs.places[order]}
+        places: dict[str, Any] = {}
+        if self.encoding.section.record_places and pairs.places is not None:
+            places["places"] = pairs.places[order]
         with replacing(self.table(shard), sync=True) as file:
             np.savez(
                 file,
@@ -80,7 +88,8 @@ class ShardJob:
                 lengths=pairs.lengths[order],
                 sha256=whole,
                 bytes=size,
-                duplicates=num_read - len(pairs),
+                duplicates=num_read - num_different,
+                near_duplicates=num_different - len(pairs),
                 **places,
             )
         return len(pairs)
@@ -117,7 +126,8 @@ class ShardJob:
                 source_tokens=int(blocks["source_tokens"].sum()),
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
-            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), content.get("places"))
+            dropped = int(content["duplicates"]), int(content["near_duplicates"])
+            return ShardTable(entry, blocks, content["lengths"], *dropped, content.get("places"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,7 @@ class ShardTable:
     blocks: NDArray[np.void]
     lengths: NDArray[np.uint16]
     duplicates: int
+    near_duplicates: int
     places: NDArray[np.uint64] | None
 
 

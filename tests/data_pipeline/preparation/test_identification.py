@@ -1,0 +1,115 @@
+"""Language identifiers by choice."""
+
+import dataclasses
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs import CleaningSection, UserError
+from data_pipeline.preparation import identification, prepare
+from data_pipeline.preparation.identification import LanguageFilter
+from data_pipeline.preparation.recipe import stale_fields
+from data_pipeline.preparation.report import Report
+from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import contents
+from tests.data_pipeline.preparation.made import Corpus
+
+TEXTS = ENGLISH, FRENCH, NORWEGIAN = "the committee met again", "le comité se réunit encore", "komiteen møtes igjen"
+
+
+def _model(labels: dict[str, str], *, is_supervised: bool = True) -> bytes:
+    """A fastText model (version 12 of its files) in which each word of a text has a vector along its label's axis."""
+    words = [(word, axis) for axis, text in enumerate(labels.values()) for word in text.split()]
+    words.append(("</s>", -1))  # the end of a line, which says nothing
+    dimension, loss, kind = len(labels), 3, 3 if is_supervised else 2
+    head = struct.pack("<2i12id", 793712314, 12, dimension, 5, 1, 1, 0, 1, loss, kind, 0, 0, 0, 100, 1e-4)
+    entries = [(word, 0) for word, _ in words] + [(f"__label__{label}", 1) for label in labels]
+    counts = struct.pack("<3i2q", len(entries), len(words), len(labels), 100, -1)
+    dictionary = b"".join(word.encode() + struct.pack("<bqb", 0, 1, kind) for word, kind in entries)
+    axes = [axis for _, axis in words], range(dimension)
+    matrices = [
+        struct.pack("<?2q", False, len(rows), dimension)
+        + b"".join(struct.pack(f"<{dimension}f", *(4.0 * (axis == at) for at in range(dimension))) for axis in rows)
+        for rows in axes
+    ]
+    return head + counts + dictionary + b"".join(matrices)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    pytest.importorskip("fasttext")
+    path = tmp_path / "lid.bin"
+    path.write_bytes(_model({"eng_Latn": ENGLISH, "fra_Latn": FRENCH, "nob_Latn": NORWEGIAN}))
+    return path
+
+
+@pytest.mark.parametrize("codes", [("en", "fr"), ("eng_Latn", "fra_Latn"), ("eng", "fr-CA")])
+@pytest.mark.parametrize("labels", [("en", "fr", "no"), ("eng_Latn", "fra_Latn", "nob_Latn")])
+def test_fasttext_by_any_codes(model: Path, codes: tuple[str, str], labels: tuple[str, str, str]) -> None:
+    model.write_bytes(_model(dict(zip(labels, TEXTS, strict=True))))
+    identification.load_identifier.cache_clear()
+    one, other = codes
+    find = LanguageFilter("place", one, other, 0.5, str(model)).find
+    assert find([ENGLISH, FRENCH, ENGLISH, "42 %"], [FRENCH, FRENCH, NORWEGIAN, "xyz\n"]) == [1, 2]
+    mixed = f"{ENGLISH} {' '.join(FRENCH.split()[:3])}"
+    find = LanguageFilter("place", other, one, 0.9, str(model)).find
+    assert find([ENGLISH, mixed], [ENGLISH, ENGLISH]) == [0], "a side that is another language, but not so surely"
+
+
+def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no model")
+    (tmp_path / "vectors").write_bytes(_model({"eng": ENGLISH}, is_supervised=False))
+    for path, said in (
+        ("none.bin", r"no such file; allowed is py3langid, heliport, or the path of a fastText model such as lid"),
+        ("text", r"text: is no fastText model that labels lines"),
+        ("vectors", r"vectors: is no fastText model that labels lines"),
+    ):
+        with pytest.raises(UserError, match=rf"^prepare.filters.0: .*{said}"):
+            LanguageFilter("prepare.filters.0", "en", "fr", 0.5, str(tmp_path / path))
+    with pytest.raises(
+        UserError, match=r"prepare.target_language: de: lid.bin does not know it; .* eng_Latn, fra_Latn"
+    ):
+        LanguageFilter("place", "en", "de", 0.5, str(model))
+
+
+def test_a_model_is_known_by_its_content(model: Path, corpus: Corpus, tmp_path: Path) -> None:
+    """Not by its folder; and a dataset is read where the model is gone."""
+    pairs = [(ENGLISH, FRENCH), (FRENCH, FRENCH), (ENGLISH, "un deux")] * 20
+    cleaning = CleaningSection(language_identification=True, language_model=str(model))
+    section = corpus(pairs, cleaning=cleaning, target_language="fr")
+    prepare.run(section)
+    wanted = contents(tmp_path / "out")
+    assert Report.from_json(wanted["report.json"]).dropped()["language"] == 20
+    (tmp_path / "moved").mkdir()
+    moved = model.rename(tmp_path / "moved" / model.name)
+    cleaning = CleaningSection(language_identification=True, language_model=str(moved))
+    section = dataclasses.replace(section, cleaning=cleaning)
+    prepare.run(section)
+    assert contents(tmp_path / "out") == wanted
+    identification.load_identifier.cache_clear()
+    moved.write_bytes(_model({"fra_Latn": ENGLISH, "eng_Latn": FRENCH}))
+    with pytest.raises(UserError, match=r"out holds another dataset \(models.lid.bin was '\w{64}' and is '\w{64}'\)"):
+        prepare.run(section)
+    moved.unlink()
+    assert stale_fields(section, Dataset.load(tmp_path / "out").index) == []
+
+
+def test_heliport() -> None:
+    pytest.importorskip("heliport")
+    english, french = "The committee will meet again on Thursday.", "Le comité se réunira de nouveau jeudi."
+    norwegian = "Komiteen skal møtes igjen på torsdag for å drøfte forslaget."
+    find = LanguageFilter("place", "en", "fr", 0.9, "heliport").find
+    assert find([english, french, english, "42"], [french, english, norwegian, "-"]) == [1, 2]
+    assert LanguageFilter("place", "no", "zh", 0.9, "heliport").find([norwegian], ["他们昨天在北京"]) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "extra"), [("heliport", "heliport", "heliport"), ("x", "fasttext", "fasttext")]
+)
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, model: str, package: str, extra: str) -> None:
+    identification.load_identifier.cache_clear()
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"^place: the package {package}.* is missing; .*zeromt\[{extra}\]"):
+        LanguageFilter("place", "en", "fr", 0.5, model)
