@@ -17,7 +17,7 @@ UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
 """A key, or several keys joined by dots; or the number of a column."""
-FORMS = ("tsv", "jsonl", "huggingface", "tmx")
+FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet")
 """The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
@@ -43,6 +43,8 @@ class CorpusFiles:
     """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
     tmx: list[PathText] = field(default_factory=list)
     """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
+    parquet: list[PathText] = field(default_factory=list)
+    """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
     source_field: FieldPath = "source"
     """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
     `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX

@@ -9,6 +9,7 @@ from configs.process.progress import say
 from data_pipeline.preparation.raw.huggingface import HuggingFaceUnit
 from data_pipeline.preparation.raw.jsonl import JsonUnit
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
+from data_pipeline.preparation.raw.parquet import ParquetUnit
 from data_pipeline.preparation.raw.text import TextUnit
 from data_pipeline.preparation.raw.tmx import TmxUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
@@ -26,6 +27,7 @@ FORMATS: Mapping[str, type[Unit]] = {
     "jsonl": JsonUnit,
     "huggingface": HuggingFaceUnit,
     "tmx": TmxUnit,
+    "parquet": ParquetUnit,
 }
 """By `CorpusFiles.form`."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)

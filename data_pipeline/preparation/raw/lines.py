@@ -20,7 +20,7 @@ BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 MAX_TAKE_BYTES = 128 << 20
 """About the most bytes of lines that are read at a time."""
-UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".parquet", ".pdf"})
+UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".pdf"})
 LINE_FEED = 10
 
 MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xlf": "XLIFF", ".xliff": "XLIFF"}
@@ -242,7 +242,8 @@ def _text(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
             raise UserError(f"{path}: is {name}; convert it with `iconv -f {name} -t UTF-8`")
     for magic, name in _NOT_TEXT.items():
         if head.startswith(magic):
-            raise UserError(f"{path}: is {name}; allowed is text, a sentence a line")
+            advice = ", or `parquet` of the corpus names it" if name == "Parquet" else ""
+            raise UserError(f"{path}: is {name}; allowed is text, a sentence a line{advice}")
     if _MARKUP.match(head):
         raise _marked_up(path, "TMX" if b"<tmx" in head else "XML or SGML")
     yield head

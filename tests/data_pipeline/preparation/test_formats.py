@@ -1,6 +1,7 @@
 """The same pairs give the same dataset in every format, in one run and in parts."""
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,12 +43,21 @@ def tmx(folder: Path) -> CorpusFiles:
     return CorpusFiles(tmx=["a.tmx"])
 
 
+def parquet(folder: Path) -> CorpusFiles:
+    """Row groups that are no spans."""
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    rows = [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]
+    table = importlib.import_module("pyarrow").Table.from_pylist(rows)
+    pyarrow.write_table(table, folder / "a.parquet", row_group_size=333)
+    return CorpusFiles(parquet=["a.parquet"], source_field="translation.en", target_field="translation.fr")
+
+
 def shards(folder: Path) -> dict[str, bytes]:
     """The pairs of a dataset, and its tokenizer: all but what names the files of the corpus."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".tar", ".npy", ".model")}
 
 
-@pytest.mark.parametrize("write", [tsv, jsonl, tmx])
+@pytest.mark.parametrize("write", [tsv, jsonl, tmx, parquet])
 def test_every_format_gives_the_same_dataset(
     in_spans: PrepareSection, tmp_path: Path, write: Callable[[Path], CorpusFiles]
 ) -> None:
