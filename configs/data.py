@@ -45,6 +45,10 @@ class CorpusFiles:
     """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
     parquet: list[PathText] = field(default_factory=list)
     """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
+    translations: PathText | None = None
+    """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
+    folder or file. Each line is compared with the one that was translated; holes are dropped as empty.
+    """
     source_field: FieldPath = "source"
     """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
     `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX
@@ -64,6 +68,10 @@ class CorpusFiles:
             forms.insert(0, "source and target")
         if len(forms) > 1:
             yield f"{', '.join(forms)}: given together; use one format"
+        if self.translations is not None:
+            if bool(self.source) == bool(self.target):
+                yield "translations: given with both of source and target, or none; give the side that was translated"
+            return
         if len(self.source) != len(self.target):
             yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
         if self.header and not self.tsv:
@@ -74,6 +82,8 @@ class CorpusFiles:
     @property
     def form(self) -> str | None:
         """The format of the files: `text`, or the field that names them; None if it names no file."""
+        if self.translations is not None:
+            return "translations"
         return "text" if self.source or self.target else next((name for name in FORMS if getattr(self, name)), None)
 
     @property

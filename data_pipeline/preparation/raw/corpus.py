@@ -1,7 +1,8 @@
 """Reads a parallel corpus of any format: its units, and all its pairs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from configs import CorpusFiles, UserError
 from configs.data import UNDETERMINED
@@ -12,6 +13,7 @@ from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.parquet import ParquetUnit
 from data_pipeline.preparation.raw.text import TextUnit
 from data_pipeline.preparation.raw.tmx import TmxUnit
+from data_pipeline.preparation.raw.translations import TranslationsUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
 from data_pipeline.preparation.raw.unit import Languages, Span, Unit
 
@@ -28,6 +30,7 @@ FORMATS: Mapping[str, type[Unit]] = {
     "huggingface": HuggingFaceUnit,
     "tmx": TmxUnit,
     "parquet": ParquetUnit,
+    "translations": TranslationsUnit,
 }
 """By `CorpusFiles.form`."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
@@ -50,7 +53,11 @@ def corpus_units(
     if files.form is None:
         return []
     paths = corpus_paths(files, root)
-    groups = zip(paths[::2], paths[1::2], strict=True) if files.form == "text" else ((path,) for path in paths)
+    groups: Iterable[tuple[Path, ...]] = ((path,) for path in paths)
+    if files.form == "text":
+        groups = zip(paths[::2], paths[1::2], strict=True)
+    elif files.form == "translations":
+        groups = [tuple(paths)]
     return [FORMATS[files.form].of(files, group, extra or {}, languages) for group in groups]
 
 

@@ -24,6 +24,8 @@ UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".
 LINE_FEED = 10
 
 MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xlf": "XLIFF", ".xliff": "XLIFF"}
+MERGED = "translations.txt"
+"""What `zeromt translate --merge` writes in its folder; `.zst` is behind it if the input is compressed."""
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its format is recognised."""
 
@@ -71,8 +73,25 @@ def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
     if files.form is None:
         return []
+    if files.translations is not None:
+        translations = merged_file(Path(root) / files.translations)
+        return [*(Path(root) / name for name in files.source or files.target), translations, side_file(translations)]
     beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
     return [Path(root) / name for name in (beside if files.form == "text" else getattr(files, files.form))]
+
+
+def merged_file(given: Path) -> Path:
+    """The translations of a folder in which a corpus was translated; of their file, itself."""
+    if not given.is_dir():
+        return given
+    plain = given / MERGED
+    return plain if plain.exists() else plain.with_name(f"{MERGED}.zst")
+
+
+def side_file(translations: Path) -> Path:
+    """The file beside translations that says of which lines they are."""
+    stem = translations.name.removesuffix(".zst").removesuffix(".txt")
+    return translations.with_name(f"{stem}.side.jsonl.zst")
 
 
 class LineReader:

@@ -16,7 +16,8 @@ from configs.process.files import disk_errors, inside
 from configs.process.progress import Progress, say
 from configs.process.streams import note
 from data_pipeline.preparation.raw.compression import COMPRESSED
-from data_pipeline.preparation.raw.lines import LineReader, packing_of
+from data_pipeline.preparation.raw.lines import MERGED, LineReader, packing_of, side_file
+from data_pipeline.preparation.raw.translations import hash_of
 from zeromt.translating.corpus import records
 from zeromt.translating.corpus.folder import Job, differences
 from zeromt.translating.corpus.ranking import Ranking
@@ -56,7 +57,7 @@ class Outputs:
     def __init__(self, to: Path) -> None:
         self.translations = to
         stem = to.name.removesuffix(".zst").removesuffix(".txt")
-        self.side = to.with_name(f"{stem}.side.jsonl.zst")
+        self.side = side_file(to)
         """A head for each chunk, and for each line of the output its source's number and hash, or why it is a hole."""
         self.sources = to.with_name(to.name.replace(stem, f"{stem}.source", 1))
         """Beside several translations of a line: its source, as often."""
@@ -74,7 +75,7 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
     Raises:
         UserError: a chunk is missing, or does not belong here: the message names the line.
     """
-    default = f"translations.txt{'.zst' if packing_of(job.corpus.files[0]) else ''}"
+    default = f"{MERGED}{'.zst' if packing_of(job.corpus.files[0]) else ''}"
     outputs = Outputs(job.root / default if to is None else to)
     _must_be_complete(job)
     counts = _Counts()
@@ -163,7 +164,7 @@ def _check_lines(job: Job, chunk: Chunk, texts: list[str], content: ChunkFile) -
                 f"--input: {job.corpus.files[chunk.file]}: ends before line {job.corpus.of_file(chunk, row)}, which it "
                 "had when it was translated; give the same text, or another -o"
             )
-        if record.source != records.hash_of(texts[row]):
+        if record.source != hash_of(texts[row]):
             raise UserError(
                 f"--input: {job.corpus.files[chunk.file]}: line {job.corpus.of_file(chunk, row)} is not the one whose "
                 f"translation is line {number} of {str(path)!r}; give the text that was translated, or remove that "

@@ -12,6 +12,7 @@ import zstandard
 from configs import UserError
 from configs.components.translation_engine import Candidate, Translated
 from configs.process.files import inside
+from data_pipeline.preparation.raw.translations import hash_of
 
 FORM = 1
 """Of job.json and of the chunks' files."""
@@ -47,11 +48,6 @@ class ChunkFile:
 
     head: Mapping[str, Any]
     records: list[Record]
-
-
-def hash_of(line: str) -> str:
-    """The hash of a source line."""
-    return hashlib.sha256(line.encode()).hexdigest()[:16]
 
 
 def digest(tree: object) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import zstandard
 
+from data_pipeline.preparation.raw.translations import hash_of
 from tests.conftest import Refused, Start, small_disk, zeromt
 from tests.waiting import wait_until
 from tests.zeromt.translating.corpus.conftest import Translate
@@ -55,7 +56,7 @@ def test_any_number_of_parts_makes_the_same_bytes(
     assert heads[0]["engine"]["search"]["sampler"]["top_k"] == 5
     of_lines = [line for line in side("one.side.jsonl.zst") if "chunk" not in line]
     assert [(line["line"], line["source"]) for line in of_lines] == [
-        (number + 1, records.hash_of(line)) for number, line in enumerate(lines)
+        (number + 1, hash_of(line)) for number, line in enumerate(lines)
     ]
     assert of_lines[6]["hole"].startswith("longer than the model holds")
 
