@@ -58,6 +58,8 @@ BYTES_A_WORKER = 1 << 22
 """Bytes below which no processes are started, as each takes half a second."""
 SMALL_CORPUS = 1 << 30
 """Below this many bytes, spans are smaller, so that processes finish at about the same time."""
+MANY_REPEATS = 0.01
+"""Pairs that repeat held-out ones, per held-out pair, that are worth a warning; fewer are said."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
 
@@ -272,8 +274,9 @@ class Preparation:
         for span in range(num_spans):
             report = report.merge(spill.report(span))
         check_unknown(self.section, report)
-        if warning := report.warning():
-            say(f"zeromt: warning: {warning}", file=sys.stderr)
+        if report.num_repeats:
+            is_much = report.num_repeats > MANY_REPEATS * len(encoding.job.sets)
+            say(f"{'zeromt: warning: ' * is_much}{report.repeats_in_words()}", file=sys.stderr if is_much else None)
         if near_job is not None:
             find_near_duplicates(near_job, self._num_workers(near_job.num_partitions))
         spill.collect_segments(num_spans)

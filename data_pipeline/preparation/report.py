@@ -204,14 +204,12 @@ class Report:
         has_unknown = any(count.unknown for count in self.pieces.values())
         return dataclasses.replace(self, pieces=self.pieces if has_unknown else {}, num_repeats=0, repeats=[])
 
-    def warning(self) -> str | None:
-        """What to say of pairs that repeat held-out ones; None if there are none."""
-        if not self.num_repeats:
-            return None
+    def repeats_in_words(self) -> str:
+        """What to say of pairs that repeat held-out ones."""
         shown = "; ".join(f"{one.where}: {one.source!r:.60}" for one in self.repeats)
         return (
-            f"prepare.train: pairs that repeat a held-out pair, or nearly do: {self.num_repeats:,}, so figures on the "
-            f"held-out sets say too much ({shown}); prepare.cleaning.held_out_overlap drops those that are equal"
+            f"prepare.train: pairs that repeat a held-out pair, or nearly do: {self.num_repeats:,} ({shown}); "
+            "prepare.cleaning.held_out_overlap rejects those that are equal"
         )
 
     @classmethod
