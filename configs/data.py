@@ -17,7 +17,7 @@ UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
 """A key, or several keys joined by dots; or the number of a column."""
-FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet")
+FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
 """The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 
@@ -45,6 +45,10 @@ class CorpusFiles:
     """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
     parquet: list[PathText] = field(default_factory=list)
     """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
+    webdataset: list[PathText] = field(default_factory=list)
+    """Tar files of webdataset, such as `corpus-{000..099}.tar`: a sample is a pair; the fields are the extensions of
+    members, such as `en.txt`, or fields within one of JSON, such as `json.en`.
+    """
     translations: PathText | None = None
     """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
     folder or file. Each line is compared with the one that was translated; holes are dropped as empty.

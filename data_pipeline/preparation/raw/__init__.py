@@ -1,1 +1,1 @@
-"""The raw corpus: text files, TSV, JSON lines, or datasets of Hugging Face."""
+"""The raw corpus, in any of its formats: text, TSV, JSON lines, TMX, Parquet, webdataset, Hugging Face's datasets."""

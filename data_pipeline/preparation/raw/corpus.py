@@ -16,6 +16,7 @@ from data_pipeline.preparation.raw.tmx import TmxUnit
 from data_pipeline.preparation.raw.translations import TranslationsUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
 from data_pipeline.preparation.raw.unit import Languages, Span, Unit
+from data_pipeline.preparation.raw.webdataset import WebdatasetUnit
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -31,6 +32,7 @@ FORMATS: Mapping[str, type[Unit]] = {
     "tmx": TmxUnit,
     "parquet": ParquetUnit,
     "translations": TranslationsUnit,
+    "webdataset": WebdatasetUnit,
 }
 """By `CorpusFiles.form`."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)

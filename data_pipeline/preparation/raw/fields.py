@@ -57,6 +57,20 @@ def further_text(value: Any) -> str:
     return on_one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
 
 
+def check_text(text: str, field: str, where: str) -> None:
+    """Refuse what JSON's escapes can write and UTF-8 text cannot.
+
+    Raises:
+        UserError: it holds half of a surrogate pair, or a NUL. The message begins with `where`.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: {field} holds half of a surrogate pair; allowed is text") from error
+    if "\0" in text:
+        raise UserError(f"{where}: {field} holds a NUL; allowed is text")
+
+
 def on_one_line(text: str) -> str:
     """The text with spaces for line ends."""
     return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text

@@ -6,7 +6,7 @@ from typing import Any
 
 from configs import UserError
 from configs.process.files.inside import parse_json
-from data_pipeline.preparation.raw.fields import MISSING, find, further_text, side_of
+from data_pipeline.preparation.raw.fields import MISSING, check_text, find, further_text, side_of
 from data_pipeline.preparation.raw.text import LineUnit
 
 
@@ -41,17 +41,3 @@ def _side_at(tree: dict[str, Any], field: str, where: str) -> str:
     if value is MISSING:
         raise UserError(f"{where} has no {field}; allowed is a string there (see source_field, target_field)")
     return side_of(value, field, where)
-
-
-def check_text(text: str, field: str, where: str) -> None:
-    """Refuse what JSON's escapes can write and UTF-8 text cannot.
-
-    Raises:
-        UserError: it holds half of a surrogate pair, or a NUL. The message begins with `where`.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{where}: {field} holds half of a surrogate pair; allowed is text") from error
-    if "\0" in text:
-        raise UserError(f"{where}: {field} holds a NUL; allowed is text")

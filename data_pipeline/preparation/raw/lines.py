@@ -76,8 +76,26 @@ def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     if files.translations is not None:
         translations = merged_file(Path(root) / files.translations)
         return [*(Path(root) / name for name in files.source or files.target), translations, side_file(translations)]
-    beside = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
-    return [Path(root) / name for name in (beside if files.form == "text" else getattr(files, files.form))]
+    names = getattr(files, files.form, ())
+    if files.form == "text":
+        names = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
+    elif files.form == "webdataset":
+        names = itertools.chain.from_iterable(map(_expanded, names))
+    return [Path(root) / name for name in names]
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    """The names that a pattern of shards such as `a-{000..099}.tar` means, as webdataset understands it.
+
+    Raises:
+        UserError: its braces are unbalanced.
+    """
+    from braceexpand import braceexpand
+
+    try:
+        yield from braceexpand(pattern)
+    except ValueError as error:
+        raise UserError(f"webdataset: {pattern}: {error}; write braces such as {{000..099}}") from error
 
 
 def merged_file(given: Path) -> Path:
