@@ -8,19 +8,13 @@ is never answered is a hole.
 
 import contextlib
 import heapq
-import json
 import math
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field
 from typing_extensions import override
@@ -29,13 +23,11 @@ from configs.components import Candidate, Prepared, Sources, Translate, Translat
 from configs.errors import UserError
 from configs.fields import Count, PathText, Positive, PositiveFloat
 from configs.process.files import inside, naming
-from configs.process.kernel import PR_SET_PDEATHSIG, prctl
+from configs.process.programs import Program
 from trainer.runs.versions import versions
 
 AHEAD = 4
 """Chunks of which lines are in flight at once, so that a slow line does not hold up the rest."""
-_END_SECONDS = 5.0
-"""For the program to end after its input has."""
 NEVER = "never answered"
 
 
@@ -79,7 +71,7 @@ class _Prepared:
 
     def start(self, stack: contextlib.ExitStack, folder: Path, *, processes: int | None) -> Translate:
         """Start the program."""
-        program = _Program(self._engine.command)
+        program = Program(self._engine.command, "engine.command")
         stack.callback(program.close)
 
         def translate(chunks: Iterable[Sources], on_lines: Callable[[int], None]) -> Iterator[list[Translated]]:
@@ -115,78 +107,6 @@ class _Counts:
         return [f"engine.command: {', '.join(said)}"] if said else []
 
 
-class _Program:
-    """The running program: lines are put to it and taken from it by threads, so that neither side waits for both."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._name = command[0]
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=_end_with_parent
-            )
-        except OSError as error:
-            raise UserError(f"engine.command: {command[0]!r} cannot be started: {error.strerror or error}") from error
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self.inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        for work, pipe in ((self._put, self._process.stdin), (self._take, self._process.stdout)):
-            threading.Thread(target=work, args=(pipe,), daemon=True).start()
-
-    def send(self, tree: Mapping[str, Any]) -> None:
-        """Put a line to it."""
-        self._outbox.put(f"{json.dumps(tree, ensure_ascii=False)}\n".encode())
-
-    def answer(self, seconds: float) -> dict[str, Any] | None:
-        """Its next answer; None if there is none in time.
-
-        Raises:
-            UserError: it has ended, or its answer is no JSON object with an id.
-        """
-        try:
-            line = self.inbox.get(timeout=max(0.0, seconds))
-        except queue.Empty:
-            return None
-        if line is None:
-            code = self._process.wait()
-            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-            raise UserError(
-                f"engine.command: {self._name!r} ended {how} while lines were waited for; what is finished stays: see "
-                "what it printed, and give the same command again"
-            )
-        try:
-            tree = inside.parse_json(line)
-        except ValueError:
-            tree = None
-        if not isinstance(tree, dict) or not isinstance(tree.get("id"), int):
-            shown = line[:80].decode(errors="backslashreplace").strip()
-            raise UserError(f"engine.command: {self._name!r} answered {shown!r}; allowed is a JSON object with an id")
-        return tree
-
-    def close(self) -> None:
-        """End its input and wait; kill it if it does not end."""
-        self._outbox.put(None)
-        try:
-            self._process.wait(_END_SECONDS if sys.exc_info()[0] is None else 0.2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _put(self, pipe: IO[bytes]) -> None:
-        with contextlib.suppress(OSError):
-            while (line := self._outbox.get()) is not None:
-                pipe.write(line)
-                if self._outbox.empty():
-                    pipe.flush()
-        with contextlib.suppress(OSError):
-            pipe.close()
-
-    def _take(self, pipe: IO[bytes]) -> None:
-        with contextlib.suppress(OSError):
-            for line in pipe:
-                if line.strip():
-                    self.inbox.put(line)
-        self.inbox.put(None)
-
-
 @dataclass(slots=True)
 class _Open:
     """A chunk of which lines are in flight."""
@@ -212,7 +132,7 @@ class _Exchange:
     """Lines to a program and answers from it, by id."""
 
     engine: Command
-    program: _Program
+    program: Program
     counts: _Counts
     candidates: int
     on_lines: Callable[[int], None]
@@ -324,8 +244,3 @@ def _text_of(prompt: str) -> str:
             raise UserError(f"engine.prompt: {prompt!r}: no such file; give one that exists") from error
         except ValueError as error:
             raise UserError(f"engine.prompt: {prompt!r} is no UTF-8 text") from error
-
-
-def _end_with_parent() -> None:
-    """In the child: the kernel ends it with the process that feeds it, even when that is killed."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
