@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from configs.components import Choice, Filter, Modifier, Schedule
+from configs.components import Choice, Filter, Modifier, Schedule, unknown
 from configs.components.data import order_problems
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.languages import same_language
@@ -20,6 +20,8 @@ FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
 FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
 """The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
+ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
+"""Name of a score, which its files have too: score-NAME.npy."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -64,6 +66,12 @@ class CorpusFiles:
     """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
     inline_markup: Literal["drop", "keep"] = "drop"
     """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
+    scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
+    """Scores of pairs that stand in the corpus: a name, and the field that has the number, like `source_field`."""
+    score_files: dict[ScoreName, list[PathText | None]] = field(default_factory=dict)
+    """Scores of pairs in files beside the corpus, line N for pair N: a name, and a file for each in `source` or `tsv`
+    and so on; null where there is none.
+    """
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
@@ -82,6 +90,12 @@ class CorpusFiles:
             yield "header: true without tsv; remove it"
         if self.inline_markup == "keep" and not self.tmx:
             yield "inline_markup: keep without tmx; remove it"
+        number = len(getattr(self, forms[0].partition(" ")[0]) if forms else ())
+        for name, paths in self.score_files.items():
+            if len(paths) != number:
+                yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
+        if self.scores and self.source:
+            yield "scores: fields of parallel text, which has none; name files in score_files"
 
     @property
     def form(self) -> str | None:
@@ -192,6 +206,25 @@ class CleaningSection:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class ScoreCommand:
+    """A program that gives pairs of the raw corpus a score, before the filters: see docs/data.md."""
+
+    __pydantic_config__ = STRICT
+
+    command: Annotated[list[str], Field(min_length=1)]
+    """The program and its arguments; no shell. It reads pairs and writes scores as lines of JSON."""
+    depends: list[PathText] = field(default_factory=list)
+    """Files and folders that the scores depend on, as the program itself and its model: pairs are scored again when
+    their content, or the command, changes."""
+    processes: Annotated[int, Field(ge=1, le=1024)] = 1
+    """How many of the program run at once."""
+    batch: Positive = 256
+    """Pairs of a batch; each process has up to two at once."""
+    seconds: PositiveFloat = 600.0
+    """Longest wait for the next answer of any of them, loading a model included."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class PrepareSection:
     """The corpus that `zeromt prepare` reads, and the dataset that it writes."""
 
@@ -213,6 +246,8 @@ class PrepareSection:
     filters: list[Annotated[Filter, Choice("filter")]] = field(default_factory=list)
     """Further filters of the text: components of data_pipeline/preparation/filters, or plugins. They run in this order,
     after those filters of `cleaning` that look at the text."""
+    scores: dict[ScoreName, ScoreCommand] = field(default_factory=dict)
+    """Scores of training pairs that programs give, by name."""
     target_tag: Tag | None = None
     """Tag put before every source line of this dataset, such as `>>fra<<`; must be one of `tokenizer.tags`."""
     tag_both_sides: bool = False
@@ -241,12 +276,26 @@ class PrepareSection:
         if self.target_tag is not None and self.tokenizer.path is None and not self._has_target_tag():
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); add it there, or use one of them"
+        yield from self._score_problems()
         if not self.tag_both_sides:
             return
         if self.target_tag is not None:
             yield f"target_tag: {self.target_tag} with tag_both_sides=true; use one of them"
         if self.tokenizer.vocabulary == "separate":
             yield "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one"
+
+    def _score_problems(self) -> Iterator[str]:
+        names = [*self.train.scores, *self.train.score_files, *self.scores]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            yield f"scores.{twice[0]}: is a score of prepare.train too; give it another name"
+        for split, files in (("valid", self.valid), ("test", self.test)):
+            if files.scores or files.score_files:
+                yield f"{split}.scores: scores of a held-out set are not used; remove them"
+        for number, filter_ in enumerate(self.filters):
+            for name in filter_.score_names():
+                if name not in names:
+                    said = unknown(name, dict.fromkeys(names, None), what="score")
+                    yield f"filters.{number}.score: {said} (prepare.scores, prepare.train)"
 
     def _has_target_tag(self) -> bool:
         """Whether `tokenizer.tags` has `target_tag`, perhaps with another code of its language."""

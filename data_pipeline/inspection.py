@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from data_pipeline.order.windows import Budget, plan_window
-from data_pipeline.preparation.report import SIDES, PieceCount, Report, Side
+from data_pipeline.preparation.report import BAR_WIDTH, SIDES, PieceCount, Report, Side
 from data_pipeline.preparation.tokenizing import describe_tags
 from data_pipeline.prepared.blocks import Block
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
@@ -17,7 +17,6 @@ from data_pipeline.prepared.index import INDEX_FILE
 from data_pipeline.tokenizer import UNK_ID
 
 HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
-BAR_WIDTH = 40
 ROWS_AT_ONCE = 1 << 20
 PADDING_BUDGETS = (1024, 4096, 16_384)
 """Budgets for which padding is measured, in padded tokens per side."""
@@ -58,6 +57,50 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
 
     problems = dataset.verify(look)
     return [*describe(dataset, report, unknown), *_wholeness(problems)], not problems
+
+
+def pairs_by_score(dataset: Dataset, name: str, count: int, *, highest: bool) -> list[str]:
+    """The pairs of the lowest or highest scores as text: score and place, source, target.
+
+    Args:
+        dataset: the dataset.
+        name: of the score.
+        count: most pairs.
+        highest: whether those of the highest scores are wanted, the best or worst.
+
+    Raises:
+        UserError: there is no such score.
+        DataError: its table or a block is corrupt.
+    """
+    scores = dataset.score(name)[:]
+    there = np.flatnonzero(~np.isnan(scores))
+    values = -scores[there] if highest else scores[there]
+    if len(values) > count:  # sorting all would take long
+        is_among = values <= np.partition(values, count - 1)[count - 1]
+        there, values = there[is_among], values[is_among]
+    pairs = there[np.argsort(values, kind="stable")][:count]
+    texts = _texts(dataset, pairs)
+    return [
+        line
+        for pair in pairs.tolist()
+        for line in (f"{scores[pair]:<12.6g} {dataset.place(pair) or f'pair {pair}'}", *map("  {}".format, texts[pair]))
+    ]
+
+
+def _texts(dataset: Dataset, pairs: NDArray[np.int64]) -> dict[int, tuple[str, str]]:
+    """Source and target of pairs, by their numbers."""
+    firsts, texts = dataset.blocks["first_pair"].astype(np.int64), {}
+    blocks = np.searchsorted(firsts, pairs, side="right") - 1
+    for number in np.unique(blocks).tolist():
+        block, wanted = dataset.read_block(number), pairs[blocks == number]
+        ends = np.cumsum(block.lengths, axis=0, dtype=np.int64)
+        for pair in wanted.tolist():
+            row = pair - int(firsts[number])
+            (s0, t0), (s1, t1) = ends[row] - block.lengths[row], ends[row]
+            [source] = dataset.tokenizer.decode_source([block.source[s0:s1].tolist()])
+            [target] = dataset.tokenizer.decode_target([block.target[t0:t1].tolist()])
+            texts[pair] = source, target
+    return texts
 
 
 def _wholeness(problems: list[str]) -> list[str]:
@@ -108,6 +151,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         "filters",
         *(f"  {line}" for line in report.table()),
         *(f"left out  {line}" for line in report.left_out_lines()),
+        *(line for name, scores in report.scores.items() for line in scores.lines(name)),
         *_histogram(dataset.lengths),
         *_padding(dataset.lengths),
     ]

@@ -1,7 +1,7 @@
 """The base classes of what happens to pairs: filters while a dataset is prepared, modifiers while it is read."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -11,6 +11,7 @@ from configs.fields import PathText
 
 Find = Callable[[list[str], list[str]], Sequence[int]]
 Change = Callable[[list[str], list[str]], tuple[list[str], list[str]]]
+Judge = Callable[["Pairs"], tuple[list[str], list[str], Sequence[int]]]
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
@@ -23,11 +24,27 @@ class Corpus:
     """Code of the target language, likewise."""
     held_out: Sequence[tuple[str, str]] = ()
     """The pairs of the validation and test sets, if a filter `needs_held_out`."""
+    files: Sequence[str] = ()
+    """Names of the training corpus's files, without folders."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
+class Pairs:
+    """Some pairs, and what else is known of them."""
+
+    sources: list[str]
+    targets: list[str]
+    where: Callable[[int], str]
+    """File and line of the pair with an index, for messages."""
+    files: Sequence[str] = ()
+    """Names of the corpus files that they are from, without folders."""
+    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Scores by name: an array (pairs,) of float32, NaN where a pair has none. Those of the filter's `score_names`."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Filter(Component):
-    """A filter of training pairs; components derive from `DroppingFilter` or `ChangingFilter`.
+    """A filter of training pairs; components derive from `DroppingFilter`, `ChangingFilter` or `JudgingFilter`.
 
     It must be pure: the result for a pair must not depend on other pairs or on the process. Filters are pickled and
     sent to other processes, so anything large, or that cannot be pickled, must be loaded in `open`.
@@ -35,6 +52,16 @@ class Filter(Component):
 
     needs_held_out: ClassVar[bool] = False
     """Whether it needs the pairs of the validation and test sets."""
+    decides_nothing: ClassVar[frozenset[str]] = frozenset()
+    """Fields on which no pair depends: a dataset stays the same when they change."""
+
+    def score_names(self) -> Sequence[str]:
+        """The scores of pairs that it goes by. The tokenizer's training text, which has none yet, does without it."""
+        return ()
+
+    def depends_on(self) -> Sequence[str]:
+        """Paths of files and folders whose content decides what it does, beside its fields."""
+        return ()
 
     def report_name(self) -> str:
         """The filter's name in the report; if two filters have the same name, the later one gets a number."""
@@ -79,6 +106,23 @@ class ChangingFilter(Filter):
 
     def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
         """Both sides of some pairs after the change, with the same number of lines."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class JudgingFilter(Filter):
+    """A filter that may drop and change pairs, and go by their scores and files."""
+
+    def open(self, corpus: Corpus, place: str) -> Judge:
+        """Load what the filter needs, like `DroppingFilter.open`; returns a function like `judge`.
+
+        Raises:
+            UserError: the filter cannot work with these fields, files or languages, or a package is missing.
+        """
+        return self.judge
+
+    def judge(self, pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
+        """Both sides of the pairs after the change, with the same number of lines, and the indices of those to drop."""
         raise NotImplementedError
 
 

@@ -63,7 +63,7 @@ def fields(type_: Any = RunConfig, where: str = "", kind: str | None = None) -> 
             meaning=said.get(field.name) or next((_first_line(one) for one, _ in inner), ""),
             is_section=bool(inner),
         )
-        items = "[N]" if _is_list(field.type) else ""
+        items = "[N]" if _is_list(field.type) else ".NAME" if typing.get_origin(field.type) is dict else ""
         for one, name in inner:
             yield from fields(one, f"{path}{items}.", name)
 
@@ -154,7 +154,7 @@ def _inside(annotation: Any) -> Iterator[tuple[type[Any], str | None]]:
             yield from _inside(inner[0])
         else:
             yield from ((component, kind) for kind, component in kinds(choice.family).items())
-    elif origin in (list, typing.Union, types.UnionType):
+    elif origin in (list, dict, typing.Union, types.UnionType):
         for one in inner:
             yield from _inside(one)
     elif isinstance(annotation, type) and dataclasses.is_dataclass(annotation):

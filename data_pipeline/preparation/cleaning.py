@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import CleaningSection, PrepareSection, UserError
-from configs.components import Change, ChangingFilter, Corpus, DroppingFilter, Filter, Find
+from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
 from data_pipeline.preparation.filters.characters import (
     DropControlCharacters,
     MaxCharacters,
@@ -95,18 +95,20 @@ class Cleaner:
     """
 
     def __init__(self, filters: Mapping[str, Filter], corpus: Corpus) -> None:
-        self._filters: list[tuple[str, str, Find | None, Change | None]] = []
+        self._filters: list[tuple[str, str, Filter, Judge]] = []
         """Name, place and function of each filter."""
         names = set(OF_PIECES)
         for place, filter_ in filters.items():
             name = _free_name(filter_.report_name(), names)
             names.add(name)
-            find = filter_.open(corpus, place) if isinstance(filter_, DroppingFilter) else None
-            change = filter_.open(corpus, place) if isinstance(filter_, ChangingFilter) else None
-            self._filters.append((name, place, find, change))
+            self._filters.append((name, place, filter_, _judge(filter_, corpus, place)))
 
-    def clean(self, sources: list[str], targets: list[str]) -> Cleaned:
+    def clean(self, sources: list[str], targets: list[str], known: Pairs | None = None) -> Cleaned:
         """Apply every filter to a chunk of pairs.
+
+        Args:
+            sources, targets: the chunk.
+            known: the same, with what else is known of it; without, filters that go by scores do nothing.
 
         Raises:
             UserError: a filter returned something that is not rows or lines of the chunk.
@@ -114,22 +116,51 @@ class Cleaner:
         rows = np.arange(len(sources), dtype=np.int64)
         dropped: dict[str, Rows] = {}
         changed: dict[str, int] = {}
-        for name, place, find, change in self._filters:
-            if change is not None:
-                before = sources, targets
-                sources, targets = change(sources, targets)
-                if not len(sources) == len(targets) == len(rows):
-                    counts = f"{len(rows):,} pairs to {len(sources):,} and {len(targets):,} lines"
-                    raise UserError(f"{place}: {name} changed {counts}; a filter gives as many as it gets")
+        for name, place, filter_, judge in self._filters:
+            scores = filter_.score_names()
+            if scores and known is None:
+                continue
+            before = sources, targets
+            sources, targets, found = judge(_pairs(sources, targets, rows, scores, known))
+            if not len(sources) == len(targets) == len(rows):
+                counts = f"{len(rows):,} pairs to {len(sources):,} and {len(targets):,} lines"
+                raise UserError(f"{place}: {name} changed {counts}; a filter gives as many as it gets")
+            if not isinstance(filter_, DroppingFilter):
                 changed[name] = _num_changed(before, (sources, targets))
-            if find is not None:
-                bad = _as_rows(find(sources, targets), len(rows), f"{place}: {name}")
+            bad = _as_rows(found, len(rows), f"{place}: {name}")
+            if not isinstance(filter_, ChangingFilter):
                 dropped[name] = rows[bad]
-                if len(bad):
-                    left = np.delete(np.arange(len(rows)), bad)
-                    sources, targets = [sources[i] for i in left], [targets[i] for i in left]
-                    rows = rows[left]
+            if len(bad):
+                left = np.delete(np.arange(len(rows)), bad)
+                sources, targets = [sources[i] for i in left], [targets[i] for i in left]
+                rows = rows[left]
         return Cleaned(sources, targets, rows, dropped, changed, [name for name, *_ in self._filters])
+
+
+def _judge(filter_: Filter, corpus: Corpus, place: str) -> Judge:
+    """A filter's function, of any kind of filter."""
+    if isinstance(filter_, DroppingFilter):
+        find = filter_.open(corpus, place)
+        return lambda pairs: (pairs.sources, pairs.targets, find(pairs.sources, pairs.targets))
+    if isinstance(filter_, ChangingFilter):
+        change = filter_.open(corpus, place)
+        return lambda pairs: (*change(pairs.sources, pairs.targets), ())
+    assert isinstance(filter_, JudgingFilter)
+    return filter_.open(corpus, place)
+
+
+def _pairs(sources: list[str], targets: list[str], rows: Rows, scores: Sequence[str], known: Pairs | None) -> Pairs:
+    """The pairs that are left of a chunk, of these rows, with some of its scores."""
+    if known is None:
+        where = "pair {} of the tokenizer's training text"
+        return Pairs(sources=sources, targets=targets, where=lambda row: where.format(int(rows[row]) + 1))
+    return Pairs(
+        sources=sources,
+        targets=targets,
+        where=lambda row: known.where(int(rows[row])),
+        files=known.files,
+        scores={name: known.scores[name][rows] for name in scores},
+    )
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -6,15 +6,20 @@ shard is a random sample of the corpus in random order, in bounded memory. Each 
 any moment and run again, it resumes and produces identical bytes, whatever the number of workers.
 """
 
+import dataclasses
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
 from configs.data import FORMS
@@ -29,7 +34,10 @@ from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.report import Report, ScoreReport
+from data_pipeline.preparation.scoring.commands import score_chunks
+from data_pipeline.preparation.scoring.histogram import histogram
+from data_pipeline.preparation.scoring.sources import ScoreSources, fields_of, made_by
 from data_pipeline.preparation.staging import (
     Input,
     WorkFolder,
@@ -47,9 +55,9 @@ from data_pipeline.preparation.staging import (
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
 from data_pipeline.preparation.writing import near
-from data_pipeline.preparation.writing.encode import EncodeJob, make_cleaner
+from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
-from data_pipeline.preparation.writing.spill import DamagedSpanError
+from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
 from data_pipeline.tokenizer import Tokenizer
@@ -97,18 +105,19 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     inputs = inspect_inputs(section, work.hashes)
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
+    preparation = Preparation(section, inputs, recipe, tokenizer, made_by(section, inputs))
     with naming("prepare.output"):
         is_there = is_already_prepared(output, recipe, gives_way=replaces)
     if is_there:
+        preparation.check_scores(Dataset.load(output))
         _leave_as_it_is(output, work)
         return
-    preparation = Preparation(section, inputs, recipe, tokenizer)
     warn_of_languages(section)
-    check_others(work, recipe, output, is_part=part is not None, merge=merge)
+    check_others(work, preparation.begun_with, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
         check_disk(output, inputs, near.BYTES_A_BYTE if section.cleaning.near_duplicates != "keep" else 0.0)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
-        folder = work.of_recipe(recipe)
+        folder = work.of_recipe(preparation.begun_with)
         keep_hashes(inputs, work.hashes)
         if part is None:
             remove_partial(folder)
@@ -152,7 +161,7 @@ def _make(
         UserError: an input is broken, no pair is left, or parts are missing.
     """
     with work.lock(output, shared=False, name="survey.lock", wait=True):
-        check_begun(folder, preparation.recipe, output)
+        check_begun(folder, preparation.begun_with, output)
         job = preparation.begin(folder)
     if part is not None:
         with work.lock(output, shared=False, name=f"part-{part.number}-of-{part.of}.lock"):
@@ -205,6 +214,28 @@ class Preparation:
     inputs: list[Input]
     recipe: dict[str, Any]
     tokenizer: Tokenizer | None
+    scores: dict[str, dict[str, Any]]
+    """What makes each score of the pairs."""
+
+    @property
+    def begun_with(self) -> dict[str, Any]:
+        """What determines the work: the recipe, with all scores, also those that decide nothing of the dataset."""
+        return {**self.recipe, "scores": self.scores} if self.scores else self.recipe
+
+    def check_scores(self, dataset: Dataset) -> None:
+        """Refuse a dataset of this recipe that lacks scores of the section, or has them by something else.
+
+        Raises:
+            UserError: naming the score.
+        """
+        for name, made in self.scores.items():
+            is_there = name in dataset.scores()
+            if not is_there or dataset.score_entry(name).made_by != made:
+                which = "with another" if is_there else "without the"
+                raise UserError(
+                    f"prepare.output: {dataset.location} holds this dataset {which} score {name}; remove it, or choose "
+                    "another prepare.output"
+                )
 
     def begin(self, folder: Path) -> Encoding:
         """Write the held-out sets, count the corpus and train the tokenizer."""
@@ -218,7 +249,7 @@ class Preparation:
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         languages = section.source_language, section.target_language
-        units = corpus_units(section.train, section.root, languages=languages)
+        units = corpus_units(section.train, section.root, fields_of(section), languages=languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,
@@ -243,12 +274,28 @@ class Preparation:
             dtype=_token_dtype(tokenizer),
             spill=folder / "spill",
             num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
+            scores=ScoreSources.of_section(section, self.scores, surveyed.spans, folder / "scores"),
         )
         return Encoding(folder, surveyed, job, entries, pairs_per_block)
+
+    def _score(self, encoding: Encoding, missing: set[int]) -> None:
+        """Let commands score the pairs of these spans, but for those that they have scored before."""
+        job = encoding.job
+        total = sum(span.pairs for span in encoding.survey.spans if span.number in missing)
+        for name, command in self.section.scores.items():
+            kept = job.scores.kept[name]
+            with Progress(f"scoring by {name}", total) as progress:
+                spans = (
+                    job.units[span.unit].read(span) if raw is None else raw
+                    for span, raw in _tasks(job.units, encoding.survey.spans, missing)
+                )
+                chunks = (text for raw in spans for text in raw.chunks(CHUNK_LINES))
+                score_chunks(command, f"prepare.scores.{name}.command", kept, chunks, progress.advance)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
         missing = set(encoding.job.spill_folder().missing(span.number for span in spans))
+        self._score(encoding, missing)
         workers = self._num_workers(len(missing))
         if workers > 1:  # webdataset imports torch, which takes seconds; this process only waits meanwhile
             shards = "data_pipeline.preparation.writing.shards"
@@ -279,6 +326,7 @@ class Preparation:
             say(f"{'zeromt: warning: ' * is_much}{report.repeats_in_words()}", file=sys.stderr if is_much else None)
         if near_job is not None:
             find_near_duplicates(near_job, self._num_workers(near_job.num_partitions))
+        report = dataclasses.replace(report, scores=_histograms(encoding, spill))
         spill.collect_segments(num_spans)
         job = ShardJob(
             encoding=encoding.job,
@@ -293,7 +341,7 @@ class Preparation:
         with Progress("writing", encoding.survey.num_pairs) as progress:
             for num_pairs in run_tasks(job, missing, workers):
                 progress.advance(num_pairs)
-        index = write_index(job, num_shards, report, held_out=encoding.held_out, recipe=self.recipe)
+        index = write_index(job, num_shards, report, held_out=encoding.held_out, recipe=self.recipe, scores=self.scores)
         sync_folder(encoding.dataset)
         return index
 
@@ -305,6 +353,19 @@ class Preparation:
 
     def _num_bytes(self) -> int:
         return sum(file.bytes for file in self.inputs if file.split == "train")
+
+
+def _histograms(encoding: Encoding, spill: SpillFolder) -> dict[str, ScoreReport]:
+    """Of each score, by corpus file."""
+    firsts = [unit.paths[0].name for unit in encoding.job.units]
+    files = [f"{name} (file {n + 1})" if firsts.count(name) > 1 else name for n, name in enumerate(firsts)]
+
+    def scores(column: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        for span in encoding.survey.spans:
+            yield files[span.unit], spill.scores_of(span.number)[:, column]
+
+    names, total = encoding.job.scores.names, encoding.survey.num_pairs
+    return {name: histogram(partial(scores, column), total) for column, name in enumerate(names)}
 
 
 def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterator[tuple[Span, RawSpan | None]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import CorpusFiles, PrepareSection, UserError
-from configs.components import Component
+from configs.components import Filter
 from configs.languages import same_language
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
@@ -20,13 +20,13 @@ from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.filters.languages import LanguageIdentification
 from data_pipeline.preparation.identification import HELIPORT, PY3LANGID
 from data_pipeline.preparation.raw.lines import corpus_paths
-from data_pipeline.preparation.staging import Input
+from data_pipeline.preparation.scoring.sources import made_by
+from data_pipeline.preparation.staging import SPLITS, Input
 from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
-SPLITS = ("train", "valid", "test")
-NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown")
+NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown", "scores")
 _FIRST_SETTINGS = """
 source_language target_language target_tag max_pieces on_bad_pair pairs_per_block blocks_per_shard seed
 tokenizer.path tokenizer.kind tokenizer.vocabulary tokenizer.vocab_size tokenizer.target_vocab_size
@@ -57,9 +57,15 @@ def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokeniz
         given = _with_tokenizer(given, tokenizer.fingerprint)
     defaults = _defaults()
     written = {k: v for k, v in given.items() if k in ALWAYS_WRITTEN or k not in defaults or v != defaults[k]}
-    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in inputs]
+    texts = [f for f in inputs if f.split in SPLITS]
+    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in texts]
     forms = {split: form for split in SPLITS if (form := _form(getattr(section, split))) is not None}
-    recipe: dict[str, Any] = json.loads(json.dumps({"settings": _tree(written), "inputs": files, "forms": forms}))
+    tree = {"settings": _tree(written), "inputs": files, "forms": forms}
+    if depends := {f"{f.split}.{f.name}": f.sha256 for f in inputs if f.split.startswith("filters.")}:
+        tree["depends"] = depends
+    if deciding := {name for filter_ in section.filters for name in filter_.score_names()}:
+        tree["scores"] = {name: made for name, made in made_by(section, inputs).items() if name in deciding}
+    recipe: dict[str, Any] = json.loads(json.dumps(tree))
     return recipe
 
 
@@ -95,7 +101,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    was, is_ = _in_full(old), _in_full(new)
+    was, is_ = (
+        _in_full(one) | _flat({"scores": one.get("scores", {}), **one.get("depends", {})}) for one in (old, new)
+    )
     return [f"{key} was {was.get(key)!r} and is {is_.get(key)!r}" for key in _different(was, is_)]
 
 
@@ -123,7 +131,8 @@ def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bo
     preparation, only fields that are not at their default are compared. A run that begins from another may use a
     dataset with the other's tokenizer without naming it in the section.
     """
-    return list(_stale_settings(section, index, has_parent=has_parent)) + list(_stale_files(section, index))
+    of_settings = _stale_settings(section, index, has_parent=has_parent)
+    return [*of_settings, *_stale_files(section, index), *_stale_scores(section, index)]
 
 
 def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
@@ -169,6 +178,22 @@ def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
             yield f"prepare.{split}: {_shown(form)}, the dataset has {_shown(other_form)}"
 
 
+def _stale_scores(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
+    """Scores that decide the dataset and are now made by something else; the content of files is not compared."""
+    if section.train.is_empty:
+        return
+    given = made_by(section, ())
+    for name, made in index.recipe.get("scores", {}).items():
+        if (now := _maker(given.get(name, {}))) != (was := _maker(made)):
+            yield f"prepare.scores.{name}: {_shown(now)}, the dataset has {_shown(was)}"
+
+
+def _maker(made: Mapping[str, Any]) -> Any:
+    """What makes a score, without contents."""
+    files = [file and file["file"] for file in made.get("files", ())]
+    return made.get("command") or made.get("field") or files or None
+
+
 def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
     """Whether the dataset may have the tokenizer that the section names or trains."""
     given, recorded = section.tokenizer, index.tokenizer
@@ -200,9 +225,10 @@ def _models(section: PrepareSection) -> Iterator[tuple[str, str]]:
     yield from ((path.name, hash_file(path)) for path in paths if path.is_file())
 
 
-def _brief(component: Component) -> dict[str, Any]:
-    """A component's kind and its fields that are not at their default, for the same reason."""
+def _brief(component: Filter) -> dict[str, Any]:
+    """A filter's kind and its fields that decide something and are not at their default, for the same reason."""
     given, fields = dataclasses.asdict(component), dataclasses.fields(component)
+    given = {name: value for name, value in given.items() if name not in component.decides_nothing}
     defaults = {f.name: f.default for f in fields}
     defaults |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
     return {name: value for name, value in given.items() if name == "kind" or value != defaults[name]}

@@ -21,6 +21,7 @@ from data_pipeline.prepared.index import REPORT_FILE
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
+BAR_WIDTH = 40
 NUM_TAGS = 10
 """Maximum number of different tags that are counted."""
 Side = Literal["source", "target"]
@@ -86,6 +87,49 @@ class PieceCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreCounts:
+    """The pairs of a corpus file, as they were read, by a score."""
+
+    __pydantic_config__ = STRICT
+
+    below: Count
+    """Pairs below the first edge."""
+    counts: list[Count]
+    """Pairs from each edge up to the next; of the last, all above."""
+    without: Count
+    """Pairs that have no such score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreReport:
+    """The histogram of a score, before any filter."""
+
+    __pydantic_config__ = STRICT
+
+    edges: list[float]
+    """Ascending."""
+    files: dict[str, ScoreCounts]
+    """By corpus file."""
+
+    def lines(self, name: str) -> list[str]:
+        """The histogram as text, with the fraction of pairs that have at least each edge."""
+        lines = []
+        for file, found in self.files.items():
+            scored = found.below + sum(found.counts)
+            lines.append(f"score     {name} of {file}: {scored:,} pairs, {found.without:,} without")
+            left, most = scored, max(1, found.below, *found.counts)
+            for edge, count in zip(
+                ("below", *map("{:g}".format, self.edges)), (found.below, *found.counts), strict=True
+            ):
+                if count or edge != "below":
+                    kept = left / max(1, scored)
+                    bar = "#" * round(BAR_WIDTH * count / most)
+                    lines.append(f"  {edge:>9} {count:>14,} {kept:>9.2%} {bar}".rstrip())
+                left -= count
+        return [*lines, "          lowest score, pairs from there to the next, and what at_least would keep of all"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What happened to the pairs of a corpus, or of a part of one."""
 
@@ -107,6 +151,8 @@ class Report:
     """Kept pairs that repeat a held-out pair, or nearly do; a warning, and not in `report.json`."""
     repeats: list[Example] = field(default_factory=list)
     """The first of them."""
+    scores: dict[str, ScoreReport] = field(default_factory=dict)
+    """Histograms by score; of a whole dataset alone."""
 
     @classmethod
     def empty(cls) -> "Report":
@@ -158,6 +204,7 @@ class Report:
             left_out=dict(Counter(self.left_out) + Counter(later.left_out)),
             num_repeats=self.num_repeats + later.num_repeats,
             repeats=[*self.repeats, *later.repeats][:NUM_EXAMPLES],
+            scores={**self.scores, **later.scores},
         )
 
     def num_pieces(self, side: Side) -> PieceCount:
@@ -197,6 +244,8 @@ class Report:
             tree["left_out"] = self.left_out
         if self.num_repeats:
             tree |= {"num_repeats": self.num_repeats, "repeats": [dataclasses.asdict(one) for one in self.repeats]}
+        if self.scores:
+            tree["scores"] = {name: dataclasses.asdict(entry) for name, entry in self.scores.items()}
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def for_keeps(self) -> "Report":

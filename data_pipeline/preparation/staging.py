@@ -32,6 +32,7 @@ from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 COMPRESSION_RATIO = 4  # estimated compression ratio of text
 
 BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
+SPLITS = ("train", "valid", "test")
 HASHES_FILE = "hashes.json"
 FORM = 2
 """Version of the files in a work folder: preparation does not resume from those of another."""
@@ -43,6 +44,7 @@ class Input:
     """A corpus file, in the state in which it was first seen."""
 
     split: str
+    """Where it is named in `prepare`: train, valid or test, or the field of another file that decides the dataset."""
     path: Path
     name: str
     bytes: int
@@ -62,11 +64,26 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     """
     hashes = _read_hashes(known)
     inputs: list[Input] = []
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         for given in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
                 inputs += _files_of(given, split, hashes, is_folder=bool(getattr(section, split).huggingface))
+    for place, given, is_folder in _further_files(section):
+        with naming(f"prepare.{place}"):
+            inputs += _files_of(given, place, hashes, is_folder=is_folder)
     return inputs
+
+
+def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path, bool]]:
+    """Files of scores, and what scores and filters depend on: the field, the path, and whether it may be a folder."""
+    for name, paths in section.train.score_files.items():
+        yield from (
+            (f"train.score_files.{name}", Path(section.root) / path, False) for path in paths if path is not None
+        )
+    for name, command in section.scores.items():
+        yield from ((f"scores.{name}.depends", Path(path), True) for path in command.depends)
+    for number, filter_ in enumerate(section.filters):
+        yield from ((f"filters.{number}.depends", Path(path), True) for path in filter_.depends_on())
 
 
 def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
@@ -84,7 +101,7 @@ def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: boo
     for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(given_status.st_mode) else [given]:
         try:
             status = path.stat()
-            if status.st_size == 0 and path == given:
+            if status.st_size == 0 and path == given and not is_folder:
                 raise UserError(f"prepare.{split}: {path}: is empty; it must have at least one line")
             digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
         except OSError as error:
@@ -145,7 +162,7 @@ def check_places(section: PrepareSection, output: Path) -> None:
         UserError: it cannot be written, or is inside an input folder.
     """
     inputs: dict[str, str | None] = {}
-    for split in ("train", "valid", "test"):
+    for split in SPLITS:
         for path in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
                 if getattr(section, split).huggingface or not is_dir(path):  # otherwise a later check refuses it
@@ -175,7 +192,7 @@ def check_disk(output: Path, inputs: list[Input], further: float = 0.0) -> None:
         UserError: with the needed and the free space.
     """
     text = {True: 0, False: 0}
-    for file in inputs:
+    for file in (one for one in inputs if one.split in SPLITS):
         text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packing_of(file.path) else 1)
     needed = int(text[True] * (BYTES_A_BYTE + further)) + text[False]
     folder = output.absolute().parent

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from configs.process.files.inside import read_bytes
-from data_pipeline.errors import DataError, OtherDataError, ReadError
+from data_pipeline.errors import DataError, MissingError, OtherDataError, ReadError
 from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
@@ -21,6 +21,7 @@ from data_pipeline.prepared.index import (
     parse_index,
     unit_and_line,
 )
+from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.prepared.tables import open_table, opened
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
@@ -172,6 +173,44 @@ class Dataset:
         assert self.index.places is not None
         self._must_be_same()
         return open_table(self._storage, self.index.places)
+
+    def scores(self) -> list[str]:
+        """Names of its pairs' scores. Those of a dataset at a URL must be known."""
+        names = [name.removeprefix(PREFIX) for name in self._storage.names() if name.startswith(PREFIX)]
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+    def score_entry(self, name: str) -> ScoreEntry:
+        """What a score is.
+
+        Raises:
+            UserError: there is none of this name.
+            DataError: its file is invalid, or cannot be read.
+        """
+        where = self._storage.path(entry_file(name))
+        try:
+            entry = parse_entry(self._storage.read_beside(entry_file(name)), where)
+        except MissingError as error:
+            have = f" (it has: {', '.join(self.scores()) or 'none'})" if self._storage.names() else ""
+            raise UserError(f"{self.location} has no score {name!r}{have}; set prepare.scores") from error
+        except ReadError as error:
+            raise DataError(f"{where}: {error}") from error
+        if entry.pairs != self.num_pairs:
+            raise DataError(f"{where}: is of {entry.pairs:,} pairs; allowed is the dataset's {self.num_pairs:,}")
+        return entry
+
+    def score(self, name: str) -> NDArray[np.float32]:
+        """(pairs,): a score of each pair, NaN where it has none; the row is the pair's id. See `tables.open_table`.
+
+        Raises:
+            UserError: there is none of this name.
+            DataError: it is invalid, or not that of its hash.
+        """
+        entry = self.score_entry(name)
+        self._storage.fetch(entry)
+        table: NDArray[np.float32] = open_table(self._storage, entry)
+        if table.dtype != np.dtype("<f4") or table.shape != (self.num_pairs,):
+            raise DataError(f"{self._storage.path(entry.file)}: is no table of {self.num_pairs:,} numbers")
+        return table
 
     def read_block(self, number: int) -> Block:
         """Read and verify a block, of a remote dataset through the cache. Thread-safe.

@@ -34,6 +34,8 @@ BYTES_A_TIMEOUT = 16 << 20
 """A larger read may take `stream.timeout_seconds` for every this many bytes."""
 INDEX_BYTES = 1 << 26
 """The most that an index may have: of some 400,000 shards."""
+BESIDE_BYTES = 1 << 20
+"""The most that a file has that the index does not."""
 RETRIED_STATUSES = (408, 425, 429)
 """HTTP client errors that are transient: time-out, too early, too many requests."""
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -85,6 +87,14 @@ class RemoteStorage:
             raise UserError(f"dataset: {self.location} holds no {INDEX_FILE}; give what zeromt prepare made") from error
         except ReadError as error:
             raise UserError(f"dataset: {self.path(INDEX_FILE)}: {error}") from error
+
+    def names(self) -> list[str]:
+        """None: not every server lists them."""
+        return []
+
+    def read_beside(self, file: str) -> bytes:
+        """`Storage.read_beside`: fetched again each time."""
+        return self._persist(file, lambda: self._request(file, most=BESIDE_BYTES))
 
     def problems(self, index: DatasetIndex) -> list[str]:
         """None: checking each shard would take a request, and reading verifies it anyway."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from configs import StreamSection, UserError
 from configs.process.files.inside import opened, read_bytes
 from configs.reading.passwords import without_passwords
-from data_pipeline.errors import DataError, ReadError
+from data_pipeline.errors import DataError, MissingError, ReadError
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
 from data_pipeline.prepared.remote import SCHEMES, RemoteStorage
 
@@ -30,6 +30,17 @@ class Storage(Protocol):
 
         Raises:
             UserError: there is none, or it cannot be read.
+        """
+
+    def names(self) -> list[str]:
+        """Names of all its files; none of a URL, where they must be known."""
+
+    def read_beside(self, file: str) -> bytes:
+        """A small file that the index does not have.
+
+        Raises:
+            MissingError: it is not there.
+            ReadError: it cannot be read.
         """
 
     def problems(self, index: DatasetIndex) -> list[str]:
@@ -95,6 +106,19 @@ class LocalStorage(Storage):
             ) from error
         except OSError as error:
             raise UserError(f"dataset: {self._folder / INDEX_FILE}: cannot be read: {error.strerror}") from error
+
+    @override
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir())
+
+    @override
+    def read_beside(self, file: str) -> bytes:
+        try:
+            return read_bytes(self._folder / file)
+        except FileNotFoundError as error:
+            raise MissingError("not found") from error
+        except OSError as error:
+            raise ReadError(f"cannot be read: {error.strerror}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
         """Files that are missing, superfluous, links or of another size, one line each."""

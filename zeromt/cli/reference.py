@@ -82,6 +82,7 @@ def _commands() -> Iterator[str]:
 
 def _argument(action: argparse.Action) -> str:
     shown = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
+    shown = " ".join(shown) if isinstance(shown, tuple) else shown
     if action.choices is not None and action.nargs != 0:
         shown = f"{{{','.join(map(str, action.choices))}}}"
     names = ", ".join(action.option_strings)

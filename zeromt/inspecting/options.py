@@ -67,6 +67,13 @@ def add_inspect(parser: Parser) -> None:
     parser.add_argument(
         "path", metavar="PATH", type=existing_or_url, help="a dataset (folder or URL), a checkpoint or a run"
     )
+    for name, which in (("worst", "lowest"), ("best", "highest")):
+        parser.add_argument(
+            f"--{name}",
+            metavar=("SCORE", "N"),
+            nargs=2,
+            help=f"print the N pairs of a dataset whose score is the {which}, with their places, and nothing else",
+        )
 
 
 COMMANDS = {
@@ -96,7 +103,7 @@ COMMANDS = {
     ),
     "inspect": Command(
         summary="describe a dataset, a checkpoint or a run, and check whether it is complete",
-        usage="PATH",
+        usage="PATH [--worst SCORE N | --best SCORE N]",
         add_arguments=add_inspect,
         target="zeromt.inspecting.describe:run",
         place=10,

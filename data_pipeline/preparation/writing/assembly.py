@@ -1,7 +1,7 @@
 """The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from data_pipeline.prepared.index import (
     TokenizerEntry,
     describe_file,
 )
+from data_pipeline.prepared.scores import write_scores
 from data_pipeline.tokenizer import Tokenizer
 
 
@@ -43,6 +44,7 @@ def write_index(
     *,
     held_out: Mapping[HeldOutSplit, HeldOutEntry],
     recipe: dict[str, Any],
+    scores: Mapping[str, Mapping[str, Any]],
 ) -> DatasetIndex:
     """Write the tables of blocks and lengths, the report, the tokenizer, and the index that lists every file.
 
@@ -52,6 +54,7 @@ def write_index(
         report: on the pairs before they reached the shards.
         held_out: the entries of the held-out sets, whose files are written already.
         recipe: of the dataset.
+        scores: what made each score, in the order in which spans have them.
 
     Raises:
         UserError: no pair was kept.
@@ -96,6 +99,8 @@ def write_index(
         made_with=made_with(),
         places=_write_places(job, num_shards) if section.record_places else None,
     )
+    if scores:
+        write_scores(folder, scores, num_pairs, _scores_of(job, num_shards))
     write_bytes(folder / INDEX_FILE, index.to_json())
     return index
 
@@ -139,6 +144,14 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
+def _scores_of(job: ShardJob, num_shards: int) -> Iterator[NDArray[np.float32]]:
+    """(pairs of a shard, scores), shard by shard."""
+    for shard in range(num_shards):
+        scores = job.read_table(shard).scores
+        assert scores is not None
+        yield scores
+
+
 def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     """Print what was prepared, and what the filters did."""
     report = Report.from_json(read_bytes(output / REPORT_FILE))
@@ -159,6 +172,8 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")
     if index.places is not None:
         print(f"  places   {index.places.bytes:,} bytes: file and line of each pair")
+    if report.scores:
+        print(f"  scores   {', '.join(report.scores)}: zeromt inspect draws their histograms")
     if "valid" not in index.held_out:
         print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()

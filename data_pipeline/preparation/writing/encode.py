@@ -6,7 +6,7 @@ Processes import this module, so it must be light (no torch, no webdataset).
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
-from configs.components import Corpus
+from configs.components import Corpus, Pairs
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
-from data_pipeline.preparation.raw.lines import TextChunk
+from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.repeats import HeldOutRepeats
 from data_pipeline.preparation.report import SIDES, PieceCount, Report, examples
+from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.writing.near import Signatures, make_signer, spilled
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType, place_numbers
@@ -47,6 +48,7 @@ class EncodeJob:
     dtype: TokenType
     spill: Path
     num_shards: int
+    scores: ScoreSources = dataclasses.field(default_factory=ScoreSources)
 
     def open(self) -> Callable[[tuple[Span, RawSpan | None]], int]:
         """The function that encodes a span and returns the number of pairs read."""
@@ -65,6 +67,7 @@ class EncodeJob:
             has_hashes=self.section.cleaning.duplicates == "drop",
             dtype=self.dtype,
             has_places=self.needs_places,
+            num_scores=len(self.scores.names),
         )
 
 
@@ -103,14 +106,17 @@ class SpanEncoder:
         span, raw = task
         raw = raw if raw is not None else self._job.units[span.unit].read(span)
         report = dataclasses.replace(Report.empty(), left_out=dict(span.left_out))
-        chunks, first = [], 0
+        chunks, scores, first = [], [], 0
         for text in raw.chunks(CHUNK_LINES):
-            chunk, chunk_report = self._encode_chunk(text, first)
+            scores.append(self._job.scores.of(text, span.unit))
+            chunk, chunk_report = self._encode_chunk(text, first, scores[-1])
             chunks.append(chunk)
             report = report.merge(chunk_report)
             first += len(text.sources)
         keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, span.number)
         rows = np.concatenate([c.rows for c in chunks])
+        names = self._job.scores.names
+        scored = np.stack([np.concatenate([one[n] for one in scores]) for n in names], axis=1) if names else None
         pairs = PairRows(
             keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
             hashes=np.concatenate([c.hashes for c in chunks]),
@@ -118,6 +124,7 @@ class SpanEncoder:
             source=np.concatenate([c.source for c in chunks]),
             target=np.concatenate([c.target for c in chunks]),
             places=place_numbers(span.unit, span.first_line + rows) if self._job.needs_places else None,
+            scores=None if scored is None else scored[rows],
         )
         signatures = [c.signatures for c in chunks if c.signatures is not None]
         signed = Signatures.joined(signatures) if signatures else None
@@ -130,12 +137,17 @@ class SpanEncoder:
             # By the text, so that duplicates from different spans meet in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
-        self._spill.write(span.number, pairs, shards, report, spilled(pairs, signed) if signed is not None else ())
+        near = spilled(pairs, signed) if signed is not None else ()
+        self._spill.write(span.number, pairs, shards, report, near=near, all_scores=scored)
         return first
 
-    def _encode_chunk(self, text: TextChunk, first_row: int) -> tuple[_Chunk, Report]:
+    def _encode_chunk(
+        self, text: TextChunk, first_row: int, scores: Mapping[str, NDArray[np.float32]]
+    ) -> tuple[_Chunk, Report]:
         """Clean and encode a chunk; rows are counted within the span."""
-        cleaned = self._cleaner.clean(text.sources, text.targets)
+        files = dict.fromkeys(Path(file).name for file in (text.source_file, text.target_file))
+        known = Pairs(sources=text.sources, targets=text.targets, where=text.where, files=[*files], scores=scores)
+        cleaned = self._cleaner.clean(text.sources, text.targets, known)
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
@@ -240,7 +252,12 @@ def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
     Raises:
         UserError: a setting cannot be used, as a package is missing or a script or language is unknown.
     """
-    corpus = Corpus(source_language=section.source_language, target_language=section.target_language, held_out=held_out)
+    corpus = Corpus(
+        source_language=section.source_language,
+        target_language=section.target_language,
+        held_out=held_out,
+        files=[path.name for path in corpus_paths(section.train, section.root)],
+    )
     return Cleaner(filters_of(section), corpus)
 
 
@@ -255,6 +272,7 @@ def select(pairs: PairRows, rows: Rows) -> PairRows:
         source=take(pairs.source, pairs.lengths[:, 0], rows),
         target=take(pairs.target, pairs.lengths[:, 1], rows),
         places=None if pairs.places is None else pairs.places[rows],
+        scores=None if pairs.scores is None else pairs.scores[rows],
     )
 
 

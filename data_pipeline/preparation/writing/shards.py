@@ -78,9 +78,8 @@ class ShardJob:
             sync(file)
             whole = _hash_blocks(file, blocks)
             size = file.tell()
-        places: dict[str, Any] = {}
-        if self.encoding.section.record_places and pairs.places is not None:
-            places["places"] = pairs.places[order]
+        is_placed = self.encoding.section.record_places
+        beside: dict[str, Any] = {"places": pairs.places if is_placed else None, "scores": pairs.scores}
         with replacing(self.table(shard), sync=True) as file:
             np.savez(
                 file,
@@ -90,7 +89,7 @@ class ShardJob:
                 bytes=size,
                 duplicates=num_read - num_different,
                 near_duplicates=num_different - len(pairs),
-                **places,
+                **{name: values[order] for name, values in beside.items() if values is not None},
             )
         return len(pairs)
 
@@ -127,7 +126,7 @@ class ShardJob:
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
             dropped = int(content["duplicates"]), int(content["near_duplicates"])
-            return ShardTable(entry, blocks, content["lengths"], *dropped, content.get("places"))
+            return ShardTable(entry, blocks, content["lengths"], *dropped, content.get("places"), content.get("scores"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +139,7 @@ class ShardTable:
     duplicates: int
     near_duplicates: int
     places: NDArray[np.uint64] | None
+    scores: NDArray[np.float32] | None
 
 
 def _write_blocks(

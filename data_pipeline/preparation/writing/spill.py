@@ -21,6 +21,7 @@ from data_pipeline.preparation.report import Report
 from data_pipeline.prepared.index import PLACE_BYTES, map_table
 
 HASH_BYTES = 16
+SCORE_BYTES = 4
 DIGEST_BYTES = 8
 """Bytes of a segment's hash."""
 
@@ -46,6 +47,8 @@ class PairRows:
     target: Pieces
     places: NDArray[np.uint64] | None = None
     """(pairs,): `index.place_number` of each; None if places are not recorded."""
+    scores: NDArray[np.float32] | None = None
+    """(pairs, scores): NaN where a pair has none; None if pairs have no scores."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -73,12 +76,20 @@ class SpillFolder:
     """The files of a preparation's spans."""
 
     def __init__(
-        self, folder: Path, *, num_shards: int, has_hashes: bool, dtype: str, has_places: bool = False
+        self,
+        folder: Path,
+        *,
+        num_shards: int,
+        has_hashes: bool,
+        dtype: str,
+        has_places: bool = False,
+        num_scores: int = 0,
     ) -> None:
         self.folder = folder
         self.num_shards = num_shards
         self._hash_bytes = HASH_BYTES if has_hashes else 0
         self._has_places = has_places
+        self._num_scores = num_scores
         self._dtype = np.dtype(dtype)
 
     def missing(self, spans: Iterable[int]) -> list[int]:
@@ -92,16 +103,19 @@ class SpillFolder:
         pairs: PairRows,
         shards: NDArray[np.int64],
         report: Report,
+        *,
         near: Sequence[NDArray[np.generic]] = (),
+        all_scores: NDArray[np.float32] | None = None,
     ) -> None:
         """Write a span's pairs: always the same bytes, and atomically.
 
         Args:
             span: its number.
-            pairs: its pairs.
+            pairs: its pairs that are kept.
             shards: (pairs,) the shard of each.
-            report: on them.
+            report: on all of its pairs.
             near: what `near` wants to find again in a file of its own.
+            all_scores: (all of its pairs, scores), for `scores_of`; None if they have none.
         """
         order = np.argsort(shards, kind="stable")
         lengths = pairs.lengths[order]
@@ -109,6 +123,7 @@ class SpillFolder:
         target = take(pairs.target, pairs.lengths[:, 1], order)
         keys, hashes = pairs.keys[order], pairs.hashes[order]
         places = np.empty(0, dtype=np.uint64) if pairs.places is None else pairs.places[order]
+        scores = np.empty(0, dtype=np.float32) if pairs.scores is None else pairs.scores[order]
         table = np.zeros((self.num_shards, 3), dtype=np.uint32)
         table[:, 0] = np.bincount(shards, minlength=self.num_shards)
         rows = np.concatenate([[0], np.cumsum(table[:, 0], dtype=np.int64)])
@@ -124,6 +139,7 @@ class SpillFolder:
                     keys[first:last],
                     hashes[first:last],
                     places[first:last],
+                    scores[first:last],
                     lengths[first:last],
                     source[s0:s1],
                     target[t0:t1],
@@ -135,6 +151,8 @@ class SpillFolder:
         arrays["report"] = np.frombuffer(report.to_json(), dtype=np.uint8)
         if near:
             arrays["near"] = self._write_near(span, near)
+        if all_scores is not None:
+            arrays["scores"] = all_scores
         with replacing(self._table(span), sync=True) as file:
             np.savez(file, **arrays)
 
@@ -173,6 +191,19 @@ class SpillFolder:
             DamagedSpanError: its table is damaged.
         """
         return self._read_table(span)[1]
+
+    def scores_of(self, span: int) -> NDArray[np.float32]:
+        """(pairs, scores): of all pairs of a span, whether or not they were kept.
+
+        Raises:
+            DamagedSpanError: its table is damaged.
+        """
+        try:
+            with reading(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
+                scores: NDArray[np.float32] = content["scores"]
+        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise DamagedSpanError(f"{self._table(span)}: is damaged") from error
+        return scores
 
     def is_whole(self, span: int) -> bool:
         """Whether a span is complete, and all of it as it was written."""
@@ -227,7 +258,7 @@ class SpillFolder:
                 report = Report.from_json(content["report"].tobytes())
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, UserError) as error:
             raise DamagedSpanError(f"{self._table(span)}: is damaged") from error
-        bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places
+        bytes_a_pair = 8 + self._hash_bytes + PLACE_BYTES * self._has_places + SCORE_BYTES * self._num_scores
         sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
         return np.column_stack([np.cumsum(sizes) - sizes, table, digests]), report
 
@@ -241,6 +272,7 @@ class SpillFolder:
             source=np.empty(source_tokens, dtype=self._dtype),
             target=np.empty(target_tokens, dtype=self._dtype),
             places=np.empty(pairs, dtype=np.uint64) if self._has_places else None,
+            scores=np.empty((pairs, self._num_scores), dtype=np.float32) if self._num_scores else None,
         )
 
     def _read_segment(self, span: int, segment: NDArray[np.uint64], rows: PairRows, done: NDArray[np.int64]) -> None:
@@ -272,6 +304,8 @@ class SpillFolder:
             yield rows.hashes, 0
         if rows.places is not None:
             yield rows.places, 0
+        if rows.scores is not None:
+            yield rows.scores, 0
         yield rows.lengths, 0
         yield rows.source, 1
         yield rows.target, 2

@@ -1,0 +1,326 @@
+"""Scores of pairs: they follow their pairs, are asked for once, and decide as they should."""
+
+import dataclasses
+import gzip
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, UserError
+from configs.data import ScoreCommand
+from configs.load import parse_run
+from data_pipeline.inspection import inspect_dataset, pairs_by_score
+from data_pipeline.preparation import prepare
+from data_pipeline.preparation.filters.thresholds import Threshold
+from data_pipeline.preparation.prepare import Part
+from data_pipeline.preparation.scoring.kept import KeptScores
+from data_pipeline.preparation.writing.spill import SpillFolder
+from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import contents
+from tests.data_pipeline.preparation.made import Corpus, many
+from tests.data_pipeline.preparation.scoring.programs import asked, expected, faulty, scorer
+
+Pairs = list[tuple[str, str]]
+PAIRS = [pair if n % 50 else (pair[0], " ") for n, pair in enumerate(many(3000))]
+
+
+@pytest.fixture
+def scored(in_spans: PrepareSection, corpus: Corpus, tmp_path: Path) -> PrepareSection:
+    """3,000 pairs in spans of 250, some of them blank or doubled, with a score from a file and one by a command."""
+    lines = [str(n / 1000) if n % 7 else ["", "nan"][n % 2] for n in range(3000)]
+    with gzip.open(tmp_path / "train.laser.gz", "wt") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+    section = corpus(PAIRS)
+    return dataclasses.replace(
+        in_spans,
+        train=dataclasses.replace(section.train, score_files={"laser": ["train.laser.gz"]}),
+        scores={"qe": ScoreCommand(command=scorer(tmp_path), processes=2, batch=16)},
+        record_places=True,
+    )
+
+
+def _line(dataset: Dataset, pair: int) -> int:
+    """Number, from 0, of a pair's line in the corpus."""
+    return int(str(dataset.place(pair)).partition(":")[2]) - 1
+
+
+def _laser(line: int) -> float:
+    return line / 1000 if line % 7 else math.nan
+
+
+WANTED = sorted(f"{source}\t{target}" for source, target in PAIRS if target.strip())
+"""The pairs that the scorer must be asked about, each as often as it is there."""
+
+
+def test_scores_follow_their_pairs(scored: PrepareSection, tmp_path: Path) -> None:
+    """In the same bytes at any number of parts; and the dataset is that without scores."""
+    prepare.run(scored)
+    dataset = Dataset.load(tmp_path / "out")
+    assert dataset.scores() == ["laser", "qe"]
+    lines = [_line(dataset, pair) for pair in range(dataset.num_pairs)]
+    assert sorted(lines) == sorted({pair: n for n, pair in reversed([*enumerate(PAIRS)]) if pair[1].strip()}.values())
+    np.testing.assert_array_equal(dataset.score("laser"), np.array([_laser(line) for line in lines], dtype=np.float32))
+    qe = [expected(*PAIRS[line]) for line in lines]
+    np.testing.assert_array_equal(
+        dataset.score("qe"), np.array([math.nan if one is None else one for one in qe], dtype=np.float32)
+    )
+    assert asked(tmp_path) == WANTED
+    whole = contents(tmp_path / "out")
+    for parts in (3, 7):
+        section = dataclasses.replace(scored, output=str(tmp_path / f"parts-{parts}"), workers=parts % 3)
+        for number in range(parts, 0, -1):
+            prepare.run(section, part=Part(number, parts))
+        prepare.run(section, merge=True)
+        assert contents(tmp_path / f"parts-{parts}") == whole
+    assert asked(tmp_path) == WANTED
+    plain = dataclasses.replace(
+        scored, output=str(tmp_path / "plain"), scores={}, train=dataclasses.replace(scored.train, score_files={})
+    )
+    prepare.run(plain)
+    assert Dataset.load(tmp_path / "plain").index.shards == dataset.index.shards
+    assert contents(tmp_path / "plain").keys() == {name for name in whole if not name.startswith("score-")}
+    assert Dataset.load(tmp_path / "plain").index.recipe == dataset.index.recipe
+
+
+def test_a_pair_is_asked_about_once(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after kills when a span is scored, and by a further preparation with other filters and another tokenizer."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for number in (1, 5, 12):
+        with monkeypatch.context() as patch:
+            patch.setattr(SpillFolder, "write", killed)
+            with pytest.raises(KeyboardInterrupt):
+                prepare.run(scored, part=Part(number, 12))
+    for number in range(1, 13):
+        prepare.run(scored, part=Part(number, 12))
+    prepare.run(scored, merge=True)
+    assert asked(tmp_path) == WANTED
+    other = dataclasses.replace(
+        scored,
+        output=str(tmp_path / "other"),
+        tokenizer=dataclasses.replace(scored.tokenizer, vocab_size=70),
+        filters=[Threshold(score="qe", at_least=0.5)],
+    )
+    prepare.run(other)
+    assert asked(tmp_path) == WANTED
+    assert Dataset.load(tmp_path / "other").score("qe")[:].min() >= np.float32(0.5)
+    [about] = (tmp_path / ".scores").glob("*/about.json")
+    assert json.loads(about.read_text())["command"] == scored.scores["qe"].command
+
+
+def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept is not asked for again: at most what the programs had at the time is."""
+    left = [3]
+
+    def write(self: KeptScores, *given: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        kept(self, *given)
+
+    kept = KeptScores.write
+    monkeypatch.setattr(KeptScores, "write", write)
+    for _ in range(3):
+        left[0] = 3
+        with pytest.raises(KeyboardInterrupt):
+            prepare.run(scored)
+    left[0] = 99
+    prepare.run(scored)
+    again = Counter(asked(tmp_path)) - Counter(WANTED)
+    assert not Counter(WANTED) - Counter(asked(tmp_path))
+    assert again.total() <= 3 * (250 + 5 * 2 * 2 * 16)
+    wanted = contents(tmp_path / "out")
+    damaged = next((tmp_path / ".scores").glob("*/*/*.npz"))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    prepare.run(dataclasses.replace(scored, output=str(tmp_path / "again")))
+    assert contents(tmp_path / "again") == wanted
+
+
+def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "weights").write_text("1")
+    command = dataclasses.replace(scored.scores["qe"], depends=[str(tmp_path / "model")])
+    section = dataclasses.replace(scored, scores={"qe": command})
+    prepare.run(section)
+    assert Dataset.load(tmp_path / "out").score_entry("qe").made_by["depends"].keys() == {"model/weights"}
+    faster = dataclasses.replace(command, processes=1, batch=99, seconds=60.0)
+    prepare.run(dataclasses.replace(section, scores={"qe": faster}))  # is there
+    assert len(asked(tmp_path)) == len(WANTED)
+    (tmp_path / "model" / "weights").write_text("2")
+    with pytest.raises(UserError, match=r"out holds this dataset with another score qe; remove it, or choose another"):
+        prepare.run(section)
+    with pytest.raises(UserError, match=r"out holds this dataset without the score comet; remove it"):
+        prepare.run(dataclasses.replace(scored, scores={"comet": command}))
+    prepare.run(dataclasses.replace(section, output=str(tmp_path / "second")))
+    assert len(asked(tmp_path)) == 2 * len(WANTED)
+
+
+@pytest.mark.parametrize(
+    ("fields", "keeps"),
+    [
+        ({"score": "qe", "at_least": 0.7}, lambda qe, _: qe is not None and qe >= 0.7),
+        ({"score": "qe", "at_most": 0.7, "without": "keep"}, lambda qe, _: qe is None or qe <= 0.7),
+        ({"score": "laser", "at_least": 0.5, "at_most": 1.5}, lambda _, laser: 0.5 <= laser <= 1.5),
+        ({"score": "qe", "at_least": 0.7, "datasets": ["*.fr"]}, lambda qe, _: qe is not None and qe >= 0.7),
+    ],
+)
+def test_a_threshold_keeps_what_is_within(
+    scored: PrepareSection, tmp_path: Path, fields: dict[str, Any], keeps: Any
+) -> None:
+    section = dataclasses.replace(scored, filters=[Threshold(**fields)], cleaning=CleaningSection())
+    prepare.run(section)
+    dataset = Dataset.load(tmp_path / "out")
+    wanted = [n for n, pair in enumerate(PAIRS) if pair[1].strip() and keeps(expected(*pair), _laser(n))]
+    assert 0 < len(wanted) < 2900
+    assert sorted(_line(dataset, pair) for pair in range(dataset.num_pairs)) == wanted
+    name = f"threshold of {fields['score']}"
+    assert dataset.index.dropped == {"empty": 60, name: 2940 - len(wanted), "too long": 0}
+    prepare.run(section)  # is there
+    for other in ({"at_least": 0.1}, {"without": "keep" if fields.get("without") != "keep" else "drop"}):
+        changed = dataclasses.replace(section, filters=[Threshold(**{**fields, **other})])
+        with pytest.raises(UserError, match=r"out holds another dataset \(filters was"):
+            prepare.run(changed)
+
+
+def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
+    for name, least in (("noisy", 0), ("clean", 500)):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"the cat {n}\tle chat {n}\n" for n in range(least, least + 500)))
+        (tmp_path / f"{name}.qe").write_text("".join(f"{n % 10 / 10}\n" for n in range(500)))
+    section = PrepareSection(
+        output=str(tmp_path / "out"),
+        root=str(tmp_path),
+        train=CorpusFiles(tsv=["noisy.tsv", "clean.tsv"], score_files={"qe": ["noisy.qe", None]}),
+        tokenizer=dataclasses.replace(PrepareSection().tokenizer, vocab_size=40, threads=1),
+        workers=1,
+        record_places=True,
+        filters=[Threshold(score="qe", at_least=0.7, datasets=["no?sy.tsv"])],
+    )
+    prepare.run(section)
+    dataset = Dataset.load(tmp_path / "out")
+    files = Counter(str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs))
+    assert files == {"noisy.tsv": 150, "clean.tsv": 500}
+    lines, whole = inspect_dataset(tmp_path / "out")
+    assert whole
+    assert "score     qe of noisy.tsv: 500 pairs, 0 without" in lines
+    assert "score     qe of clean.tsv: 0 pairs, 500 without" in lines
+    assert f"        0.7 {50:>14,} {0.3:>9.2%} {'#' * 40}" in lines
+    assert dataset.index.recipe["scores"]["qe"]["files"][1] is None
+    with pytest.raises(
+        UserError, match=r"filters\.0\.datasets: 'para\*': no corpus file has such a name \(noisy\.tsv, c"
+    ):
+        prepare.run(
+            dataclasses.replace(
+                section, output=str(tmp_path / "no"), filters=[Threshold(score="qe", at_least=1.0, datasets=["para*"])]
+            )
+        )
+
+
+def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> None:
+    prepare.run(scored)
+    dataset = Dataset.load(tmp_path / "out")
+    scores = dataset.score("qe")[:]
+    for highest in (False, True):
+        lines = pairs_by_score(dataset, "qe", 40, highest=highest)
+        shown = [float(line.split()[0]) for line in lines[::3]]
+        wanted = np.sort(scores[~np.isnan(scores)])[:: -1 if highest else 1][:40]
+        np.testing.assert_allclose(shown, wanted, rtol=1e-5)
+        for head, source, target in zip(*(lines[n::3] for n in range(3)), strict=True):
+            line = int(head.rpartition(":")[2]) - 1
+            assert (source.strip(), target.strip()) == PAIRS[line]
+    with pytest.raises(UserError, match=r"has no score 'comet' \(it has: laser, qe\); set prepare\.scores"):
+        pairs_by_score(dataset, "comet", 1, highest=False)
+    (tmp_path / "out" / "score-qe.npy").write_bytes((tmp_path / "out" / "score-laser.npy").read_bytes())
+    with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
+        dataset.score("qe")
+
+
+@pytest.mark.parametrize(
+    ("what", "said", "message"),
+    [
+        ("ends", "", r"ended with exit code 3 while lines were waited for.* \(.*train\.en: line \d+ was waited for\)"),
+        (
+            "never",
+            "",
+            r"has not answered in 1 s, as about .*train\.en: line 6; see whether it flushes .*scores\.qe\.seconds",
+        ),
+        ("twice", "", r"answered \"\{'id': 2, .*, to nothing that waits \(.*train\.en: line 6 does\); allowed is one"),
+        ("says", "0.5", r"answered '0\.5'; allowed is a JSON object with an id \(.*train\.en: line 6 was waited for\)"),
+        (
+            "says",
+            '{"id": ID, "error": "no\\nGPU"}',
+            r"answered the error 'no GPU' about .*train\.en: line 6; allowed is",
+        ),
+        (
+            "says",
+            '{"id": ID, "score": "0.5"}',
+            r"answered '0\.5' about .*train\.en: line 6; allowed is a finite number",
+        ),
+        (
+            "says",
+            '{"id": ID, "score": NaN}',
+            r"answered .*; allowed is a JSON object|answered nan about .*line 6; allowed",
+        ),
+        (
+            "says",
+            '{"id": ID}',
+            r"answered 'no score' about .*train\.en: line 6; allowed is a finite number as its score, or",
+        ),
+        ("says", '{"id": true, "score": 1}', r"answered .* allowed is a JSON object with an id"),
+    ],
+)
+def test_programs_that_do_not_work(corpus: Corpus, tmp_path: Path, what: str, said: str, message: str) -> None:
+    command = ScoreCommand(command=faulty(tmp_path, {"score": 0.5}, what, said), batch=2, seconds=1.0)
+    with pytest.raises(UserError, match=rf"prepare\.scores\.qe\.command: '[^']*' {message}"):
+        prepare.run(corpus(many(300), scores={"qe": command}))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("0.5\n" * 299, r"scores: 299 lines of scores beside 300 pairs; both must have as many"),
+        ("0.5\n" * 301, r"scores: 301 lines of scores beside 300 pairs; both must have as many"),
+        ("0.5\n" * 17 + "good\n" * 283, r"scores: line 18 has the score 'good'; allowed is a number, or nothing where"),
+        ("0.5\n" * 299 + "-inf\n", r"scores: line 300 has the score '-inf'; allowed is a number"),
+        ("1e39\n" * 300, r"scores: line 1 has the score '1e39'; allowed is a number"),
+        (None, r"prepare\.train\.score_files\.qe: .*scores: no such file"),
+    ],
+)
+def test_files_that_are_none(corpus: Corpus, tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "scores").write_text(content)
+    section = corpus(many(300))
+    train = dataclasses.replace(section.train, score_files={"qe": ["scores"]})
+    with pytest.raises(UserError, match=message):
+        prepare.run(dataclasses.replace(section, train=train))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"filters": [{"kind": "threshold", "score": "que", "at_least": 1.0}]},
+            "filters.0.score: there is no score 'que'; did you mean qe?",
+        ),
+        ({"filters": [{"kind": "threshold", "score": "qe"}]}, "filters.0.at_least: null, and no at_most; give one"),
+        (
+            {"train": {"tsv": ["a", "b"], "score_files": {"qe": ["c", "d"]}}},
+            "scores.qe: is a score of prepare.train too",
+        ),
+        ({"train": {"tsv": ["a", "b"], "score_files": {"x": ["c"]}}}, "train.score_files.x: 1 files, the corpus has 2"),
+        ({"valid": {"tsv": ["a"], "scores": {"x": "3"}}}, "valid.scores: scores of a held-out set are not used"),
+        ({"scores": {"../x": {"command": ["a"]}}}, "prepare.scores"),
+        ({"scores": {"qe": {"command": ["a"], "depend": []}}}, "depend"),
+    ],
+)
+def test_settings_that_contradict(fields: dict[str, Any], message: str) -> None:
+    tree = {"train": {"tsv": ["a"]}, "scores": {"qe": {"command": ["qe"]}}, **fields}
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_run({"prepare": tree})
