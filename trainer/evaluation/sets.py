@@ -163,7 +163,10 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
     sources: list[str] = []
     texts: list[list[str]] = []
     for reference in references:
-        sources, lines = read_whole(CorpusFiles(source=[source], target=[reference]), ".")
+        beside, lines = read_whole(CorpusFiles(source=[source], target=[reference]), ".")
+        if texts and beside != sources:  # of sets that are paired by ids
+            raise UserError(f"{place}: {reference!r} has not the segments that {references[0]!r} has")
+        sources = beside
         texts.append(lines)
     if not sources:
         raise UserError(f"{place}: {source!r} is empty; it must have at least one line")

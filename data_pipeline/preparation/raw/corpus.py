@@ -17,6 +17,7 @@ from data_pipeline.preparation.raw.translations import TranslationsUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
 from data_pipeline.preparation.raw.unit import Languages, Span, Unit
 from data_pipeline.preparation.raw.webdataset import WebdatasetUnit
+from data_pipeline.preparation.raw.wmt import WmtUnit, is_wmt
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -56,11 +57,13 @@ def corpus_units(
         return []
     paths = corpus_paths(files, root)
     groups: Iterable[tuple[Path, ...]] = ((path,) for path in paths)
+    form = FORMATS[files.form]
     if files.form == "text":
-        groups = zip(paths[::2], paths[1::2], strict=True)
+        groups = list(zip(paths[::2], paths[1::2], strict=True))
+        form = WmtUnit if any(map(is_wmt, paths)) else form
     elif files.form == "translations":
         groups = [tuple(paths)]
-    return [FORMATS[files.form].of(files, group, extra or {}, languages) for group in groups]
+    return [form.of(files, group, extra or {}, languages) for group in groups]
 
 
 def read_spans(

@@ -305,7 +305,8 @@ def _marked_up(path: Path, form: str) -> UserError:
     advice = (
         "name it in `tmx` of the corpus, or take the corpus as Moses text, which OPUS offers"
         if form == "TMX"
-        else "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write those of WMT's sets"
+        else "`prepare` and `evaluate` take WMT's as source and target, if they end in .sgm, .sgml or .xml; "
+        "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write their text"
     )
     return UserError(
         f"{path}: is {form}, whose markup would be taken for sentences; allowed is text, a sentence a line: {advice}"
