@@ -73,6 +73,10 @@ class CorpusFiles:
     and so on; null where there is none.
     """
 
+    def twice(self) -> "CorpusFiles":
+        """Files of which one side is both sides."""
+        return dataclasses.replace(self, target=self.source, target_field=self.source_field)
+
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
         forms = [name for name in FORMS if getattr(self, name)]
@@ -84,7 +88,7 @@ class CorpusFiles:
             if bool(self.source) == bool(self.target):
                 yield "translations: given with both of source and target, or none; give the side that was translated"
             return
-        if len(self.source) != len(self.target):
+        if self.target and len(self.source) != len(self.target):  # of one side alone: see PrepareSection
             yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
         if self.header and not self.tsv:
             yield "header: true without tsv; remove it"
@@ -268,6 +272,10 @@ class PrepareSection:
     """Number of encoding processes; 0: one per core. The result does not depend on it."""
     seed: Count = 1
     """Seed of the shuffle, and of the sample that the tokenizer is trained on."""
+    monolingual: bool = False
+    """Prepare text of one language: `train.source`, or the field `train.source_field` of another format. The dataset's
+    pairs have no target; `zeromt translate` reads it in place of a file, and `train.translations` makes pairs of it.
+    """
     record_places: bool = False
     """Record the raw file and line that each pair comes from, for `zeromt batch`; takes 8 bytes per pair."""
 
@@ -277,6 +285,7 @@ class PrepareSection:
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); add it there, or use one of them"
         yield from self._score_problems()
+        yield from self._one_sided() if self.monolingual else self._without_target()
         if not self.tag_both_sides:
             return
         if self.target_tag is not None:
@@ -296,6 +305,34 @@ class PrepareSection:
                 if name not in names:
                     said = unknown(name, dict.fromkeys(names, None), what="score")
                     yield f"filters.{number}.score: {said} (prepare.scores, prepare.train)"
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of both sides: of monolingual text, one language's."""
+        return self.source_language, self.source_language if self.monolingual else self.target_language
+
+    def _one_sided(self) -> Iterator[str]:
+        """What monolingual text does not have."""
+        for name, is_given in {
+            "train.target": bool(self.train.target),
+            "train.translations": self.train.translations is not None,
+            "valid": not self.valid.is_empty,
+            "test": not self.test.is_empty,
+            "cleaning.identical": self.cleaning.identical == "drop",
+            "cleaning.target_scripts": bool(self.cleaning.target_scripts),
+            "tokenizer.vocabulary": self.tokenizer.vocabulary == "separate",
+            "target_tag": self.target_tag is not None,
+            "tag_both_sides": self.tag_both_sides,
+        }.items():
+            if is_given:
+                yield f"{name}: given with monolingual=true, which has one side; remove it"
+
+    def _without_target(self) -> Iterator[str]:
+        for split in ("train", "valid", "test"):
+            files: CorpusFiles = getattr(self, split)
+            if files.source and not files.target and files.translations is None:
+                also = ", or set monolingual=true" if split == "train" else ""
+                yield (f"{split}.source: {len(files.source)} files, target: 0 files; both need the same number{also}")
 
     def _has_target_tag(self) -> bool:
         """Whether `tokenizer.tags` has `target_tag`, perhaps with another code of its language."""

@@ -42,7 +42,12 @@ def open_datasets(config: RunConfig) -> list[Dataset]:
     datasets = []
     for named_in, source in config.named_datasets.values():
         try:
-            datasets.append(Dataset.load(source.path, config.stream))
+            datasets.append(dataset := Dataset.load(source.path, config.stream))
+            if dataset.is_monolingual:
+                raise UserError(
+                    f"{source.path}: is monolingual; translate it (`zeromt translate RUN -i {source.path}`), and "
+                    "prepare it with its translations (prepare.train.translations)"
+                )
         except UserError as error:
             if not config.phases:
                 raise

@@ -22,11 +22,11 @@ Fractions = NDArray[np.float64]
 
 def of_languages(section: PrepareSection) -> Iterator[str]:
     """Doubts about a section's languages, one line each."""
-    codes = section.source_language, section.target_language
-    for side, code in zip(("source", "target"), codes, strict=True):
+    codes = section.languages
+    for side, code in zip(("source", "target")[: 1 if section.monolingual else 2], codes, strict=False):
         if not is_known(code):
             yield f"prepare.{side}_language: {code}: is no code of a language; give one such as en, eng or eng_Latn"
-    if language(codes[0]) == language(codes[1]):
+    if language(codes[0]) == language(codes[1]) and not section.monolingual:
         yield f"prepare.target_language: {codes[1]}: is the language of the source too ({codes[0]})"
 
 

@@ -248,8 +248,8 @@ class Preparation:
         make_signer(section.cleaning)
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
-        languages = section.source_language, section.target_language
-        units = corpus_units(section.train, section.root, fields_of(section), languages=languages)
+        train = section.train.twice() if section.monolingual else section.train
+        units = corpus_units(train, section.root, fields_of(section), languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,

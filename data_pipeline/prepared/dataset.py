@@ -89,6 +89,11 @@ class Dataset:
         return self.index.pairs
 
     @property
+    def is_monolingual(self) -> bool:
+        """Whether its pairs have no target."""
+        return self.index.target_tokens == 0
+
+    @property
     def source_language(self) -> str:
         """Code of the source language."""
         return self.index.source_language

@@ -165,8 +165,8 @@ def existing_folder(text: str) -> str:
 
 
 def input_file(text: str) -> str | None:
-    """Parse the path of a file to read; `-` gives None, which stands for stdin."""
-    return None if text == "-" else existing_file(text)
+    """Parse the path of a file to read, or of a dataset; `-` gives None, which stands for stdin."""
+    return None if text == "-" else existing(text)
 
 
 def existing_file(text: str) -> str:

@@ -70,7 +70,10 @@ class TextChunk:
 
 
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
-    """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
+    """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order.
+
+    Of text with one side they are its files.
+    """
     if files.form is None:
         return []
     if files.translations is not None:
@@ -78,7 +81,7 @@ def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
         return [*(Path(root) / name for name in files.source or files.target), translations, side_file(translations)]
     names = getattr(files, files.form, ())
     if files.form == "text":
-        names = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
+        names = itertools.chain.from_iterable(zip(files.source, *([files.target] if files.target else []), strict=True))
     elif files.form == "webdataset":
         names = itertools.chain.from_iterable(map(_expanded, names))
     return [Path(root) / name for name in names]
@@ -169,6 +172,10 @@ class LineReader:
         self._rest = data + self._rest
         self.offset -= len(data)
         self.num_lines -= count
+
+    def skip(self, count: int) -> None:
+        """Leave out `count` lines."""
+        self.take(count)
 
     def count_rest(self) -> int:
         """Read to the end; returns the number of lines of the whole file."""

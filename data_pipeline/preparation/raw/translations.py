@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw.lines import LineReader, decode_lines, side_file
+from data_pipeline.preparation.raw.lines import decode_lines, side_file
+from data_pipeline.preparation.raw.monolingual import reader_of
 from data_pipeline.preparation.raw.unit import Languages, Row, RowUnit
 
 _LINES = 4096
@@ -79,7 +80,7 @@ def _numbered(paths: list[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    reader = LineReader(path)
+    reader = reader_of(path)
     while text := reader.take(_LINES):
         last = reader.num_lines
         yield from decode_lines(path, text, range(last - text.count(b"\n") + 1, last + 1))

@@ -74,15 +74,15 @@ def write_index(
     tokenizer.save(folder)
     index = DatasetIndex(
         version=VERSION,
-        source_language=section.source_language,
-        target_language=section.target_language,
+        source_language=section.languages[0],
+        target_language=section.languages[1],
         pairs=num_pairs,
         blocks=len(all_blocks),
         source_tokens=int(all_blocks["source_tokens"].sum()),
         target_tokens=int(all_blocks["target_tokens"].sum()),
         token_dtype=job.encoding.dtype,
         dropped=report.dropped(),
-        source_equals_target=report.identical,
+        source_equals_target=0 if section.monolingual else report.identical,
         shards=entries,
         length_table=describe_file(folder / LENGTHS_FILE),
         block_table=describe_file(folder / BLOCKS_FILE),
@@ -174,7 +174,7 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
         print(f"  places   {index.places.bytes:,} bytes: file and line of each pair")
     if report.scores:
         print(f"  scores   {', '.join(report.scores)}: zeromt inspect draws their histograms")
-    if "valid" not in index.held_out:
+    if "valid" not in index.held_out and index.target_tokens:
         print("  no validation set (prepare.valid): training will report its loss alone")
     sys.stdout.flush()
     dataset = Dataset.load(output)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from configs import PrepareSection, UserError
 from configs.components import Corpus, Pairs
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
+from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, UNSPELLED, Cleaner, filters_of
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.repeats import HeldOutRepeats
@@ -160,7 +160,10 @@ class SpanEncoder:
         lengths = np.empty((len(cleaned.sources), 2), dtype=np.int64)
         for column, lines in enumerate(encoded):
             lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
-        dropped, kept = self._by_pieces(lengths - self._num_tags(encoded[0]), text, cleaned.rows)
+        counted = lengths - self._num_tags(encoded[0])
+        if self._section.monolingual:
+            counted[:, 1] = counted[:, 0]
+        dropped, kept = self._by_pieces(counted, encoded[0], text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (np.fromiter(itertools.chain.from_iterable(side), self._dtype) for side in encoded)
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
@@ -196,6 +199,8 @@ class SpanEncoder:
         section = self._section
         tag = self._tokenizer.tags_of(section.source_language)[0] if section.tag_both_sides else section.target_tag
         source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
+        if section.monolingual:
+            return source_ids, [[] for _ in source_ids]
         target_ids = self._tokenizer.encode_target(targets)
         if section.tag_both_sides:
             first = self._tokenizer.tag_id(self._tokenizer.tags_of(section.target_language)[0])
@@ -211,8 +216,10 @@ class SpanEncoder:
         tags[:, 1] = int(self._section.tag_both_sides)
         return tags
 
-    def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
-        """Rows to drop because of their numbers of pieces (without tags), by filter, and rows to keep."""
+    def _by_pieces(
+        self, lengths: Rows, source_ids: list[list[int]], text: TextChunk, rows: Rows
+    ) -> tuple[dict[str, Rows], Rows]:
+        """Rows to drop because of their pieces, of which tags do not count, by filter; and rows to keep."""
         longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
         left = np.full(len(lengths), True)
         dropped = {}
@@ -220,12 +227,14 @@ class SpanEncoder:
         for name, bad in (
             (EMPTY, shortest == 0),  # text of which the tokenizer's normalisation leaves nothing
             (TOO_LONG, longest > self._section.max_pieces),
+            # monolingual text is read again as its pieces spell it
+            (UNSPELLED, np.array([UNK_ID in ids for ids in source_ids]) if self._section.monolingual else None),
             (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else None),
         ):
             if bad is None:
                 continue
             bad_rows = np.flatnonzero(bad & left)
-            if len(bad_rows) and name != LENGTH_RATIO and self._section.on_bad_pair == "error":
+            if len(bad_rows) and name in (EMPTY, TOO_LONG) and self._section.on_bad_pair == "error":
                 row = int(bad_rows[0])
                 raise UserError(
                     f"{text.where(int(rows[row]))}: {self._describe(lengths[row])}, or prepare.on_bad_pair=drop"
@@ -252,12 +261,9 @@ def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
     Raises:
         UserError: a setting cannot be used, as a package is missing or a script or language is unknown.
     """
-    corpus = Corpus(
-        source_language=section.source_language,
-        target_language=section.target_language,
-        held_out=held_out,
-        files=[path.name for path in corpus_paths(section.train, section.root)],
-    )
+    source, target = section.languages
+    files = [path.name for path in corpus_paths(section.train, section.root)]
+    corpus = Corpus(source_language=source, target_language=target, held_out=held_out, files=files)
     return Cleaner(filters_of(section), corpus)
 
 

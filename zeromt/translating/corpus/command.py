@@ -12,6 +12,7 @@ from configs.process.environment import restored_environment
 from configs.process.files import check_apart, naming
 from configs.process.files.inside import read_text
 from configs.reading.tree import Tree
+from data_pipeline.prepared.index import INDEX_FILE
 from zeromt.translating.corpus.folder import Part, begin
 from zeromt.translating.corpus.merging import Choose, merge
 from zeromt.translating.corpus.parts import make_part
@@ -135,9 +136,13 @@ def _files(input: Sequence[str | None] | None, input_list: str | None) -> list[P
     else:
         names = input or []
     files = [Path(name) for name in names if name is not None]
-    if len(files) < len(names) or not all(path.is_file() for path in files):
-        wrong = next((str(path) for path in files if not path.is_file()), "-")
+    if len(files) < len(names) or not all(map(_is_readable, files)):
+        wrong = next((str(path) for path in files if not _is_readable(path)), "-")
         raise UserError(f"--input: {wrong!r}: is no file; a corpus is read several times: give files that exist")
     if not files:
         raise UserError(f"--input-list: {input_list!r} names no file; give one a line")
     return files
+
+
+def _is_readable(path: Path) -> bool:
+    return path.is_file() or (path / INDEX_FILE).is_file()

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
@@ -17,6 +17,7 @@ from configs.process.progress import Progress, say
 from configs.process.streams import note
 from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.lines import MERGED, LineReader, packing_of, side_file
+from data_pipeline.preparation.raw.monolingual import DatasetReader, reader_of
 from data_pipeline.preparation.raw.translations import hash_of
 from zeromt.translating.corpus import records
 from zeromt.translating.corpus.folder import Job, differences
@@ -115,12 +116,12 @@ def chosen(candidates: list[Candidate], choose: Choose) -> list[Candidate]:
 
 def _checked(job: Job) -> Iterator[tuple[Chunk, list[str], ChunkFile]]:
     """The chunks in order, each compared with the input, which is read from its beginning to its end."""
-    readers: dict[int, LineReader] = {}
+    readers: dict[int, LineReader | DatasetReader] = {}
     for number in range(job.corpus.num_chunks):
         chunk = job.corpus.chunk(number)
         if chunk.file not in readers:
             _must_have_ended(job, readers)
-            readers = {chunk.file: LineReader(job.corpus.files[chunk.file])}
+            readers = {chunk.file: reader_of(job.corpus.files[chunk.file])}
         texts = job.corpus.decoded(chunk, readers[chunk.file].take(chunk.lines))
         content = records.read(job.path(number))
         _check_head(job, chunk, content)
@@ -172,7 +173,7 @@ def _check_lines(job: Job, chunk: Chunk, texts: list[str], content: ChunkFile) -
             )
 
 
-def _must_have_ended(job: Job, readers: dict[int, LineReader]) -> None:
+def _must_have_ended(job: Job, readers: Mapping[int, LineReader | DatasetReader]) -> None:
     for file, reader in readers.items():
         if reader.take(1):
             raise UserError(

@@ -13,7 +13,9 @@ import numpy as np
 from configs import UserError
 from configs.process.files import inside, status_of
 from configs.process.progress import Progress
-from data_pipeline.preparation.raw.lines import LineReader, decode_lines, packing_of
+from data_pipeline.preparation.raw.lines import decode_lines, packing_of
+from data_pipeline.preparation.raw.monolingual import reader_of
+from data_pipeline.prepared.dataset import Dataset
 
 ROW = np.dtype(
     [("file", "<u4"), ("lines", "<u4"), ("first", "<u8"), ("offset", "<u8"), ("bytes", "<u8"), ("sha", "S32")]
@@ -53,7 +55,7 @@ def survey(files: Sequence[Path], table: Path, chunk_lines: int) -> None:
     row, first = np.zeros(1, ROW), 1
     with inside.replacing(table, sync=True) as out, Progress("reading", unit="lines") as progress:
         for number, path in enumerate(files):
-            reader, begin = LineReader(path), first
+            reader, begin = reader_of(path), first
             while True:
                 offset = reader.offset
                 before = reader.num_lines
@@ -104,7 +106,7 @@ class Corpus:
         """
         for file, group in itertools.groupby(map(self.chunk, numbers), lambda chunk: chunk.file):
             path = self.files[file]
-            read = self._skipping if packing_of(path) else _seeking
+            read = self._skipping if path.is_dir() or packing_of(path) else _seeking
             texts = read(path, group)
             for chunk, text in texts:
                 if hashlib.sha256(text).digest() != chunk.sha:
@@ -128,12 +130,12 @@ class Corpus:
         return lines
 
     def _skipping(self, path: Path, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bytes]]:
-        """Of a compressed file, which is read from its beginning."""
-        reader, at = LineReader(path), None
+        """Of a compressed file, which is read from its beginning, or of a dataset."""
+        reader, at = reader_of(path), None
         for chunk in chunks:
             at = int(np.searchsorted(self._table["file"], chunk.file)) if at is None else at
             for number in range(at, chunk.number):
-                reader.take(self.chunk(number).lines)
+                reader.skip(self.chunk(number).lines)
             yield chunk, reader.take(chunk.lines)
             at = chunk.number + 1
 
@@ -150,7 +152,7 @@ def _seeking(path: Path, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bytes
 
 
 def sizes(files: Sequence[Path]) -> list[int]:
-    """Bytes of the files as they are on disk.
+    """Bytes of the files as they are on disk; of datasets their pieces.
 
     Raises:
         UserError: one is missing.
@@ -159,5 +161,5 @@ def sizes(files: Sequence[Path]) -> list[int]:
     for path in files:
         if (status := status_of(path)) is None:
             raise UserError(f"--input: {str(path)!r}: no such file; give a file that exists")
-        found.append(status.st_size)
+        found.append(status.st_size if not path.is_dir() else Dataset.load(path).index.source_tokens)
     return found
