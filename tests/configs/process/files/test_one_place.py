@@ -15,7 +15,8 @@ OTHERS = {
     "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
         "configs/process/files/__init__.py",
         "configs/reading/tree.py",
-        "data_pipeline/preparation/raw/corpus.py",
+        "data_pipeline/preparation/raw/parquet.py",
+        "data_pipeline/preparation/raw/text.py",
         "data_pipeline/preparation/raw/lines.py",
         "launcher/clusters/ssh/hosts.py",
         "zeromt/translating/corpus/source.py",
