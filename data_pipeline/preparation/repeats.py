@@ -23,6 +23,8 @@ BYTES = 8
 """Of a beginning."""
 FIRST_WIDE = 0xE3
 """UTF-8 from U+3000 on begins with this byte or a later one: there each character counts as a word."""
+SUSPECTS = 256
+"""Pairs that are compared with held-out pairs at a time."""
 KNOWN_BITS = 20
 MOST_COMPARED = 8
 """Held-out pairs with one of a source's bands that it is compared with."""
@@ -53,7 +55,12 @@ class HeldOutRepeats:
         if not self._having:
             return []
         bands = _bands(sources)
-        left: list[int] = np.flatnonzero(self._is_known[_low_bits(bands)].any(axis=1)).tolist()
+        suspects: list[int] = np.flatnonzero(self._is_known[_low_bits(bands)].any(axis=1)).tolist()
+        parts = [suspects[begin : begin + SUSPECTS] for begin in range(0, len(suspects), SUSPECTS)]
+        return [row for left in parts for row in self._near(left, bands, sources, targets)]
+
+    def _near(self, left: list[int], bands: Hashes, sources: list[str], targets: list[str]) -> list[int]:
+        """Those of some rows of which both sides are near those of a held-out pair with one of their bands."""
         others = {row: {other for band in bands[row].tolist() for other in self._having.get(band, ())} for row in left}
         for row in left:
             sizes = len(sources[row]), len(targets[row])

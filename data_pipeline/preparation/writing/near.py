@@ -41,6 +41,8 @@ LEAST_RECALL = 0.99
 """Fraction of pairs exactly at the threshold that must share a band."""
 ENTRIES = 1 << 21
 """Bands of a partition, which is what one process joins at a time."""
+CHARACTERS = 1 << 20
+"""Characters of the pairs that are signed at a time; each takes some 80 bytes then."""
 MEMBERS = 1 << 16
 """Pairs whose signatures are compared at a time."""
 LEADERS = 64
@@ -106,7 +108,13 @@ class Signer:
         self._sign = _signing()
 
     def sign(self, sources: list[str], targets: list[str]) -> Signatures:
-        """The signatures of some pairs."""
+        """The signatures of some pairs, of long ones a few at a time."""
+        sizes = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
+        which = np.cumsum(sizes, dtype=np.int64) // CHARACTERS
+        cuts = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(sizes)]
+        return Signatures.joined([self._some(sources[a:b], targets[a:b]) for a, b in itertools.pairwise(cuts)])
+
+    def _some(self, sources: list[str], targets: list[str]) -> Signatures:
         hashes, begins = self._shingles(sources, targets)
         matrix = self._sign(hashes, begins.astype(np.uint64), SLOTS, SEED)
         numbers = np.array(matrix.to_rows(), dtype=np.uint64).reshape(len(sources), SLOTS)

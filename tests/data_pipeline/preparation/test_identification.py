@@ -100,7 +100,7 @@ def test_heliport() -> None:
     pytest.importorskip("heliport")
     english, french = "The committee will meet again on Thursday.", "Le comité se réunira de nouveau jeudi."
     norwegian = "Komiteen skal møtes igjen på torsdag for å drøfte forslaget."
-    find = LanguageFilter("place", "en", "fr", 0.9, "heliport").find
+    find = LanguageFilter("place", "en", "fr", 0.8, "heliport").find
     assert find([english, french, english, "42"], [french, english, norwegian, "-"]) == [1, 2]
     assert LanguageFilter("place", "no", "zh", 0.9, "heliport").find([norwegian], ["他们昨天在北京"]) == []
 
