@@ -22,6 +22,8 @@ FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
 """Name of a score, which its files have too: score-NAME.npy."""
+LANGUAGE_SCORE = "language"
+"""Name of the score that an identifier of languages gives."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -252,6 +254,9 @@ class PrepareSection:
     after those filters of `cleaning` that look at the text."""
     scores: dict[ScoreName, ScoreCommand] = field(default_factory=dict)
     """Scores of training pairs that programs give, by name."""
+    language_score: bool = False
+    """Keep as the score `language` how probable it is that both sides are in their languages, by
+    `cleaning.language_model`: the lower of both. Alone it rejects nothing; a `threshold` filter can."""
     target_tag: Tag | None = None
     """Tag put before every source line of this dataset, such as `>>fra<<`; must be one of `tokenizer.tags`."""
     tag_both_sides: bool = False
@@ -295,8 +300,9 @@ class PrepareSection:
 
     def _score_problems(self) -> Iterator[str]:
         names = [*self.train.scores, *self.train.score_files, *self.scores]
+        names += [LANGUAGE_SCORE] * self.language_score
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            yield f"scores.{twice[0]}: is a score of prepare.train too; give it another name"
+            yield f"scores.{twice[0]}: is a score of prepare.train too, or of language_score; give it another name"
         for split, files in (("valid", self.valid), ("test", self.test)):
             if files.scores or files.score_files:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"

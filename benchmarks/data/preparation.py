@@ -62,7 +62,7 @@ def prepare(
 
 
 def with_memory(*, near_duplicates: Literal["keep", "pair"], **arguments: Any) -> dict[str, Any]:
-    """`prepare` with or without near duplicates, and the peak memory of this process and its largest worker in bytes."""
+    """`prepare` with or without near duplicates, and the peak bytes of this process and its largest worker."""
     figures = prepare(cleaning=CleaningSection(near_duplicates=near_duplicates), **arguments)
     peaks = {
         name: resource.getrusage(who).ru_maxrss * 1024

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from configs import PrepareSection, UserError
+from configs.data import LANGUAGE_SCORE
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.raw.unit import Span
 from data_pipeline.preparation.scoring.kept import KeptScores
+from data_pipeline.preparation.scoring.languages import LanguageScore, made_by_languages
 from data_pipeline.preparation.scoring.numbers import Scores, parse, write_tables
 from data_pipeline.preparation.staging import Input
 from data_pipeline.prepared.index import map_table
@@ -32,6 +34,7 @@ class ScoreSources:
     """Number of the first line of each unit."""
     kept: Mapping[str, KeptScores] = dataclasses.field(default_factory=dict)
     """Those of commands."""
+    language: LanguageScore | None = None
 
     @classmethod
     def of_section(
@@ -62,12 +65,13 @@ class ScoreSources:
             tables=write_tables(files, [*pairs.values()], folder),
             first_lines=[*first_lines.values()],
             kept={name: KeptScores.beside(Path(section.output), makers[name]) for name in section.scores},
+            language=LanguageScore.of_section(section),
         )
 
     @property
     def names(self) -> list[str]:
         """All scores, in order."""
-        return [*self.fields, *self.tables, *self.kept]
+        return [*self.fields, *self.tables, *self.kept, *([LANGUAGE_SCORE] if self.language else [])]
 
     def of(self, text: TextChunk, unit: int) -> dict[str, Scores]:
         """The scores of a chunk's pairs, by name.
@@ -94,6 +98,8 @@ class ScoreSources:
             if scores is None:
                 raise UserError(f"prepare.scores.{name}: {kept.folder}: scores were removed meanwhile; prepare again")
             yield name, scores
+        if self.language is not None:
+            yield LANGUAGE_SCORE, self.language.of(text.sources, text.targets)
 
 
 def fields_of(section: PrepareSection) -> dict[str, str]:
@@ -102,7 +108,8 @@ def fields_of(section: PrepareSection) -> dict[str, str]:
 
 
 def made_by(section: PrepareSection, inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
-    """What makes each score, as plain JSON: a field, files by name and content, or a command and what it depends on.
+    """What makes each score, as plain JSON: a field, files by name and content, a command and what it depends on, or
+    an identifier of languages.
 
     Args:
         section: names them.
@@ -115,4 +122,6 @@ def made_by(section: PrepareSection, inputs: Sequence[Input]) -> dict[str, dict[
     for name, one in section.scores.items():
         depends = {f.name: f.sha256 for f in inputs if f.split == f"scores.{name}.depends"}
         found[name] = {"command": list(one.command), "depends": depends}
+    if section.language_score:
+        found[LANGUAGE_SCORE] = made_by_languages(section)
     return found
