@@ -117,14 +117,12 @@ class ScoreReport:
         for file, found in self.files.items():
             scored = found.below + sum(found.counts)
             lines.append(f"score     {name} of {file}: {scored:,} pairs, {found.without:,} without")
-            left, most = scored, max(1, found.below, *found.counts)
-            for edge, count in zip(
-                ("below", *map("{:g}".format, self.edges)), (found.below, *found.counts), strict=True
-            ):
-                if count or edge != "below":
-                    kept = left / max(1, scored)
-                    bar = "#" * round(BAR_WIDTH * count / most)
-                    lines.append(f"  {edge:>9} {count:>14,} {kept:>9.2%} {bar}".rstrip())
+            counts = [found.below, *found.counts]
+            left = scored
+            for edge, count in zip(("below", *map("{:g}".format, self.edges)), counts, strict=True):
+                if left and (count or left < scored):  # not the empty bins before the first and behind the last
+                    bar = "#" * round(BAR_WIDTH * count / max(counts))
+                    lines.append(f"  {edge:>9} {count:>14,} {left / scored:>9.2%} {bar}".rstrip())
                 left -= count
         return [*lines, "          lowest score, pairs from there to the next, and what at_least would keep of all"]
 

@@ -295,6 +295,8 @@ class Dataset:
             _ = self.tokenizer
             for split in self.index.held_out:
                 self.held_out(split)
+            for name in self.scores():
+                self.score(name)
         except UserError as error:
             problems.append(str(error))
         return problems

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from configs import UserError
 from configs.process.files.inside import name_of, replacing
-from data_pipeline.preparation.raw.lines import LineReader, decode_lines
+from data_pipeline.preparation.raw.lines import LineReader, TextChunk, decode_lines
+from data_pipeline.preparation.raw.text import BYTE_ORDER_MARK
 
 LINES_AT_ONCE = 1 << 16
 MOST = float(np.finfo(np.float32).max)
@@ -19,10 +20,11 @@ Scores = NDArray[np.float32]
 """(pairs,), NaN where a pair has none."""
 
 
-def parse(texts: Sequence[str], where: Callable[[int], str]) -> Scores:
+def parse(name: str, texts: Sequence[str], where: Callable[[int], str]) -> Scores:
     """The numbers of some texts; of an empty one and `nan` NaN.
 
     Args:
+        name: of the score, for messages.
         texts: of any number of pairs.
         where: file and line of one of them, for messages.
 
@@ -36,16 +38,16 @@ def parse(texts: Sequence[str], where: Callable[[int], str]) -> Scores:
             return scores
     except (ValueError, OverflowError):
         pass
-    return np.array([_number(text, where(row)) for row, text in enumerate(texts)], dtype=np.float32)
+    return np.array([_number(name, text, where(row)) for row, text in enumerate(texts)], dtype=np.float32)
 
 
-def _number(text: str, where: str) -> float:
+def _number(name: str, text: str, where: str) -> float:
     try:
         value = float(text.strip() or "nan")
     except ValueError:
         value = math.inf
     if abs(value) > MOST:
-        raise UserError(f"{where} has the score {text!r:.80}; allowed is a number, or nothing where there is none")
+        raise UserError(f"{where}: {name} is {text!r:.80}; allowed is a number, or nothing where there is no score")
     return value
 
 
@@ -70,11 +72,11 @@ def write_tables(
         tables[name] = [None if path is None else folder / f"{name}-{unit}.npy" for unit, path in enumerate(of_units)]
         for path, table, count in zip(of_units, tables[name], pairs, strict=True):
             if path is not None and table is not None and not table.exists():
-                _write_table(path, count, table)
+                _write_table(name, path, count, table)
     return tables
 
 
-def _write_table(path: Path, count: int, table: Path) -> None:
+def _write_table(name: str, path: Path, count: int, table: Path) -> None:
     reader = LineReader(path)
     table.parent.mkdir(parents=True, exist_ok=True)
     with replacing(table, sync=True) as file:
@@ -84,8 +86,9 @@ def _write_table(path: Path, count: int, table: Path) -> None:
             if reader.num_lines > count:
                 break
             numbers = range(first + 1, reader.num_lines + 1)
-            lines = decode_lines(path, data, numbers)
-            scores[first : reader.num_lines] = parse(lines, lambda row: f"{path}: line {first + row + 1}")  # noqa: B023
+            lines = decode_lines(path, data if first else data.removeprefix(BYTE_ORDER_MARK), numbers)
+            part = TextChunk(str(path), str(path), first + 1, lines, lines)
+            scores[first : reader.num_lines] = parse(name, lines, part.where)
             first = reader.num_lines
         if reader.num_lines != count:
             lines_there = reader.count_rest()

@@ -87,7 +87,7 @@ class ScoreSources:
 
     def _of(self, text: TextChunk, unit: int) -> Iterator[tuple[str, Scores]]:
         for name in self.fields:
-            yield name, parse(text.extra[f"{IN_EXTRA}{name}"], text.where)
+            yield name, parse(name, text.extra[f"{IN_EXTRA}{name}"], text.where)
         for name, tables in self.tables.items():
             first, table = text.first_line - self.first_lines[unit], tables[unit]
             rows = slice(first, first + len(text.sources))

@@ -3,11 +3,13 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.prepared.dataset import DataError, Dataset
+from data_pipeline.prepared.scores import write_scores
 from data_pipeline.stream.reader import StreamReader
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content, third
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, faults_at_random
@@ -129,6 +131,23 @@ def test_a_shard_replaced_while_it_is_read(copied: Path, section: StreamSection,
     assert dataset.read_block(0).source.tolist() == before.source.tolist()
     if ranges:
         assert any(SHARD in problem for problem in dataset.verify())
+
+
+def test_scores_are_asked_for_by_name(copied: Path, section: StreamSection, serve: Serve) -> None:
+    values = np.arange(Dataset.load(copied).num_pairs, dtype=np.float32)
+    write_scores(copied, {"qe": {"command": ["qe"], "depends": {}}}, len(values), [values[:, None]])
+    server = serve(copied)
+    dataset = Dataset.load(server.url, section)
+    np.testing.assert_array_equal(dataset.score("qe"), values)
+    with pytest.raises(UserError, match=rf"{server.url} has no score 'laser'; set prepare\.scores"):
+        dataset.score("laser")
+    (copied / "score-qe.npy").write_bytes((copied / "score-qe.npy").read_bytes()[:-4] + b"1234")
+    other = changed(section, cache=f"{section.cache}-2", retries=2)
+    with pytest.raises(DataError, match=r"score-qe\.npy: after 3 tries: its hash is not the index's"):
+        Dataset.load(server.url, other).score("qe")
+    lines, whole = inspect_dataset(copied)
+    assert not whole
+    assert lines[-1].endswith("score-qe.npy: its hash is not the index's")
 
 
 def test_nobody_there(section: StreamSection, tmp_path: Path, serve: Serve) -> None:

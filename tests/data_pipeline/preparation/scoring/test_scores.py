@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, UserError
+from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
 from configs.load import parse_run
 from data_pipeline.inspection import inspect_dataset, pairs_by_score
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
+from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.scoring.kept import KeptScores
 from data_pipeline.preparation.writing.spill import SpillFolder
 from data_pipeline.prepared.dataset import Dataset
@@ -198,7 +199,7 @@ def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
         output=str(tmp_path / "out"),
         root=str(tmp_path),
         train=CorpusFiles(tsv=["noisy.tsv", "clean.tsv"], score_files={"qe": ["noisy.qe", None]}),
-        tokenizer=dataclasses.replace(PrepareSection().tokenizer, vocab_size=40, threads=1),
+        tokenizer=TokenizerSection(vocab_size=40, threads=1),
         workers=1,
         record_places=True,
         filters=[Threshold(score="qe", at_least=0.7, datasets=["no?sy.tsv"])],
@@ -240,6 +241,56 @@ def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> No
     (tmp_path / "out" / "score-qe.npy").write_bytes((tmp_path / "out" / "score-laser.npy").read_bytes())
     with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
         dataset.score("qe")
+
+
+def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
+    """Columns by number and by name, and fields of JSON; the same from a file beside them."""
+    scores = [None if n % 9 == 0 else n / 64 for n in range(500)]
+    texts = ["" if score is None else repr(score) for score in scores]
+    pairs = [(f"the cat {n}", f"le chat {n}") for n in range(500)]
+    rows = [f"{n}\t{s}\t{t}\t{score}\n" for n, ((s, t), score) in enumerate(zip(pairs, texts, strict=True))]
+    (tmp_path / "bare.tsv").write_text("".join(rows))
+    (tmp_path / "named.tsv").write_text("".join(["\ufeffid\tsource\ttarget\tbi cleaner\n", *rows]))
+    trees = ({"source": s, "target": t, "a": {"b": score}} for (s, t), score in zip(pairs, scores, strict=True))
+    (tmp_path / "fields.jsonl").write_text("".join(f"{json.dumps(tree)}\n" for tree in trees))
+    (tmp_path / "beside.txt").write_text("\ufeff" + "".join(f"{text}\n" for text in texts))
+    columns: dict[str, Any] = {"source_field": 2, "target_field": 3}
+    corpora = {
+        "numbers": CorpusFiles(tsv=["bare.tsv"], **columns, scores={"s": 4}),
+        "names": CorpusFiles(tsv=["named.tsv"], scores={"s": "bi cleaner"}),
+        "beside": CorpusFiles(tsv=["named.tsv"], score_files={"s": ["beside.txt"]}),
+        "json": CorpusFiles(jsonl=["fields.jsonl"], scores={"s": "a.b"}),
+    }
+    tables = {}
+    for name, corpus in corpora.items():
+        section = PrepareSection(
+            output=str(tmp_path / name),
+            root=str(tmp_path),
+            train=corpus,
+            tokenizer=TokenizerSection(vocab_size=40, threads=1),
+            workers=1,
+        )
+        prepare.run(section)
+        tables[name] = Dataset.load(tmp_path / name).score("s")[:]
+        assert sorted(tables[name][~np.isnan(tables[name])].tolist()) == [one for one in scores if one is not None]
+    for table in tables.values():
+        np.testing.assert_array_equal(table, tables["numbers"])
+    (tmp_path / "bare.tsv").write_text("".join([*rows[:40], "40\ta\tb\thigh\n", *rows[41:]]))
+    bad = dataclasses.replace(section, output=str(tmp_path / "bad"), train=corpora["numbers"])
+    with pytest.raises(
+        UserError, match=r"bare\.tsv: line 41: s is 'high'; allowed is a number, or nothing where there"
+    ):
+        prepare.run(bad)
+
+
+def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_path: Path) -> None:
+    section = dataclasses.replace(scored, filters=[Threshold(score="qe", at_least=0.5)])
+    prepare.run(section)
+    index = Dataset.load(tmp_path / "out").index
+    assert stale_fields(section, index) == []
+    other = dataclasses.replace(section, scores={"qe": ScoreCommand(command=["comet"])})
+    [line] = stale_fields(other, index)
+    assert line.startswith('prepare.scores.qe: ["comet"], the dataset has [')
 
 
 @pytest.mark.parametrize(
@@ -287,9 +338,9 @@ def test_programs_that_do_not_work(corpus: Corpus, tmp_path: Path, what: str, sa
     [
         ("0.5\n" * 299, r"scores: 299 lines of scores beside 300 pairs; both must have as many"),
         ("0.5\n" * 301, r"scores: 301 lines of scores beside 300 pairs; both must have as many"),
-        ("0.5\n" * 17 + "good\n" * 283, r"scores: line 18 has the score 'good'; allowed is a number, or nothing where"),
-        ("0.5\n" * 299 + "-inf\n", r"scores: line 300 has the score '-inf'; allowed is a number"),
-        ("1e39\n" * 300, r"scores: line 1 has the score '1e39'; allowed is a number"),
+        ("0.5\n" * 17 + "good\n" * 283, r"scores: line 18: qe is 'good'; allowed is a number, or nothing where there"),
+        ("0.5\n" * 299 + "-inf\n", r"scores: line 300: qe is '-inf'; allowed is a number"),
+        ("1e39\n" * 300, r"scores: line 1: qe is '1e39'; allowed is a number"),
         (None, r"prepare\.train\.score_files\.qe: .*scores: no such file"),
     ],
 )
