@@ -258,7 +258,7 @@ def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
     corpora = {
         "numbers": CorpusFiles(tsv=["bare.tsv"], **columns, scores={"s": 4}),
         "names": CorpusFiles(tsv=["named.tsv"], scores={"s": "bi cleaner"}),
-        "beside": CorpusFiles(tsv=["named.tsv"], score_files={"s": ["beside.txt"]}),
+        "beside": CorpusFiles(tsv=["named.tsv"], header=True, score_files={"s": ["beside.txt"]}),
         "json": CorpusFiles(jsonl=["fields.jsonl"], scores={"s": "a.b"}),
     }
     tables = {}
