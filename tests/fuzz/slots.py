@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from configs.data import FORMS
 from tests.fuzz import places
 from tests.fuzz.call import Call
 
@@ -50,7 +51,7 @@ ONE_CORPUS = "prepare.train={{source: [corpus/a.en], target: [corpus/a.fr]}}"
 SETTINGS: tuple[tuple[str, ...], ...] = (
     (*PREPARE, "prepare.root=.", "prepare.train.source=[{}]", "prepare.train.target=[corpus/a.fr]", NO_FILES[2]),
     (*PREPARE, "prepare.root=.", ONE_CORPUS, "prepare.valid.source=[{}]", "prepare.valid.target=[corpus/v.fr]"),
-    *((*PREPARE, *NO_FILES, f"prepare.train.{form}=[{{}}]") for form in ("tsv", "jsonl", "huggingface")),
+    *((*PREPARE, *NO_FILES, f"prepare.train.{form}=[{{}}]") for form in FORMS),
     (*PREPARE, "prepare.tokenizer.path={}"),
     (*PREPARE, "prepare.output={}"),
     (*PREPARE, "prepare.root={}"),

@@ -4,14 +4,18 @@ A field such as `translation.en` is the key of this name or, if there is none, a
 dots.
 """
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from configs import UserError
 
 MISSING = object()
 """The result of `find` if there is no such field."""
+MAX_NAMES = 12
+NAME_CHARACTERS = 60
+"""Most of them that a message shows."""
 _ONE_LINE = str.maketrans("\n\r", "  ")
 
 
@@ -69,6 +73,12 @@ def check_text(text: str, field: str, where: str) -> None:
         raise UserError(f"{where}: {field} holds half of a surrogate pair; allowed is text") from error
     if "\0" in text:
         raise UserError(f"{where}: {field} holds a NUL; allowed is text")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names that a file has, for a message: the first few, whatever is in them."""
+    first = [on_one_line(name)[:NAME_CHARACTERS] for name in itertools.islice(names, MAX_NAMES)]
+    return ", ".join(first) or "none"
 
 
 def on_one_line(text: str) -> str:

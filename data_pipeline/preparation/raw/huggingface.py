@@ -30,10 +30,9 @@ class HuggingFaceUnit(RowUnit):
         arrow = dataset.select_columns(sorted({column.name for column in columns})).with_format("arrow")
         for begin in range(first, len(dataset), BATCH_ROWS):
             try:
-                table = arrow[begin : begin + BATCH_ROWS]
+                yield from rows_of(self, columns, arrow[begin : begin + BATCH_ROWS], begin + 1)
             except BROKEN as error:
                 raise unreadable(path, PROGRAM, error) from error
-            yield from rows_of(self, columns, table, begin + 1)
 
 
 def open_dataset(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
 import importlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -57,9 +57,8 @@ class ParquetUnit(RowUnit):
             columns = columns_of(self, file.schema_arrow)
             begins = [0, *accumulate(file.metadata.row_group(n).num_rows for n in range(file.num_row_groups))]
             group = bisect_right(begins[:-1], first, lo=1) - 1
-            groups = list(range(group, file.num_row_groups))
-            names = sorted({column.name for column in columns})
-            return columns, begins[group], file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names)
+            groups = range(group, file.num_row_groups)
+            return columns, begins[group], _batches(file, groups, sorted({column.name for column in columns}))
         ipc = importlib.import_module("pyarrow.ipc")
         if beginning == ARROW:
             reader = ipc.open_file(path)
@@ -68,6 +67,21 @@ class ParquetUnit(RowUnit):
             reader = ipc.open_stream(path)
             return columns_of(self, reader.schema), 0, iter(reader)
         raise UserError(f"{path}: is no file of Parquet or Arrow")
+
+
+def _batches(file: Any, groups: Sequence[int], names: list[str]) -> Iterator[Any]:
+    """The record batches of some row groups of a `ParquetFile`.
+
+    Raises:
+        ValueError: a group has other rows than the file's metadata say, by which spans are found.
+    """
+    for group in groups:
+        wanted = file.metadata.row_group(group).num_rows
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=names):
+            wanted -= batch.num_rows
+            yield batch
+        if wanted:
+            raise ValueError(f"row group {group} has another number of rows than the metadata say")
 
 
 def _first_bytes(path: Path) -> bytes:

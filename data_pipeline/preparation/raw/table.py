@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from data_pipeline.preparation.raw.fields import MISSING, find, further_text, side_of, splits
+from data_pipeline.preparation.raw.fields import MISSING, find, further_text, listed, side_of, splits
 from data_pipeline.preparation.raw.unit import Row, Unit
 
 BATCH_ROWS = 4096
@@ -46,8 +46,12 @@ def rows_of(unit: Unit, columns: list[Column], table: Any, first_line: int) -> I
 
     Raises:
         UserError: a row has no text.
+        ValueError: it is broken.
     """
-    read = {name: table.column(name).to_pylist() for name in {column.name for column in columns}}
+    names = sorted({column.name for column in columns})
+    table = table.select(names)
+    table.validate(full=True)  # Arrow's files are mapped as they are: a wrong offset in one would end this process
+    read = {name: table.column(name).to_pylist() for name in names}
     yield from zip(*(_texts(unit.paths[0], read[column.name], column, first_line) for column in columns), strict=True)
 
 
@@ -69,9 +73,8 @@ def _tree_of(type_: Any) -> Any:
 def _column(path: Path, tree: dict[str, Any], field: str, *, is_side: bool) -> Column:
     there = [(key, rest) for key, rest in splits(field) if key in tree]
     if not there:
-        names = ", ".join(tree) or "none"
         name = field.partition(".")[0]
-        raise UserError(f"{path}: has no column {name}; allowed is one of {names} (source_field, target_field)")
+        raise UserError(f"{path}: has no column {name}; allowed is one of {listed(tree)} (source_field, target_field)")
     holding = (place for place in there if place[1] is None or find(tree[place[0]], place[1]) is not MISSING)
     return Column(field, *next(holding, there[0]), is_side)
 
@@ -89,6 +92,6 @@ def _inside(path: Path, value: Any, rest: str, field: str) -> Any:
     if value is None:
         return None
     if (inner := find(value, rest)) is MISSING:
-        what = f"holds {', '.join(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
+        what = f"holds {listed(value)}" if isinstance(value, dict) else f"is a {type(value).__name__}"
         raise UserError(f"{path}: has no column {field}: what is before {rest} {what}; allowed is a column of text")
     return inner

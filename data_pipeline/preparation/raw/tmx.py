@@ -14,6 +14,7 @@ from xml.etree.ElementTree import ParseError, XMLParser
 
 from configs import CorpusFiles, UserError
 from configs.languages import same_language
+from data_pipeline.preparation.raw.fields import MAX_NAMES, listed
 from data_pipeline.preparation.raw.lines import unpacked_blocks
 from data_pipeline.preparation.raw.unit import Languages, LeftOut, Row, RowUnit
 
@@ -23,8 +24,6 @@ CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements within a segment whose content is another program's markup, and no text."""
 FEED_BYTES = 1 << 16
 """Of a file that are parsed at a time: their units are in memory."""
-MAX_CODES = 12
-"""About the most languages that a message names."""
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _LINE_END = re.compile(r"[ \t]*[\r\n]\s*")
 
@@ -56,7 +55,7 @@ class TmxUnit(RowUnit):
             codes = tuple(code for code, _ in unit.translations)
             places = [_places(language, codes) for language in wanted]
             if not all(places):
-                seen.update(codes if len(seen) < MAX_CODES else ())
+                seen.update(codes if len(seen) < MAX_NAMES else ())
                 yield LeftOut(f"units without {wanted[0] if not places[0] else wanted[1]}")
                 continue
             for language, [_, *others] in zip(wanted, places, strict=True):
@@ -65,10 +64,9 @@ class TmxUnit(RowUnit):
             sides = [unit.translations[first][1] for first, *_ in places]
             yield (*sides, *(unit.properties.get(field, "") for field in self.extra.values()))
         if not has_pair:
-            there = ", ".join(sorted(seen)) or "no units with a language"
             raise UserError(
-                f"{self.paths[0]}: has no unit with {wanted[0]} and {wanted[1]}, but {there} (prepare.source_language, "
-                "prepare.target_language; or the file's own codes as source_field, target_field)"
+                f"{self.paths[0]}: has no unit with {wanted[0]} and {wanted[1]}; its languages: {listed(sorted(seen))} "
+                "(prepare.source_language, prepare.target_language; or the file's own as source_field, target_field)"
             )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from configs import CorpusFiles, UserError
+from data_pipeline.preparation.raw.fields import listed
 from data_pipeline.preparation.raw.lines import LineReader, decode_lines
 from data_pipeline.preparation.raw.text import BYTE_ORDER_MARK, LineUnit
 from data_pipeline.preparation.raw.unit import Languages
@@ -63,5 +64,5 @@ def _column(path: Path, names: list[str] | None, field: str) -> int:
     number = WITHOUT_HEADER.get(field, field) if names is None else field
     if number.isdecimal() and int(number):
         return int(number) - 1
-    allowed = f"one of {', '.join(names)}, or a number from 1" if names is not None else "a number from 1"
+    allowed = f"one of {listed(names)}, or a number from 1" if names is not None else "a number from 1"
     raise UserError(f"{path}: has no column {field}; allowed is {allowed} (source_field, target_field)")

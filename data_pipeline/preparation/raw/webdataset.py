@@ -15,15 +15,15 @@ from typing import Any
 
 from configs import UserError
 from configs.process.files.inside import parse_json
-from data_pipeline.preparation.raw.fields import MISSING, check_text, find, further_text, side_of, splits
+from data_pipeline.preparation.raw.fields import MISSING, check_text, find, further_text, listed, side_of, splits
 from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, unpacked_blocks
 from data_pipeline.preparation.raw.unit import LeftOut, Row, RowUnit
 
 TAR_BLOCK = 512
 """Bytes of a header; of zeros, it is the end of an archive."""
 READ_BYTES = 1 << 20
-MAX_NAMES = 12
-"""The most extensions that a message names."""
+MAX_MEMBER_BYTES = 1 << 36
+"""More are a broken header's."""
 _METADATA = re.compile(r"__[^/]*__($|/)")
 """Names that the library skips."""
 
@@ -55,13 +55,12 @@ class WebdatasetUnit(RowUnit):
                     has_pair = not isinstance(row, LeftOut)
                     seen.update(dict.fromkeys(name for name in sample if not name.startswith("__")))
         except (tarfile.TarError, ValueError) as error:
-            raise UserError(f"{path}: cannot be read by webdataset: {error.args[0]}") from error
+            raise UserError(f"{path}: cannot be read by webdataset: {listed([str(error.args[0])])}") from error
         yield from map(LeftOut, left_out)
         if not has_pair:
-            there = ", ".join(list(seen)[:MAX_NAMES]) or "none with an extension"
             raise UserError(
                 f"{path}: has no sample with {self.source_field} and {self.target_field} (source_field, "
-                f"target_field); there are members {there}"
+                f"target_field); its members' extensions: {listed(seen)}"
             )
 
     def _members(self, left_out: list[str]) -> Iterator[dict[str, Any]]:
@@ -74,6 +73,10 @@ class WebdatasetUnit(RowUnit):
         library: Any = tarfile  # whose types ask for more of a stream than it uses
         with library.open(fileobj=stream, mode="r|", bufsize=READ_BYTES) as tar:
             for member in tar:
+                if member.size > MAX_MEMBER_BYTES:  # tarfile would read as many at the end of the file, a MiB at a time
+                    raise UserError(
+                        f"{path}: {listed([member.name])} has {member.size:,} bytes; allowed is a whole tar"
+                    )
                 extension = base_plus_ext(member.name)[1]
                 if _METADATA.match(member.name) or not member.isreg():
                     left_out += [] if member.isdir() else ["members that are no files, or metadata by their names"]
@@ -83,7 +86,7 @@ class WebdatasetUnit(RowUnit):
                     is_wanted = extension.lower() in wanted
                     if is_wanted and member.size > MAX_LINE_BYTES:
                         raise UserError(
-                            f"{path}: {member.name} has more than {MAX_LINE_BYTES} bytes; allowed is a text"
+                            f"{path}: {listed([member.name])} has more than {MAX_LINE_BYTES} bytes; allowed is a text"
                         )
                     file = tar.extractfile(member) if is_wanted else None
                     yield {"fname": member.name, "data": file.read() if file else b"", "__url__": str(path)}
@@ -91,7 +94,7 @@ class WebdatasetUnit(RowUnit):
             stream.check_end(path, tar.offset)
 
     def _row(self, sample: dict[str, Any]) -> Row | LeftOut:
-        where = f"{self.paths[0]}: sample {sample['__key__']}"
+        where = f"{self.paths[0]}: sample {listed([sample['__key__']])}"
         row = []
         for number, field in enumerate(self.fields):
             value = _value_at(sample, field, where)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from configs import UserError
 from data_pipeline.preparation.raw.compression import COMPRESSED
+from data_pipeline.preparation.raw.fields import listed
 from data_pipeline.preparation.raw.lines import unpacked_blocks
 from data_pipeline.preparation.raw.unit import LeftOut, Row, RowUnit
 
@@ -43,7 +44,7 @@ class WmtUnit(RowUnit):
         documents = [_read_documents(path, role) for path, role in zip(self.paths, ("src", "ref"), strict=True)]
         for source, reference in zip_longest(*documents):
             if source is None or reference is None or source.name != reference.name:
-                names = [f"document {one.name}" if one else "no document" for one in (source, reference)]
+                names = [f"document {listed([one.name])}" if one else "no document" for one in (source, reference)]
                 raise UserError(
                     f"{self.paths[0]}: {names[0]} beside {names[1]} of {self.paths[1]}; both must have the same"
                 )
@@ -103,6 +104,11 @@ class _Handler(HTMLParser):
         """Text, perhaps a part of it."""
         self._text.append(data)
 
+    def unknown_decl(self, data: str) -> None:
+        """Of `<![CDATA[text]]>`, what is behind `<![`."""
+        if data.startswith("CDATA["):
+            self._text.append(data.removeprefix("CDATA["))
+
     def handle_endtag(self, tag: str) -> None:
         """An element ends."""
         if tag == "seg" and self._segment is not None:
@@ -118,8 +124,8 @@ class _Handler(HTMLParser):
 
     def _add(self, number: str, text: str) -> None:
         if number in self._document.segments:
-            line, name = self.getpos()[0], self._document.name
-            raise UserError(f"{self._path}: line {line}: segment {number} of document {name} is there twice")
+            line, document = self.getpos()[0], listed([self._document.name])
+            raise UserError(f"{self._path}: line {line}: segment {listed([number])} of {document} is there twice")
         self._document.segments[number] = text
 
 
@@ -133,6 +139,8 @@ def _read_documents(path: Path, role: str) -> Iterator[_Document]:
             raise UserError(
                 f"{path}: line {handler.getpos()[0]} or later is not UTF-8; allowed is UTF-8 text"
             ) from error
+        except AssertionError as error:  # of the library, for declarations that it does not know
+            raise UserError(f"{path}: line {handler.getpos()[0]} is broken: {error}; allowed is WMT's SGML") from error
         size = 0 if handler.documents else size + len(block)
         if size > MAX_DOCUMENT_BYTES:
             raise UserError(
@@ -141,5 +149,9 @@ def _read_documents(path: Path, role: str) -> Iterator[_Document]:
         yield from handler.documents
         handler.documents.clear()
     if not handler.has_ended:
-        what = f"is cut short: it has no </{handler.root}>" if handler.root else "has no element; allowed is WMT's SGML"
+        what = (
+            f"is cut short: it has no </{listed([handler.root])}>"
+            if handler.root
+            else "has no element; allowed is WMT's SGML"
+        )
         raise UserError(f"{path}: {what}")

@@ -113,9 +113,9 @@ FAULTS: list[tuple[Members, dict[str, Any], str]] = [
     (
         sides("1", 1),
         {},
-        "has no sample with source and target (source_field, target_field); there are members en.txt, fr",
+        "has no sample with source and target (source_field, target_field); its members' extensions: en.txt, fr",
     ),
-    ([("README", b"x")], TEXTS, "there are members none with an extension"),
+    ([("README", b"x")], TEXTS, "its members' extensions: none"),
     ([("1.en.txt", b"\xff"), ("1.fr.txt", b"x")], TEXTS, "sample 1: en.txt is no UTF-8; allowed is text"),
     ([("1.en.txt", b"a\0"), ("1.fr.txt", b"x")], TEXTS, "sample 1: en.txt holds a NUL"),
     ([("1.en.txt", b"a"), ("1.en.txt", b"x")], TEXTS, "cannot be read by webdataset: 1.en.txt: duplicate file name"),
@@ -132,6 +132,13 @@ def test_faults(tmp_path: Path, members: Members, fields: dict[str, Any], messag
         read(CorpusFiles(webdataset=["a.tar"], **fields), tmp_path)
     assert re.search(f"a.tar: .*{re.escape(message)}", str(caught.value))
     assert "\n" not in str(caught.value)
+
+
+def _with_size(content: bytes, size: int) -> bytes:
+    """The archive whose first header claims a size."""
+    info = tarfile.TarInfo.frombuf(content[:512], "utf-8", "strict")
+    info.size = size
+    return info.tobuf(tarfile.GNU_FORMAT) + content[512:]
 
 
 def test_an_archive_that_does_not_end_where_it_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +158,7 @@ def test_an_archive_that_does_not_end_where_it_should(tmp_path: Path, monkeypatc
         (content + content, f"is broken at byte {9 * sample}, or another archive was joined to it"),
         (b"x" * 2000, "cannot be read by webdataset: invalid header"),
         (b"", "cannot be read by webdataset: empty file"),
+        (_with_size(content, 1 << 60), f"0.jpg has {1 << 60:,} bytes; allowed is a whole tar"),
     ]
     for broken, message in cases:
         (tmp_path / "a.tar").write_bytes(broken)
