@@ -71,10 +71,8 @@ class Program:
             UserError: as for `answer`.
         """
         if line is None:
-            code = self._process.wait()
-            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
             raise UserError(
-                f"{self.name} ended {how} while lines were waited for; what is finished stays: see what it printed, "
+                f"{self.name} {self._end()} while lines were waited for; what is finished stays: see what it printed, "
                 "and give the same command again"
             )
         try:
@@ -85,6 +83,14 @@ class Program:
             shown = line[:80].decode(errors="backslashreplace").strip()
             raise UserError(f"{self.name} answered {shown!r}; allowed is a JSON object with an id")
         return tree
+
+    def _end(self) -> str:
+        """How it has ended, in words."""
+        try:
+            code = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its output"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def close(self) -> None:
         """End its input and wait; kill it if it does not end."""

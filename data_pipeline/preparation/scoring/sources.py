@@ -10,6 +10,7 @@ import numpy as np
 
 from configs import PrepareSection, UserError
 from configs.data import LANGUAGE_SCORE
+from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.raw.unit import Span
 from data_pipeline.preparation.scoring.kept import KeptScores
@@ -109,12 +110,13 @@ def fields_of(section: PrepareSection) -> dict[str, str]:
 
 def made_by(section: PrepareSection, inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
     """What makes each score, as plain JSON: a field, files by name and content, a command and what it depends on, or
-    an identifier of languages.
+    an identifier of languages. Values of environment variables are not in it.
 
     Args:
         section: names them.
         inputs: all of the preparation.
     """
+    section = as_saved(section)
     found: dict[str, dict[str, Any]] = {name: {"field": str(field)} for name, field in section.train.scores.items()}
     for name, paths in section.train.score_files.items():
         files = ({"file": f.name, "sha256": f.sha256} for f in inputs if f.split == f"train.score_files.{name}")

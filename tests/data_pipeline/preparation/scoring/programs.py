@@ -40,7 +40,7 @@ def scorer(folder: Path) -> list[str]:
 def faulty(folder: Path, usual: dict[str, object], what: str, said: str = "") -> list[str]:
     """The command of a program that answers five pairs as usual, and then not as it should."""
     code = f"""
-import json, sys, time
+import json, os, sys, time
 
 for number, text in enumerate(sys.stdin):
     line = json.loads(text)
@@ -48,6 +48,9 @@ for number, text in enumerate(sys.stdin):
     if number == 5:
         if {what!r} == "ends":
             sys.exit(3)
+        if {what!r} == "closes":
+            os.close(1)
+            time.sleep(600)
         if {what!r} == "never":
             time.sleep(600)
         usual = usual.replace(str(line["id"]), "2") if {what!r} == "twice" else {said!r}.replace("ID", str(line["id"]))

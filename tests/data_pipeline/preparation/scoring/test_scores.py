@@ -15,6 +15,7 @@ import pytest
 from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
 from configs.load import parse_run
+from configs.process import programs
 from data_pipeline.inspection import inspect_dataset, pairs_by_score
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.filters.thresholds import Threshold
@@ -297,6 +298,7 @@ def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_p
     ("what", "said", "message"),
     [
         ("ends", "", r"ended with exit code 3 while lines were waited for.* \(.*train\.en: line \d+ was waited for\)"),
+        ("closes", "", r"closed its output while lines were waited for.* \(.*train\.en: line \d+ was waited for\)"),
         (
             "never",
             "",
@@ -327,7 +329,10 @@ def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_p
         ("says", '{"id": true, "score": 1}', r"answered .* allowed is a JSON object with an id"),
     ],
 )
-def test_programs_that_do_not_work(corpus: Corpus, tmp_path: Path, what: str, said: str, message: str) -> None:
+def test_programs_that_do_not_work(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, said: str, message: str
+) -> None:
+    monkeypatch.setattr(programs, "_END_SECONDS", 1.0)
     command = ScoreCommand(command=faulty(tmp_path, {"score": 0.5}, what, said), batch=2, seconds=1.0)
     with pytest.raises(UserError, match=rf"prepare\.scores\.qe\.command: '[^']*' {message}"):
         prepare.run(corpus(many(300), scores={"qe": command}))
