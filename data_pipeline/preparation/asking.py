@@ -7,6 +7,7 @@ and the program's end are errors that name file and line.
 
 import contextlib
 import queue
+import shutil
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,16 @@ class Question:
     def where(self) -> str:
         """Its file and line."""
         return self.pairs.where(self.row)
+
+
+def check_program(command: Sequence[str], place: str) -> None:
+    """Refuse a program that is not there, before any long work.
+
+    Raises:
+        UserError: it is not; the message begins with `place`.
+    """
+    if shutil.which(command[0]) is None:
+        raise UserError(f"{place}: {command[0]!r} is no program that can be started; give its path")
 
 
 class Respondents:

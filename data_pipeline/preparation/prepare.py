@@ -26,6 +26,7 @@ from configs.data import FORMS
 from configs.process.files import disk_errors, naming
 from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
+from data_pipeline.preparation.asking import check_program
 from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.doubts import warn_of_languages
 from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
@@ -244,6 +245,8 @@ class Preparation:
         is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
         every = [pair for pairs in sets.values() for pair in pairs]
         held_out = every if is_needed else []
+        for name, command in section.scores.items():
+            check_program(command.command, f"prepare.scores.{name}.command")
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
         make_signer(section.cleaning)
         tag = section.target_tag
@@ -327,6 +330,8 @@ class Preparation:
         if near_job is not None:
             find_near_duplicates(near_job, self._num_workers(near_job.num_partitions))
         report = dataclasses.replace(report, scores=_histograms(encoding, spill))
+        for name in (name for name, scores in report.scores.items() if not scores.num_scored):
+            say(f"zeromt: warning: no pair has the score {name}", file=sys.stderr)
         spill.collect_segments(num_spans)
         job = ShardJob(
             encoding=encoding.job,

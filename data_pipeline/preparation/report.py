@@ -111,6 +111,11 @@ class ScoreReport:
     files: dict[str, ScoreCounts]
     """By corpus file."""
 
+    @property
+    def num_scored(self) -> int:
+        """Pairs that have the score."""
+        return sum(found.below + sum(found.counts) for found in self.files.values())
+
     def lines(self, name: str) -> list[str]:
         """The histogram as text, with the fraction of pairs that have at least each edge."""
         lines = []

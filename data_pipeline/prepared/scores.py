@@ -79,5 +79,5 @@ def parse_entry(content: bytes, where: str) -> ScoreEntry:
         entry: ScoreEntry = TypeAdapter(ScoreEntry).validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise DataError(": ".join((where, *map(str, first["loc"]), first["msg"]))) from error
     return entry

@@ -109,7 +109,7 @@ def open_table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
             return table
         use = partial(FileTable, name=name, may_be_touched=may_be_touched)
         return cast("NDArray[Any]", opened(storage, entry, use, hashed=False))
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:  # a forged header may ask for any size
         raise DataError(f"{name}: is no table: {' '.join(str(error).split())}") from error
 
 

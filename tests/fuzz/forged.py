@@ -45,7 +45,7 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     DATASET: (
         "places.npy", "hashes.json", "parts.json", "tokenizer.source.model", "tokenizer.target.model", "parts",
-        "test.source.txt", "tmp-x",
+        "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy",
     ),
     MODEL: ("tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model", "pytorch_model.bin"),
     MARIAN: ("tokenizer_config.json", "tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model"),

@@ -1,7 +1,6 @@
 """The filter that is a program of the user's."""
 
 import dataclasses
-import shutil
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field
 from typing_extensions import override
 
-from configs import UserError
 from configs.components import Corpus, Judge, JudgingFilter, Pairs, component
 from configs.fields import PathText, Positive, PositiveFloat
 
@@ -38,8 +36,9 @@ class CommandFilter(JudgingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Judge:
-        if shutil.which(self.command[0]) is None:
-            raise UserError(f"{place}.command: {self.command[0]!r} is no program that can be started; give its path")
+        from data_pipeline.preparation.asking import check_program
+
+        check_program(self.command, f"{place}.command")
         return _Judge(self, f"{place}.command")
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import gzip
+import hashlib
+import io
 import json
 import math
 import re
@@ -239,6 +241,24 @@ def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> No
             assert (source.strip(), target.strip()) == PAIRS[line]
     with pytest.raises(UserError, match=r"has no score 'comet' \(it has: laser, qe\); set prepare\.scores"):
         pairs_by_score(dataset, "comet", 1, highest=False)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
+    forged = header.getvalue()
+    entry = json.loads((tmp_path / "out" / "score-qe.json").read_text())
+    entry |= {"bytes": len(forged), "sha256": hashlib.sha256(forged).hexdigest()}
+    for content, said in (
+        (json.dumps(entry), "score-qe.npy: is no table: Unable"),
+        ("[]", "score-qe.json: Input should"),
+    ):
+        (tmp_path / "out" / "score-qe.json").write_text(content)
+        (tmp_path / "out" / "score-qe.npy").write_bytes(forged)
+        with pytest.raises(UserError, match=re.escape(said)):
+            dataset.score("qe")
+
+
+def test_a_table_that_was_changed(scored: PrepareSection, tmp_path: Path) -> None:
+    prepare.run(scored)
+    dataset = Dataset.load(tmp_path / "out")
     (tmp_path / "out" / "score-qe.npy").write_bytes((tmp_path / "out" / "score-laser.npy").read_bytes())
     with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
         dataset.score("qe")
