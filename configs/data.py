@@ -75,6 +75,11 @@ class CorpusFiles:
     and so on; null where there is none.
     """
 
+    score_datasets: dict[ScoreName, PathText] = field(default_factory=dict)
+    """Scores of pairs that a dataset of the same files has, such as those of `zeromt score`, by name. The dataset must
+    have been prepared with `record_places`; pairs that it does not have get no score.
+    """
+
     def twice(self) -> "CorpusFiles":
         """Files of which one side is both sides."""
         return dataclasses.replace(self, target=self.source, target_field=self.source_field)
@@ -299,12 +304,12 @@ class PrepareSection:
             yield "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one"
 
     def _score_problems(self) -> Iterator[str]:
-        names = [*self.train.scores, *self.train.score_files, *self.scores]
+        names = [*self.train.scores, *self.train.score_files, *self.train.score_datasets, *self.scores]
         names += [LANGUAGE_SCORE] * self.language_score
         if twice := sorted({name for name in names if names.count(name) > 1}):
             yield f"scores.{twice[0]}: is a score of prepare.train too, or of language_score; give it another name"
         for split, files in (("valid", self.valid), ("test", self.test)):
-            if files.scores or files.score_files:
+            if files.scores or files.score_files or files.score_datasets:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
         for number, filter_ in enumerate(self.filters):
             for name in filter_.score_names():

@@ -28,6 +28,7 @@ from configs.process.files import TEMPORARY, check_apart, exists, explain, insid
 from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
+from data_pipeline.prepared.scores import score_file
 
 COMPRESSION_RATIO = 4  # estimated compression ratio of text
 
@@ -80,6 +81,8 @@ def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path, bool]]:
         yield from (
             (f"train.score_files.{name}", Path(section.root) / path, False) for path in paths if path is not None
         )
+    for name, path in section.train.score_datasets.items():
+        yield f"train.score_datasets.{name}", Path(section.root) / path / score_file(name), False
     for name, command in section.scores.items():
         yield from ((f"scores.{name}.depends", Path(path), True) for path in command.depends)
     for number, filter_ in enumerate(section.filters):

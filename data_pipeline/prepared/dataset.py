@@ -173,6 +173,10 @@ class Dataset:
         which = f" (file {unit + 1})" if names.count(names[unit]) > 1 else ""
         return f"{names[unit]}:{line}{which}"
 
+    def places(self, rows: slice) -> NDArray[np.uint64]:
+        """The places of some pairs in the raw corpus, which must have been recorded: see `index.place_numbers`."""
+        return self._places[rows]
+
     @cached_property
     def _places(self) -> NDArray[np.uint64]:
         assert self.index.places is not None

@@ -175,6 +175,12 @@ def unit_and_line(place: int) -> tuple[int, int]:
     return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
 
 
+def units_and_lines(places: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The inverse of `place_numbers`, of many places."""
+    numbers = places.astype(np.int64)
+    return numbers >> _LINE_BITS, numbers & ((1 << _LINE_BITS) - 1)
+
+
 def block_key(shard: int, row: int) -> str:
     """The webdataset key of a block: its shard and its number in it."""
     return f"{shard:06d}-{row:06d}"

@@ -41,6 +41,11 @@ def entry_file(name: str) -> str:
     return f"{PREFIX}{name}.json"
 
 
+def score_file(name: str) -> str:
+    """The table of a score."""
+    return f"{PREFIX}{name}.npy"
+
+
 def write_scores(
     folder: Path, made_by: Mapping[str, Mapping[str, Any]], pairs: int, parts: Iterable[NDArray[np.float32]]
 ) -> None:
@@ -57,14 +62,14 @@ def write_scores(
     """
     header = {"descr": "<f4", "fortran_order": False, "shape": (pairs,)}
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(replacing(folder / f"{PREFIX}{name}.npy", sync=True)) for name in made_by]
+        files = [stack.enter_context(replacing(folder / score_file(name), sync=True)) for name in made_by]
         for file in files:
             np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             for column, file in enumerate(files):
                 file.write(part[:, column].astype("<f4").tobytes())
     for name, made in made_by.items():
-        described = dataclasses.asdict(describe_file(folder / f"{PREFIX}{name}.npy"))
+        described = dataclasses.asdict(describe_file(folder / score_file(name)))
         tree = {"form": FORM, "pairs": pairs, "made_by": made, **described}
         write_text(folder / entry_file(name), json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
 

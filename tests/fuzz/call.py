@@ -53,6 +53,8 @@ class Call:
             if word.startswith("-o"):
                 outputs.add(word[2:])
             before = word
+        if self.argv[0] == "score" and len(self.argv) > 1:  # what it is given gets scores
+            outputs.add(self.argv[1])
         return inputs, outputs
 
     def reproduction(self) -> str:

@@ -25,6 +25,8 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("translate", places.RUN, "-i", places.TEXTS[0], "--attention", "{}"),
     ("evaluate", places.RUN, "--source", "{}", "--reference", "{}"),
     ("evaluate", places.RUN, "--source", places.TEXTS[1], "--reference", places.TEXTS[2], "-o", "{}"),
+    ("score", "{}", "--run", places.RUN),
+    ("score", places.DATASET, "--run", "{}", "--part=1/2"),
     ("average", "{}", "--last=2", "-o", "out/new"),
     ("average", places.RUN, "--last=2", "-o", "{}"),
     ("export", places.RUN, "--format=safetensors", "-o", "{}"),

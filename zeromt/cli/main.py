@@ -117,14 +117,14 @@ def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[
         parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
     _, parser, rest = _parser(words)
     takes = {action.dest for action in parser._actions}
-    if not ({"part", "merge"} <= takes and takes & {"config", "output"}):
+    if not ({"part", "merge"} <= takes and takes & {"config", "output", "dataset"}):
         parser.error(
-            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare or translate"
+            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare, translate, score"
         )
     given = read_arguments(parser, rest)
     if given["part"] is not None or given["merge"]:
         parser.error("--part, --merge: the array gives them to its tasks; leave them out")
-    folder = None if "config" in takes else given["output"]
+    folder = None if "config" in takes else given.get("output", given.get("dataset"))
     if "config" not in takes and folder is None:
         parser.error(f"--output: none given to {words[0]}; give the folder that its parts share")
     array = InParts(words=words, number=arguments["array"], folder=folder)

@@ -13,10 +13,12 @@ from configs.data import LANGUAGE_SCORE
 from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.raw.unit import Span
+from data_pipeline.preparation.scoring.datasets import made_by_dataset, open_scored, write_dataset_tables
 from data_pipeline.preparation.scoring.kept import KeptScores
 from data_pipeline.preparation.scoring.languages import LanguageScore, made_by_languages
 from data_pipeline.preparation.scoring.numbers import Scores, parse, write_tables
 from data_pipeline.preparation.staging import Input
+from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import map_table
 
 IN_EXTRA = "score "
@@ -61,9 +63,13 @@ class ScoreSources:
             name: [None if path is None else Path(section.root) / path for path in paths]
             for name, paths in section.train.score_files.items()
         }
+        datasets = {
+            name: Dataset.load(Path(section.root) / path) for name, path in section.train.score_datasets.items()
+        }
+        beside = write_dataset_tables(datasets, [*pairs.values()], [*first_lines.values()], folder)
         return cls(
             fields=list(section.train.scores),
-            tables=write_tables(files, [*pairs.values()], folder),
+            tables={**write_tables(files, [*pairs.values()], folder), **beside},
             first_lines=[*first_lines.values()],
             kept={name: KeptScores.beside(Path(section.output), makers[name]) for name in section.scores},
             language=LanguageScore.of_section(section),
@@ -121,6 +127,8 @@ def made_by(section: PrepareSection, inputs: Sequence[Input]) -> dict[str, dict[
     for name, paths in section.train.score_files.items():
         files = ({"file": f.name, "sha256": f.sha256} for f in inputs if f.split == f"train.score_files.{name}")
         found[name] = {"files": [None if path is None else next(files, {"file": Path(path).name}) for path in paths]}
+    for name, path in section.train.score_datasets.items():
+        found[name] = made_by_dataset(name, open_scored(name, Path(section.root) / path, inputs))
     for name, one in section.scores.items():
         depends = {f.name: f.sha256 for f in inputs if f.split == f"scores.{name}.depends"}
         found[name] = {"command": list(one.command), "depends": depends}

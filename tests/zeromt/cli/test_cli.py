@@ -265,7 +265,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     }  # fmt: skip
     assert parse(["launch", "local", "x"])[1]["nproc"] is None
     assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
-    assert parse(["inspect", file])[1] == {"path": file}
+    assert parse(["inspect", file])[1] == {"path": file, "worst": None, "best": None}
 
 
 def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,7 @@ def make_run(
     dataset: str = "nowhere",
     precision: Any = "auto",
     search: SearchSection | None = None,
+    languages: tuple[str, str] = ("en", "de"),
     **options: Any,
 ) -> Transformer:
     """A run of weights alone in a new folder; the model that it holds."""
@@ -87,7 +88,9 @@ def make_run(
         model=section,
         engine=EngineSection(precision=precision),
         seed=seed,
-        prepare=PrepareSection(max_pieces=31, output=dataset),
+        prepare=PrepareSection(
+            max_pieces=31, output=dataset, source_language=languages[0], target_language=languages[1]
+        ),
         evaluation=EvaluationSection(search=search or SearchSection()),
     )
     write_run(

@@ -1,0 +1,156 @@
+"""`zeromt score`: each pair's numbers against a plain loop over the model, in any number of parts."""
+
+import dataclasses
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from configs.components import make
+from data_pipeline.preparation import prepare
+from data_pipeline.prepared.dataset import Dataset
+from model import Transformer
+from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
+from zeromt.cli.main import main
+from zeromt.scoring import judging
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Transformer]]:
+    """A dataset, and runs of both directions."""
+    root = tmp_path_factory.mktemp("score")
+    tokenizer = make_tokenizer(joint=True)
+    tokenizer.save(root)
+    (root / "a.en").write_text("".join(f"{line}\n" for line in ENGLISH))
+    (root / "a.fr").write_text("".join(f"{line}\n" for line in FRENCH))
+    prepare.run(
+        PrepareSection(
+            output=str(root / "data"),
+            root=str(root),
+            source_language="en",
+            target_language="fr",
+            train=CorpusFiles(source=["a.en"], target=["a.fr"]),
+            tokenizer=TokenizerSection(path=str(root)),
+            pairs_per_block=16,
+        )
+    )
+    models = {
+        "log_prob": make_run(root / "there", tokenizer, seed=1, languages=("en", "fr")),
+        "reverse_log_prob": make_run(root / "back", tokenizer, seed=2, languages=("fr", "en")),
+    }
+    return root, models
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging, "CHUNK_PAIRS", 40)
+
+
+def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
+    """Per token, EOS included."""
+    with torch.no_grad():
+        hidden = model(torch.tensor([[*source, 2]]), torch.tensor([[1, *target]]))
+        log_probs = model.output(hidden)[0].double().log_softmax(-1)
+    wanted = [*target, 2]
+    return float(sum(log_probs[i, token] for i, token in enumerate(wanted))) / len(wanted)
+
+
+def command(root: Path, *more: str) -> list[str]:
+    return ["score", str(root / "data"), "--run", str(root / "there"), "--reverse", str(root / "back"), *more]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_scores_are_those_of_a_plain_loop_in_any_number_of_parts(made: Any) -> None:
+    root, models = made
+    assert main(command(root)) == 0
+    dataset = Dataset.load(root / "data")
+    scores = {name: dataset.score(name) for name in dataset.scores()}
+    assert set(scores) == {"log_prob", "reverse_log_prob", "dual"}
+    pair = 0
+    for number in range(len(dataset.blocks)):
+        block = dataset.read_block(number)
+        ends = np.cumsum(block.lengths, axis=0, dtype=np.int64)[:-1]
+        sides = (np.split(side, ends[:, i]) for i, side in enumerate((block.source, block.target)))
+        for source, target in zip(*sides, strict=True):
+            there = log_prob(models["log_prob"], source.tolist(), target.tolist())
+            back = log_prob(models["reverse_log_prob"], target.tolist(), source.tolist())
+            assert scores["log_prob"][pair] == pytest.approx(there, abs=1e-5)
+            assert scores["reverse_log_prob"][pair] == pytest.approx(back, abs=1e-5)
+            expected = math.exp(-(abs(-there + back) + (-there - back) / 2))
+            assert scores["dual"][pair] == pytest.approx(expected, rel=1e-4)
+            pair += 1
+    assert pair == len(ENGLISH)
+    assert not judging.Judging(dataset, {}).root.exists()
+
+    whole = {path.name: path.read_bytes() for path in (root / "data").glob("score-*")}
+    for part in ("2/3", "1/3", "3/3", "3/3"):
+        assert main(command(root, "--part", part)) == 0
+    for path in (root / "data").glob("score-*"):
+        path.unlink()
+    assert main(command(root, "--merge")) == 0
+    assert {path.name: path.read_bytes() for path in (root / "data").glob("score-*")} == whole
+    assert Dataset.load(root / "data").fingerprint == dataset.fingerprint
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_does_not_belong_together_is_refused(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root, _ = made
+    assert main(["score", str(root / "data"), "--run", str(root / "back")]) == 2
+    assert "--run: a run of fr -> en; give one of en -> fr" in capsys.readouterr().err
+    assert main(command(root, "--part", "1/2")) == 0
+    assert main(command(root, "--merge")) == 2
+    assert "have no log_prob yet (the first is number 1)" in capsys.readouterr().err
+    assert main(["score", str(root / "data"), "--run", str(root / "there"), "--precision", "bf16"]) == 2
+    assert "was begun with another" in capsys.readouterr().err
+    (root / "data.scoring" / "log_prob" / "000000.npy").write_bytes(b"no table")
+    assert main(command(root, "--part", "2/2")) == 0
+    assert main(command(root, "--merge")) == 2
+    assert "000000.npy' is damaged" in capsys.readouterr().err
+
+
+def test_a_later_preparation_filters_by_them(made: Any) -> None:
+    root, _ = made
+    shutil.copytree(root / "data", root / "placed", dirs_exist_ok=True)
+    section = PrepareSection(
+        output=str(root / "filtered"),
+        root=str(root),
+        source_language="en",
+        target_language="fr",
+        train=CorpusFiles(source=["a.en"], target=["a.fr"], score_datasets={"log_prob": "placed"}),
+        tokenizer=TokenizerSection(path=str(root)),
+        filters=[make("filter", "threshold", score="log_prob", at_least=-5.0)],
+        record_places=True,
+    )
+    with pytest.raises(UserError, match="has no places of its pairs"):
+        prepare.run(section)
+    shutil.rmtree(root / "placed")
+    prepare.run(
+        dataclasses.replace(
+            section,
+            output=str(root / "placed"),
+            train=dataclasses.replace(section.train, score_datasets={}),
+            filters=[],
+        )
+    )
+    assert main(["score", str(root / "placed"), "--run", str(root / "there")]) == 0
+    placed = Dataset.load(root / "placed")
+    scores = placed.score("log_prob")
+    limit = float(np.median(scores))
+    prepare.run(dataclasses.replace(section, filters=[make("filter", "threshold", score="log_prob", at_least=limit)]))
+    filtered = Dataset.load(root / "filtered")
+    kept = {placed.place(pair) for pair in np.flatnonzero(scores >= np.float32(limit)).tolist()}
+    assert {filtered.place(pair) for pair in range(filtered.num_pairs)} == kept
+    assert 0 < len(kept) < placed.num_pairs
+    by_place = {placed.place(pair): score for pair, score in enumerate(scores.tolist())}
+    for pair, score in enumerate(filtered.score("log_prob").tolist()):
+        assert score == by_place[filtered.place(pair)]
+
+    (root / "b.en").write_text("".join(f"{line}\n" for line in reversed(ENGLISH)))
+    other = dataclasses.replace(section.train, source=["b.en"])
+    with pytest.raises(UserError, match="was prepared from other files than"):
+        prepare.run(dataclasses.replace(section, output=str(root / "other"), train=other))

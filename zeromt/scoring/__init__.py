@@ -1,0 +1,1 @@
+"""Models as judges of a dataset: the command `score`."""

@@ -1,0 +1,51 @@
+"""The command `zeromt score` and its arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser, add_plugins, add_raw_weights
+from launcher.options.values import existing, existing_folder, part, processes
+from zeromt.translating.options import add_precision
+
+
+def add_score(parser: Parser) -> None:
+    """Arguments of `zeromt score`."""
+    parser.add_argument("dataset", metavar="DATASET", type=existing_folder, help="a prepared dataset")
+    parser.add_argument(
+        "--run", metavar="RUN", type=existing, required=True, help="a run, or a checkpoint, that judges the targets"
+    )
+    parser.add_argument(
+        "--reverse",
+        metavar="RUN",
+        type=existing,
+        help="one of the other direction, that judges the sources: for dual conditional cross-entropy",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--part",
+        metavar="I/N",
+        type=part,
+        help="score only part I of N, on one of N machines; what is there already stays. `slurm` takes I and N from a "
+        "job array",
+    )
+    which.add_argument("--merge", action="store_true", help="write the scores, once all parts are ready")
+    add_raw_weights(parser)
+    add_precision(parser)
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=processes,
+        default=1,
+        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
+    )
+    add_plugins(parser)
+
+
+COMMANDS = {
+    "score": Command(
+        summary="score the pairs of a dataset by models: log-probabilities, dual cross-entropy",
+        usage="DATASET --run RUN [--reverse RUN] [--part I/N | --merge] [--processes N] [...]",
+        add_arguments=add_score,
+        target="zeromt.scoring.command:run",
+        computes=True,
+        place=6,
+    ),
+}
