@@ -258,7 +258,7 @@ class Report:
 
     def repeats_in_words(self) -> str:
         """What to say of pairs that repeat held-out ones."""
-        shown = "; ".join(f"{one.where}: {one.source!r:.60}" for one in self.repeats)
+        shown = "; ".join(f"{one.where}: {one.source[:60]!r}" for one in self.repeats)
         return (
             f"prepare.train: pairs that repeat a held-out pair, or nearly do: {self.num_repeats:,} ({shown}); "
             "prepare.cleaning.held_out_overlap rejects those that are equal"

@@ -30,7 +30,7 @@ class LanguageScore:
         """
         if not section.language_score:
             return None
-        score = cls(section.source_language, section.target_language, section.cleaning.language_model)
+        score = cls(*section.languages, section.cleaning.language_model)
         score.of([], [])  # so that errors are found before any long work
         return score
 
@@ -45,5 +45,5 @@ class LanguageScore:
 def made_by_languages(section: PrepareSection) -> dict[str, Any]:
     """What makes the score, as plain JSON."""
     model = Path(section.cleaning.language_model)
-    made = {"identifier": model.name, "languages": [section.source_language, section.target_language]}
+    made = {"identifier": model.name, "languages": list(section.languages)}
     return made if str(model) in NAMED or not model.is_file() else {**made, "sha256": hash_file(model)}

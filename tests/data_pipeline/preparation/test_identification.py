@@ -16,6 +16,7 @@ from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.identification import LanguageFilter
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.scoring.languages import LanguageScore
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus
@@ -119,6 +120,9 @@ def test_the_probability_is_kept_as_a_score(model: Path, corpus: Corpus, tmp_pat
     made = dataset.score_entry("language").made_by
     assert (made["identifier"], made["languages"]) == ("lid.bin", ["en", "fr"])
     assert (dataset.index.shards, dataset.index.recipe) == (without.shards, without.recipe)
+    alone = LanguageScore.of_section(dataclasses.replace(scored, monolingual=True, target_language="tlh"))
+    assert alone is not None
+    assert alone.of([ENGLISH, FRENCH], [ENGLISH, FRENCH])[0] > 0.9, "of monolingual text there is one language"
     filters: list[Filter] = [Threshold(score="language", at_least=0.6)]
     prepare.run(dataclasses.replace(scored, filters=filters, output=str(tmp_path / "filtered")))
     assert Dataset.load(tmp_path / "filtered").num_pairs == 20
