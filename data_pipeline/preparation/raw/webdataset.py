@@ -21,8 +21,7 @@ from data_pipeline.preparation.raw.unit import LeftOut, Row, RowUnit
 
 TAR_BLOCK = 512
 """Bytes of a header; of zeros, it is the end of an archive."""
-READ_BYTES = 1 << 20
-MAX_MEMBER_BYTES = 1 << 36
+MAX_MEMBER_BYTES = 1 << 34
 """More are a broken header's."""
 _METADATA = re.compile(r"__[^/]*__($|/)")
 """Names that the library skips."""
@@ -71,9 +70,9 @@ class WebdatasetUnit(RowUnit):
         stream = _Stream(filter(None, unpacked_blocks(path)))
         wanted = {name.lower() for field in self.fields for name, _ in splits(field)}
         library: Any = tarfile  # whose types ask for more of a stream than it uses
-        with library.open(fileobj=stream, mode="r|", bufsize=READ_BYTES) as tar:
+        with library.open(fileobj=stream, mode="r|") as tar:
             for member in tar:
-                if member.size > MAX_MEMBER_BYTES:  # tarfile would read as many at the end of the file, a MiB at a time
+                if member.size > MAX_MEMBER_BYTES:  # tarfile would read as many at the end of the file, 10 KB at a time
                     raise UserError(
                         f"{path}: {listed([member.name])} has {member.size:,} bytes; allowed is a whole tar"
                     )
@@ -131,15 +130,19 @@ class _Stream:
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
         self._blocks = blocks
-        self._rest = b""
+        self._block = b""
+        self._begin = 0
+        """Of what is left of the block."""
         self._size = 0
         self._end_of_data = 0
         """Behind the last byte that is not zero."""
 
     def read(self, size: int) -> bytes:
         """Some of the next bytes; none at the end."""
-        block = self._rest or next(self._blocks, b"")
-        data, self._rest = block[:size], block[size:]
+        if self._begin == len(self._block):
+            self._block, self._begin = next(self._blocks, b""), 0
+        data = self._block[self._begin : self._begin + size]
+        self._begin += len(data)
         if end := len(data.rstrip(b"\0")):
             self._end_of_data = self._size + end
         self._size += len(data)
@@ -151,7 +154,7 @@ class _Stream:
         Raises:
             UserError: it is cut, or there is more.
         """
-        while self.read(READ_BYTES):
+        while self.read(tarfile.RECORDSIZE):
             pass
         if self._end_of_data > offset:
             raise UserError(
