@@ -105,6 +105,8 @@ class CorpusFiles:
         for name, paths in self.score_files.items():
             if len(paths) != number:
                 yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
+        if self.score_files and any("{" in name for name in self.webdataset):
+            yield "score_files: beside shards named with braces; name each shard, as each has a file"
         if self.scores and self.source:
             yield "scores: fields of parallel text, which has none; name files in score_files"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from data_pipeline.preparation.raw.fields import MISSING, find, further_text, listed, side_of, splits
+from data_pipeline.preparation.raw.fields import MISSING, find, further_text, listed, on_one_line, side_of, splits
 from data_pipeline.preparation.raw.unit import Row, Unit
 
 BATCH_ROWS = 4096
@@ -84,7 +84,10 @@ def _texts(path: Path, values: list[Any], column: Column, first_line: int) -> li
         values = [_inside(path, value, column.rest, column.field) for value in values]
     if not column.is_side:
         return [further_text(value) for value in values]
-    return [side_of(value, column.field, f"{path}: line {first_line + row}") for row, value in enumerate(values)]
+    for row, value in enumerate(values):
+        if not isinstance(value, str):
+            side_of(value, column.field, f"{path}: line {first_line + row}")
+    return [on_one_line(value) for value in values]
 
 
 def _inside(path: Path, value: Any, rest: str, field: str) -> Any:

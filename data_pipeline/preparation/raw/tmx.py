@@ -37,8 +37,8 @@ class TmxUnit(RowUnit):
     @classmethod
     def of(cls, files: CorpusFiles, paths: tuple[Path, ...], extra: Mapping[str, str], languages: Languages) -> Self:
         """See `Unit.of`."""
-        source = languages[0] if files.source_field == "source" else str(files.source_field)
-        target = languages[1] if files.target_field == "target" else str(files.target_field)
+        defaults = dict(zip(("source", "target"), languages, strict=True))  # of one side alone, both are `source`
+        source, target = (defaults.get(str(field), str(field)) for field in (files.source_field, files.target_field))
         keeps_markup = files.inline_markup == "keep"
         return cls(paths=paths, source_field=source, target_field=target, extra=extra, keeps_markup=keeps_markup)
 

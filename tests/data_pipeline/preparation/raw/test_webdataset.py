@@ -178,5 +178,8 @@ def test_only_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(UserError, match="no such file"):
             read(CorpusFiles(webdataset=[name], **TEXTS), Path())
     assert not (tmp_path / "ran").exists()
+    scored = {"webdataset": ["a-{0..1}.tar"], "score_files": {"qe": ["a"]}}
+    with pytest.raises(UserError, match=r"train\.score_files: beside shards named with braces; name each"):
+        parse_run({"prepare": {"train": scored}})
     with pytest.raises(UserError, match=r"webdataset: a-\{0\.\.: .*; write braces such as"):
         corpus_paths(CorpusFiles(webdataset=["a-{0.."]), "")
