@@ -3,8 +3,8 @@
 import dataclasses
 import difflib
 import types
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, get_args, get_origin
 
 from configs import other_tools
 from configs.components import Choice, Component, choice_of, item_of, kinds, unknown
@@ -77,7 +77,7 @@ def without_unknown(tree: Any, type_: Any) -> Any:
     if not isinstance(tree, dict):
         return tree
     fields = {f.name: f.type for f in dataclasses.fields(type_)}
-    known = {}
+    known: dict[str, Any] = {}
     for key, value in tree.items():
         if key not in fields:
             continue
@@ -86,22 +86,34 @@ def without_unknown(tree: Any, type_: Any) -> Any:
             if (choice := choice_of(annotation)) is None or not _names_no_kind(choice, item):
                 section = section_of(annotation, item)
                 kept.append(item if section is None else without_unknown(item, section))
-        if item_of(fields[key]) is not None and isinstance(value, list):
-            if len(kept) == len(value):  # else drop the whole list, so that no item gets another index in messages
-                known[key] = kept
-        elif kept:
-            known[key] = kept[0]
+        if not _has_items(value, fields[key]):
+            if kept:
+                known[key] = kept[0]
+        elif len(kept) == len(value):  # else drop the whole list, so that no item gets another index in messages
+            known[key] = _joined(value, kept)
     return known
 
 
 def _values(key: str, value: Any, annotation: Any) -> Iterator[tuple[str, Any, Any]]:
-    """A field's value, or the items of a list of components or sections: name, value and annotation of each."""
-    item = item_of(annotation)
-    if item is None or not isinstance(value, list):
+    """A field's value, or the items of a list or mapping of components or sections: name, value, annotation of each."""
+    if not _has_items(value, annotation):
         yield key, value, annotation
         return
-    for number, one in enumerate(value):
-        yield dotted((key, number)), one, item
+    item = get_args(annotation)[-1] if isinstance(value, dict) else item_of(annotation)
+    for place, one in value.items() if isinstance(value, dict) else enumerate(value):
+        yield dotted((key, place)), one, item
+
+
+def _has_items(value: Any, annotation: Any) -> bool:
+    """Whether a field's value is a list of components or sections, or a mapping of names to sections."""
+    if isinstance(value, dict):
+        return get_origin(annotation) is dict and dataclasses.is_dataclass(get_args(annotation)[-1])
+    return isinstance(value, list) and item_of(annotation) is not None
+
+
+def _joined(value: Any, items: Sequence[Any]) -> Any:
+    """Other items in a list or mapping."""
+    return dict(zip(value, items, strict=True)) if isinstance(value, dict) else list(items)
 
 
 def expanded(tree: Any, type_: Any) -> Any:
@@ -112,7 +124,7 @@ def expanded(tree: Any, type_: Any) -> Any:
     expanded = {}
     for key, value in tree.items():
         items = [_expanded_value(item, kind) for _, item, kind in _values(key, value, fields.get(key))]
-        expanded[key] = items if item_of(fields.get(key)) is not None and isinstance(value, list) else items[0]
+        expanded[key] = _joined(value, items) if _has_items(value, fields.get(key)) else items[0]
     return expanded
 
 

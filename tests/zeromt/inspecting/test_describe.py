@@ -4,8 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.scores import write_scores
+from tests.conftest import Refused
 from tests.small import small_runs
 from zeromt.cli.main import main
 
@@ -22,6 +26,21 @@ def test_weights_only_is_said_of_a_run_too(tmp_path: Path, capsys: pytest.Captur
     assert (code, lines[-1]) == (0, "checkpoint      step-00000010: whole, weights only (zeromt average)")
     _, lines = _inspect(small_runs() / "runs" / "small", capsys)
     assert "weights only" not in "\n".join(lines)
+
+
+def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
+    dataset = Path(shutil.copytree(small_runs() / "dataset", tmp_path / "data"))
+    pairs = Dataset.load(dataset).num_pairs
+    scores = np.arange(pairs, dtype=np.float32)[:, None] / np.float32(8)
+    write_scores(dataset, {"qe": {"command": ["qe"], "depends": {}}}, pairs, [scores])
+    _, lines = _inspect(dataset, capsys)
+    assert "scores    qe" in lines
+    assert main(["inspect", str(dataset), "--worst", "qe", "2"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in shown[::3]] == [["0", "pair", "0"], ["0.125", "pair", "1"]]
+    for number in ("x", "0", "-1"):
+        said = refused("inspect", str(dataset), "--best", "qe", number)
+        assert f"--best: '{number}'; allowed is the name of a score and a number of pairs, such as qe 100" in said
 
 
 def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

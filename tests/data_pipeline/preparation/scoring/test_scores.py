@@ -393,7 +393,10 @@ def test_files_that_are_none(corpus: Corpus, tmp_path: Path, content: str | None
         ({"train": {"tsv": ["a", "b"], "score_files": {"x": ["c"]}}}, "train.score_files.x: 1 files, the corpus has 2"),
         ({"valid": {"tsv": ["a"], "scores": {"x": "3"}}}, "valid.scores: scores of a held-out set are not used"),
         ({"scores": {"../x": {"command": ["a"]}}}, "prepare.scores"),
-        ({"scores": {"qe": {"command": ["a"], "depend": []}}}, "depend"),
+        (
+            {"scores": {"qe": {"command": ["a"], "depend": []}}},
+            "scores.qe.depend: unknown key; did you mean",
+        ),
     ],
 )
 def test_settings_that_contradict(fields: dict[str, Any], message: str) -> None:
