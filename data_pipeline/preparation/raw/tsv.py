@@ -60,6 +60,10 @@ def _header(path: Path) -> list[str]:
 def _column(path: Path, names: list[str] | None, field: str) -> int:
     """The number, from 0, of a field's column; `names` are those of the header, if there is one."""
     if names is not None and field in names:
+        if names.count(field) > 1:
+            raise UserError(
+                f"{path}: has {names.count(field)} columns {field}; give their numbers (source_field, target_field)"
+            )
         return names.index(field)
     number = WITHOUT_HEADER.get(field, field) if names is None else field
     if number.isdecimal() and int(number):
