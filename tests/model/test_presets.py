@@ -14,7 +14,7 @@ from tests.model.reference import BOS, EOS, SPECIAL, pad
 
 PRESETS = shipped_presets()
 
-# (preset, pieces, parameters): of the papers and of the published checkpoints, where there are such
+# (preset, pieces, parameters): of the papers and of the published checkpoints, where there are such; else by hand
 COUNTS = [
     ("vaswani_base", 37_000, 63_082_496),
     ("vaswani_big", 37_000, 214_245_376),
@@ -22,6 +22,8 @@ COUNTS = [
     ("nllb_3b", 256_206, 3_344_863_232),
     ("deep_shallow", 32_000, 100_451_328),
     ("modern", 32_000, 61_227_008),
+    ("student_small", 32_000, 17_139_712),
+    ("student_micro", 32_000, 9_407_424),
 ]
 
 

@@ -28,6 +28,8 @@ PRESETS = (
     "vaswani_big",
     "deep_shallow",
     "modern",
+    "student_small",
+    "student_micro",
     "notebook_postnorm_es",
     "notebook_prenorm_viz",
     "notebook_annotated_fr",
