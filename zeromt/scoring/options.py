@@ -2,8 +2,8 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_raw_weights
-from launcher.options.values import existing, existing_folder, part, processes
-from zeromt.translating.options import add_precision
+from launcher.options.values import existing, existing_folder, part
+from zeromt.translating.options import add_precision, add_processes
 
 
 def add_score(parser: Parser) -> None:
@@ -29,13 +29,7 @@ def add_score(parser: Parser) -> None:
     which.add_argument("--merge", action="store_true", help="write the scores, once all parts are ready")
     add_raw_weights(parser)
     add_precision(parser)
-    parser.add_argument(
-        "--processes",
-        metavar="N",
-        type=processes,
-        default=1,
-        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
-    )
+    add_processes(parser)
     add_plugins(parser)
 
 

@@ -82,13 +82,7 @@ def add_translate(parser: Parser) -> None:
         help="copy text that matches this, such as '\\d+([.,:]\\d+)*', to the translation; for runs trained with the "
         "modifier placeholders",
     )
-    parser.add_argument(
-        "--processes",
-        metavar="N",
-        type=processes,
-        default=1,
-        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
-    )
+    add_processes(parser)
 
 
 def _add_alignment(parser: Parser) -> None:
@@ -125,6 +119,17 @@ def add_runs(parser: Parser, *, is_optional: bool = False) -> None:
     add_precision(parser)
     add_languages(parser)
     add_plugins(parser)
+
+
+def add_processes(parser: Parser) -> None:
+    """`--processes`: how many hold the models."""
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=processes,
+        default=1,
+        help="number of processes; auto takes one per GPU, or per core without a GPU (default: 1)",
+    )
 
 
 def add_paragraphs(parser: Parser) -> None:
