@@ -6,6 +6,7 @@ it writes: until it does, nothing of it comes.
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from configs.errors import UserError
 from configs.process.files import inside
 from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 
+NUMBER = "ZEROMT_PROGRAM"
+"""Environment variable: the number of a program, from 0, among those of one command, as to choose its GPU by."""
 _END_SECONDS = 5.0
 """For a program to end after its input has."""
 
@@ -28,13 +31,14 @@ Inbox = queue.SimpleQueue[tuple["Program", bytes | None]]
 class Program:
     """A running program: lines are put to it and taken from it by threads, so that neither side waits for both."""
 
-    def __init__(self, command: Sequence[str], place: str, inbox: Inbox | None = None) -> None:
+    def __init__(self, command: Sequence[str], place: str, inbox: Inbox | None = None, number: int = 0) -> None:
         """Start it.
 
         Args:
             command: the program and its arguments.
             place: the field that names it, for messages.
             inbox: for its answers, where those of several programs are waited for.
+            number: its own among several of a command, which it finds in its environment.
 
         Raises:
             UserError: it cannot be started.
@@ -43,7 +47,11 @@ class Program:
         """For messages."""
         try:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=_end_with_parent
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, NUMBER: str(number)},
+                preexec_fn=_end_with_parent,
             )
         except OSError as error:
             raise UserError(f"{self.name} cannot be started: {error.strerror or error}") from error

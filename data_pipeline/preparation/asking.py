@@ -69,8 +69,8 @@ class Respondents:
         self._asked = 0
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
-            for _ in range(processes):
-                self._programs.append(Program(command, place, self._inbox))
+            for number in range(processes):
+                self._programs.append(Program(command, place, self._inbox, number))
             stack.pop_all()
 
     def __enter__(self) -> "Respondents":

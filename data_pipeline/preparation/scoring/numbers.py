@@ -34,7 +34,7 @@ def parse(name: str, texts: Sequence[str], where: Callable[[int], str]) -> Score
     try:
         with np.errstate(over="ignore"):
             scores = np.array([float(text or "nan") for text in texts], dtype=np.float32)
-        if not np.isinf(scores).any():
+        if not np.isinf(scores).any() and not any("_" in text for text in texts):
             return scores
     except (ValueError, OverflowError):
         pass
@@ -43,7 +43,7 @@ def parse(name: str, texts: Sequence[str], where: Callable[[int], str]) -> Score
 
 def _number(name: str, text: str, where: str) -> float:
     try:
-        value = float(text.strip() or "nan")
+        value = math.inf if "_" in text else float(text.strip() or "nan")  # Python reads 12_34 as a number
     except ValueError:
         value = math.inf
     if abs(value) > MOST:

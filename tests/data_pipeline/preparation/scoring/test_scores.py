@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,14 @@ def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypat
     damaged.write_bytes(damaged.read_bytes()[:-40])
     prepare.run(dataclasses.replace(scored, output=str(tmp_path / "again")))
     assert contents(tmp_path / "again") == wanted
+
+
+def test_each_program_knows_its_number(corpus: Corpus, tmp_path: Path) -> None:
+    code = "import json, os, sys\nfor line in sys.stdin:\n print(json.dumps({'id': json.loads(line)['id'], 'score': "
+    code += "int(os.environ['ZEROMT_PROGRAM'])}), flush=True)"
+    command = ScoreCommand(command=[sys.executable, "-c", code], processes=3, batch=1)
+    prepare.run(corpus(many(300), scores={"qe": command}))
+    assert set(Dataset.load(tmp_path / "out").score("qe")[:].tolist()) == {0, 1, 2}
 
 
 def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_path: Path) -> None:
@@ -365,6 +374,7 @@ def test_programs_that_do_not_work(
         ("0.5\n" * 301, r"scores: 301 lines of scores beside 300 pairs; both must have as many"),
         ("0.5\n" * 17 + "good\n" * 283, r"scores: line 18: qe is 'good'; allowed is a number, or nothing where there"),
         ("0.5\n" * 299 + "-inf\n", r"scores: line 300: qe is '-inf'; allowed is a number"),
+        ("12_34\n" * 300, r"scores: line 1: qe is '12_34'; allowed is a number"),
         ("1e39\n" * 300, r"scores: line 1: qe is '1e39'; allowed is a number"),
         (None, r"prepare\.train\.score_files\.qe: .*scores: no such file"),
     ],
