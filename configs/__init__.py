@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs.components import Optimizer, Schedule
+    from configs.corpus import CorpusFiles
     from configs.data import (
         UNDETERMINED,
         CleaningSection,
-        CorpusFiles,
         DatasetSource,
         PhaseSection,
         PrepareSection,
@@ -76,7 +76,7 @@ _MODULES = {
     "CheckpointSection": "configs.schema",
     "CleaningSection": "configs.data",
     "ConfigError": "configs.errors",
-    "CorpusFiles": "configs.data",
+    "CorpusFiles": "configs.corpus",
     "DatasetSource": "configs.data",
     "EarlyStoppingSection": "configs.evaluation",
     "EngineSection": "configs.schema",

@@ -9,118 +9,16 @@ from pydantic import Field
 
 from configs.components import Choice, Filter, Modifier, Schedule, unknown
 from configs.components.data import order_problems
+from configs.corpus import CorpusFiles, ScoreName
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.languages import same_language
 
 Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
-FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
-"""A key, or several keys joined by dots; or the number of a column."""
-FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
-"""The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
-ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
-"""Name of a score, which its files have too: score-NAME.npy."""
 LANGUAGE_SCORE = "language"
 """Name of the score that an identifier of languages gives."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class CorpusFiles:
-    """Raw parallel text in one format: `source` and `target` (line N beside line N), or that of one of the next fields.
-
-    Files whose names end in .gz, .zst, .xz or .bz2 are decompressed. Several files are read one after the other.
-    """
-
-    __pydantic_config__ = STRICT
-
-    source: list[PathText] = field(default_factory=list)
-    """Files with one source sentence per line."""
-    target: list[PathText] = field(default_factory=list)
-    """Files with the translations, line by line; as many files as in `source`."""
-    tsv: list[PathText] = field(default_factory=list)
-    """Files with two columns, source and target, separated by a tab; or with more, of which the fields name two."""
-    jsonl: list[PathText] = field(default_factory=list)
-    """Files with one JSON object per line."""
-    huggingface: list[PathText] = field(default_factory=list)
-    """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
-    tmx: list[PathText] = field(default_factory=list)
-    """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
-    parquet: list[PathText] = field(default_factory=list)
-    """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
-    webdataset: list[PathText] = field(default_factory=list)
-    """Tar files of webdataset, such as `corpus-{000..099}.tar`: a sample is a pair; the fields are the extensions of
-    members, such as `en.txt`, or fields within one of JSON, such as `json.en`.
-    """
-    translations: PathText | None = None
-    """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
-    folder or file. Each line is compared with the one that was translated; holes are dropped as empty.
-    """
-    source_field: FieldPath = "source"
-    """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
-    `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX
-    a code of the language in the file, by default `prepare.source_language`.
-    """
-    target_field: FieldPath = "target"
-    """Key of the target, like `source_field`."""
-    header: bool = False
-    """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
-    inline_markup: Literal["drop", "keep"] = "drop"
-    """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
-    scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
-    """Scores of pairs that stand in the corpus: a name, and the field that has the number, like `source_field`."""
-    score_files: dict[ScoreName, list[PathText | None]] = field(default_factory=dict)
-    """Scores of pairs in files beside the corpus, line N for pair N: a name, and a file for each in `source` or `tsv`
-    and so on; null where there is none.
-    """
-
-    score_datasets: dict[ScoreName, PathText] = field(default_factory=dict)
-    """Scores of pairs that a dataset of the same files has, such as those of `zeromt score`, by name. The dataset must
-    have been prepared with `record_places`; pairs that it does not have get no score.
-    """
-
-    def twice(self) -> "CorpusFiles":
-        """Files of which one side is both sides."""
-        return dataclasses.replace(self, target=self.source, target_field=self.source_field)
-
-    def problems(self) -> Iterator[str]:
-        """Errors that concern several fields, one line each."""
-        forms = [name for name in FORMS if getattr(self, name)]
-        if self.source or self.target:
-            forms.insert(0, "source and target")
-        if len(forms) > 1:
-            yield f"{', '.join(forms)}: given together; use one format"
-        if self.translations is not None:
-            if bool(self.source) == bool(self.target):
-                yield "translations: given with both of source and target, or none; give the side that was translated"
-            return
-        if self.target and len(self.source) != len(self.target):  # of one side alone: see PrepareSection
-            yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
-        if self.header and not self.tsv:
-            yield "header: true without tsv; remove it"
-        if self.inline_markup == "keep" and not self.tmx:
-            yield "inline_markup: keep without tmx; remove it"
-        number = len(getattr(self, forms[0].partition(" ")[0]) if forms else ())
-        for name, paths in self.score_files.items():
-            if len(paths) != number:
-                yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
-        if self.score_files and any("{" in name for name in self.webdataset):
-            yield "score_files: beside shards named with braces; name each shard, as each has a file"
-        if self.scores and self.source:
-            yield "scores: fields of parallel text, which has none; name files in score_files"
-
-    @property
-    def form(self) -> str | None:
-        """The format of the files: `text`, or the field that names them; None if it names no file."""
-        if self.translations is not None:
-            return "translations"
-        return "text" if self.source or self.target else next((name for name in FORMS if getattr(self, name)), None)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it names no file."""
-        return self.form is None
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -297,6 +195,11 @@ class PrepareSection:
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); add it there, or use one of them"
         yield from self._score_problems()
+        if self.train.document_field is not None and self.cleaning.duplicates == "drop":
+            yield (
+                "train.document_field: given with cleaning.duplicates=drop, which deals pairs by their text; "
+                "use cleaning.near_duplicates, or leave one out"
+            )
         yield from self._one_sided() if self.monolingual else self._without_target()
         if not self.tag_both_sides:
             return
@@ -313,6 +216,8 @@ class PrepareSection:
         for split, files in (("valid", self.valid), ("test", self.test)):
             if files.scores or files.score_files or files.score_datasets:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
+            if files.document_field is not None:
+                yield f"{split}.document_field: documents of a held-out set are not used; remove it"
         for number, filter_ in enumerate(self.filters):
             for name in filter_.score_names():
                 if name not in names:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
-from configs.data import FORMS
+from configs.corpus import FORMS
 from configs.process.files import disk_errors, naming
 from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
@@ -56,6 +56,7 @@ from data_pipeline.preparation.staging import (
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
 from data_pipeline.preparation.writing import near
+from data_pipeline.preparation.writing.documents import document_fields
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
 from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
@@ -252,7 +253,8 @@ class Preparation:
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         train = section.train.twice() if section.monolingual else section.train
-        units = corpus_units(train, section.root, fields_of(section), languages=section.languages)
+        fields = fields_of(section) | document_fields(section)
+        units = corpus_units(train, section.root, fields, languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,

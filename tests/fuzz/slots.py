@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from configs.data import FORMS
+from configs.corpus import FORMS
 from tests.fuzz import places
 from tests.fuzz.call import Call
 

@@ -48,7 +48,7 @@ class WmtUnit(RowUnit):
                 raise UserError(
                     f"{self.paths[0]}: {names[0]} beside {names[1]} of {self.paths[1]}; both must have the same"
                 )
-            further = [source.attributes.get(name) or "" for name in self.extra.values()]
+            further = [source.further(name) for name in self.extra.values()]
             for number, text in source.segments.items():
                 if number in reference.segments:
                     yield (text, reference.segments[number], *further)
@@ -70,6 +70,10 @@ class _Document:
     @property
     def name(self) -> str:
         return self.attributes.get("docid") or self.attributes.get("id") or ""
+
+    def further(self, attribute: str) -> str:
+        """An attribute; the id by either of its names."""
+        return self.name if attribute in ("docid", "id") else self.attributes.get(attribute) or ""
 
 
 class _Handler(HTMLParser):

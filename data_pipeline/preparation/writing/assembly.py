@@ -20,12 +20,14 @@ from data_pipeline.preparation.writing.shards import ShardJob
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     BLOCKS_FILE,
+    DOCUMENTS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
     PLACES_FILE,
     REPORT_FILE,
     VERSION,
     DatasetIndex,
+    FileEntry,
     HeldOutEntry,
     HeldOutSplit,
     PlacesEntry,
@@ -35,6 +37,8 @@ from data_pipeline.prepared.index import (
 )
 from data_pipeline.prepared.scores import write_scores
 from data_pipeline.tokenizer import Tokenizer
+
+ROWS_AT_ONCE = 1 << 22
 
 
 def write_index(
@@ -98,6 +102,7 @@ def write_index(
         recipe=recipe,
         made_with=made_with(),
         places=_write_places(job, num_shards) if section.record_places else None,
+        documents=_write_documents(job, num_shards) if job.encoding.has_documents else None,
     )
     if scores:
         write_scores(folder, scores, num_pairs, _scores_of(job, num_shards))
@@ -144,6 +149,18 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
+def _write_documents(job: ShardJob, num_shards: int) -> FileEntry:
+    """Join what the shards know of documents into a side file, one shard at a time."""
+    with replacing(job.folder / DOCUMENTS_FILE) as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for shard in range(num_shards):
+            behind = job.read_table(shard).behind
+            assert behind is not None
+            file.write(behind.tobytes())
+    return describe_file(job.folder / DOCUMENTS_FILE)
+
+
 def _scores_of(job: ShardJob, num_shards: int) -> Iterator[NDArray[np.float32]]:
     """(pairs of a shard, scores), shard by shard."""
     for shard in range(num_shards):
@@ -176,7 +193,17 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
         print(f"  scores   {', '.join(report.scores)}: zeromt inspect draws their histograms")
     if "valid" not in index.held_out and index.target_tokens:
         print("  no validation set (prepare.valid): training will report its loss alone")
-    sys.stdout.flush()
     dataset = Dataset.load(output)
+    if index.documents is not None:
+        followed = _num_followed(dataset)
+        print(f"  documents {followed:,} pairs are followed by the next line of theirs")
+        if not followed:
+            print("    none is: look at prepare.train.document_field")
+    sys.stdout.flush()
     for line in (*warnings(report, dataset), *of_sides(dataset)):
         say(f"zeromt: warning: {line}", file=sys.stderr)
+
+
+def _num_followed(dataset: Dataset) -> int:
+    firsts = range(0, dataset.num_pairs, ROWS_AT_ONCE)
+    return sum(int(np.count_nonzero(dataset.documents[first : first + ROWS_AT_ONCE])) for first in firsts)

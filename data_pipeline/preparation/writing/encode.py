@@ -22,6 +22,7 @@ from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.repeats import HeldOutRepeats
 from data_pipeline.preparation.report import SIDES, PieceCount, Report, examples
 from data_pipeline.preparation.scoring.sources import ScoreSources
+from data_pipeline.preparation.writing.documents import IN_EXTRA, document_keys
 from data_pipeline.preparation.writing.near import Signatures, make_signer, spilled
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.prepared.index import TokenType, place_numbers
@@ -55,9 +56,15 @@ class EncodeJob:
         return SpanEncoder(self).encode_span
 
     @property
+    def has_documents(self) -> bool:
+        """Whether pairs have documents, whose keys are theirs."""
+        return self.section.train.document_field is not None
+
+    @property
     def needs_places(self) -> bool:
-        """Whether spans have the places of their pairs, by which near duplicates are told."""
-        return self.section.record_places or self.section.cleaning.near_duplicates != "keep"
+        """Whether spans have the places of their pairs, by which near duplicates and neighbours are told."""
+        of_near = self.section.cleaning.near_duplicates != "keep"
+        return self.section.record_places or of_near or self.has_documents
 
     def spill_folder(self) -> SpillFolder:
         """Where spans go."""
@@ -67,6 +74,7 @@ class EncodeJob:
             has_hashes=self.section.cleaning.duplicates == "drop",
             dtype=self.dtype,
             has_places=self.needs_places,
+            has_documents=self.has_documents,
             num_scores=len(self.scores.names),
         )
 
@@ -107,18 +115,23 @@ class SpanEncoder:
         raw = raw if raw is not None else self._job.units[span.unit].read(span)
         report = dataclasses.replace(Report.empty(), left_out=dict(span.left_out))
         chunks, scores, first = [], [], 0
+        documents: list[str] = []
         for text in raw.chunks(CHUNK_LINES):
+            documents += text.extra.get(IN_EXTRA, ())
             scores.append(self._job.scores.of(text, span.unit))
             chunk, chunk_report = self._encode_chunk(text, first, scores[-1])
             chunks.append(chunk)
             report = report.merge(chunk_report)
             first += len(text.sources)
-        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, span.number)
+        seed, has_documents = self._section.seed, self._job.has_documents
+        keys = random_bits(first, seed, Purpose.SHUFFLE, span.number)
+        if has_documents:
+            keys = document_keys(documents, keys, seed=seed, unit=span.unit, first_line=span.first_line)
         rows = np.concatenate([c.rows for c in chunks])
         names = self._job.scores.names
         scored = np.stack([np.concatenate([one[n] for one in scores]) for n in names], axis=1) if names else None
         pairs = PairRows(
-            keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+            keys=keys[rows] if has_documents else (keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
             hashes=np.concatenate([c.hashes for c in chunks]),
             lengths=np.concatenate([c.lengths for c in chunks]),
             source=np.concatenate([c.source for c in chunks]),

@@ -20,6 +20,7 @@ import numpy as np
 import webdataset
 from numpy.typing import NDArray
 
+from data_pipeline.preparation.writing.documents import count_behind
 from data_pipeline.preparation.writing.encode import EncodeJob, select
 from data_pipeline.preparation.writing.near import are_dropped
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
@@ -80,6 +81,10 @@ class ShardJob:
             size = file.tell()
         is_placed = self.encoding.section.record_places
         beside: dict[str, Any] = {"places": pairs.places if is_placed else None, "scores": pairs.scores}
+        arrays = {name: values[order] for name, values in beside.items() if values is not None}
+        if self.encoding.has_documents:
+            assert pairs.places is not None
+            arrays["behind"] = count_behind(pairs.keys[order].astype(np.uint64), pairs.places[order])
         with replacing(self.table(shard), sync=True) as file:
             np.savez(
                 file,
@@ -89,7 +94,7 @@ class ShardJob:
                 bytes=size,
                 duplicates=num_read - num_different,
                 near_duplicates=num_different - len(pairs),
-                **{name: values[order] for name, values in beside.items() if values is not None},
+                **arrays,
             )
         return len(pairs)
 
@@ -126,7 +131,8 @@ class ShardJob:
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
             dropped = int(content["duplicates"]), int(content["near_duplicates"])
-            return ShardTable(entry, blocks, content["lengths"], *dropped, content.get("places"), content.get("scores"))
+            beside = (content.get(name) for name in ("places", "scores", "behind"))
+            return ShardTable(entry, blocks, content["lengths"], *dropped, *beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,7 @@ class ShardTable:
     near_duplicates: int
     places: NDArray[np.uint64] | None
     scores: NDArray[np.float32] | None
+    behind: NDArray[np.uint8] | None
 
 
 def _write_blocks(

@@ -1,0 +1,129 @@
+"""The files of a corpus, in any format that `zeromt prepare` reads."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from configs.fields import STRICT, PathText, Positive
+
+FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
+"""A key, or several keys joined by dots; or the number of a column."""
+FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
+"""The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
+ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
+"""Name of a score, which its files have too: score-NAME.npy."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class CorpusFiles:
+    """Raw parallel text in one format: `source` and `target` (line N beside line N), or that of one of the next fields.
+
+    Files whose names end in .gz, .zst, .xz or .bz2 are decompressed. Several files are read one after the other.
+    """
+
+    __pydantic_config__ = STRICT
+
+    source: list[PathText] = field(default_factory=list)
+    """Files with one source sentence per line."""
+    target: list[PathText] = field(default_factory=list)
+    """Files with the translations, line by line; as many files as in `source`."""
+    tsv: list[PathText] = field(default_factory=list)
+    """Files with two columns, source and target, separated by a tab; or with more, of which the fields name two."""
+    jsonl: list[PathText] = field(default_factory=list)
+    """Files with one JSON object per line."""
+    huggingface: list[PathText] = field(default_factory=list)
+    """Folders that Hugging Face's `Dataset.save_to_disk` wrote (optional package: zeromt[huggingface])."""
+    tmx: list[PathText] = field(default_factory=list)
+    """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
+    parquet: list[PathText] = field(default_factory=list)
+    """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
+    webdataset: list[PathText] = field(default_factory=list)
+    """Tar files of webdataset, such as `corpus-{000..099}.tar`: a sample is a pair; the fields are the extensions of
+    members, such as `en.txt`, or fields within one of JSON, such as `json.en`.
+    """
+    translations: PathText | None = None
+    """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
+    folder or file. Each line is compared with the one that was translated; holes are dropped as empty.
+    """
+    source_field: FieldPath = "source"
+    """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
+    `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX
+    a code of the language in the file, by default `prepare.source_language`.
+    """
+    target_field: FieldPath = "target"
+    """Key of the target, like `source_field`."""
+    header: bool = False
+    """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
+    document_field: FieldPath | None = None
+    """Field with the id of each pair's document, like `source_field`; of WMT's sets, `docid`. Consecutive lines with
+    one id then stay one after the other, for the modifier `join`. Lines without an id are in no document.
+    """
+    inline_markup: Literal["drop", "keep"] = "drop"
+    """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
+    scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
+    """Scores of pairs that stand in the corpus: a name, and the field that has the number, like `source_field`."""
+    score_files: dict[ScoreName, list[PathText | None]] = field(default_factory=dict)
+    """Scores of pairs in files beside the corpus, line N for pair N: a name, and a file for each in `source` or `tsv`
+    and so on; null where there is none.
+    """
+
+    score_datasets: dict[ScoreName, PathText] = field(default_factory=dict)
+    """Scores of pairs that a dataset of the same files has, such as those of `zeromt score`, by name. The dataset must
+    have been prepared with `record_places`; pairs that it does not have get no score.
+    """
+
+    def twice(self) -> "CorpusFiles":
+        """Files of which one side is both sides."""
+        return dataclasses.replace(self, target=self.source, target_field=self.source_field)
+
+    def problems(self) -> Iterator[str]:
+        """Errors that concern several fields, one line each."""
+        forms = [name for name in FORMS if getattr(self, name)]
+        if self.source or self.target:
+            forms.insert(0, "source and target")
+        if len(forms) > 1:
+            yield f"{', '.join(forms)}: given together; use one format"
+        if self.document_field is not None and self.form in (None, "text", "translations") and not self._is_wmt():
+            yield (
+                f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
+                "another format with one"
+            )
+        if self.translations is not None:
+            if bool(self.source) == bool(self.target):
+                yield "translations: given with both of source and target, or none; give the side that was translated"
+            return
+        if self.target and len(self.source) != len(self.target):  # of one side alone: see PrepareSection
+            yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
+        if self.header and not self.tsv:
+            yield "header: true without tsv; remove it"
+        if self.inline_markup == "keep" and not self.tmx:
+            yield "inline_markup: keep without tmx; remove it"
+        number = len(getattr(self, forms[0].partition(" ")[0]) if forms else ())
+        for name, paths in self.score_files.items():
+            if len(paths) != number:
+                yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
+        if self.score_files and any("{" in name for name in self.webdataset):
+            yield "score_files: beside shards named with braces; name each shard, as each has a file"
+        if self.scores and self.source:
+            yield "scores: fields of parallel text, which has none; name files in score_files"
+
+    def _is_wmt(self) -> bool:
+        """Whether names say that the text is a set of WMT, as `raw.wmt` takes it."""
+        suffixes = {suffix.lower() for path in (*self.source, *self.target) for suffix in Path(path).suffixes[-2:]}
+        return not suffixes.isdisjoint({".sgm", ".sgml", ".xml"})
+
+    @property
+    def form(self) -> str | None:
+        """The format of the files: `text`, or the field that names them; None if it names no file."""
+        if self.translations is not None:
+            return "translations"
+        return "text" if self.source or self.target else next((name for name in FORMS if getattr(self, name)), None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names no file."""
+        return self.form is None
