@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from tests.once import begin, once
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ os.environ["XDG_STATE_HOME"] = str(REPO / ".pytest_cache" / "state")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests compute on the CPU, also on a machine with GPUs; those marked gpu, asked for by name, on its GPUs."""
+    begin()
     if not asks_for_gpus(config.getoption("markexpr", "")):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -297,11 +299,15 @@ def forked() -> "Iterator[Forked]":
 
 
 @pytest.fixture(scope="session")
-def corpus_en_fr(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def corpus_en_fr() -> Corpus:
     """1,000 bundled pairs in one vocabulary of 500 pieces, prepared by the command itself; not to be written to."""
-    root = tmp_path_factory.mktemp("corpus")
-    folder = root / "prepared"
-    overrides = (f"prepare.output={folder}", f"prepare.root={BUNDLED}")
-    done = Command(zeromt("prepare", "debug", *overrides, "prepare.pairs_per_block=32"), cwd=root).finish()
-    assert done.code == 0, done.err
-    return Corpus(folder=folder, overrides=overrides)
+
+    def overrides(root: Path) -> tuple[str, ...]:
+        return (f"prepare.output={root / 'prepared'}", f"prepare.root={BUNDLED}")
+
+    def prepare(root: Path) -> None:
+        done = Command(zeromt("prepare", "debug", *overrides(root), "prepare.pairs_per_block=32"), cwd=root).finish()
+        assert done.code == 0, done.err
+
+    root = once("corpus", prepare)
+    return Corpus(folder=root / "prepared", overrides=overrides(root))

@@ -4,15 +4,14 @@
 checkpoint every 5. `dataset_b` is b.en and b.fr in the same vocabulary; `runs/mixture` was trained on both to update 4.
 """
 
-import atexit
 import functools
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tests.conftest import environment
+from tests.once import once
 from tests.waiting import PATIENCE
 
 FILES = Path(__file__).parent
@@ -43,9 +42,11 @@ for line in {_COMMANDS!r}:
 
 @functools.cache
 def small_runs() -> Path:
-    """All of it, made once in this process and not to be written to; the runs are a stranger's."""
-    root = Path(tempfile.mkdtemp(prefix="zs-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    """All of it, made once in a run of the tests and not to be written to; the runs are a stranger's."""
+    return once("small", _make)
+
+
+def _make(root: Path) -> None:
     shutil.copytree(FILES / "corpus", root / "corpus")
     shutil.copy(FILES / "small.yaml", root)
     variables = {**environment(), "XDG_STATE_HOME": str(root / "state"), "HOME": str(root / "state")}
@@ -53,4 +54,3 @@ def small_runs() -> Path:
     done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-4000:]
     shutil.rmtree(root / "state", ignore_errors=True)
-    return root

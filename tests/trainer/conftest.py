@@ -8,34 +8,11 @@ import pytest
 
 from tests.conftest import bundled
 from tests.forked import Forked
+from tests.once import once
 from tests.small import small_runs
 
 NUM_PAIRS = 100
-
-
-@dataclass(kw_only=True, frozen=True)
-class TrainedRun:
-    folder: Path
-    config: Path
-    source: Path
-    reference: Path
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
-    return Path(shutil.copytree(small_runs(), tmp_path / "place"))
-
-
-@pytest.fixture(scope="session")
-def trained(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    """Trained on two ranks under ZeRO-2; not to be written to."""
-    root = tmp_path_factory.mktemp("trained")
-    for language in ("en", "fr"):
-        (root / f"text.{language}").write_bytes(bundled(language, slice(NUM_PAIRS)))
-    config = root / "heart.yaml"
-    config.write_text(
-        f"""
+HEART = """
 name: heart
 output: {root}/runs
 prepare:
@@ -59,9 +36,38 @@ training: {{max_updates: 300, log_every: 50}}
 evaluation: {{every_updates: 150}}
 checkpoint: {{every_updates: 150}}
 """
-    )
-    for done in (forked.zeromt("prepare", str(config), cwd=root), forked.trainer(2, str(config), cwd=root)):
-        assert done.code == 0, done.err
+
+
+@dataclass(kw_only=True, frozen=True)
+class TrainedRun:
+    folder: Path
+    config: Path
+    source: Path
+    reference: Path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a dataset, `small.yaml`, and `runs/small`, which has finished at step 10."""
+    return Path(shutil.copytree(small_runs(), tmp_path / "place"))
+
+
+@pytest.fixture(scope="session")
+def trained(forked: Forked) -> TrainedRun:
+    """Trained on two ranks under ZeRO-2; not to be written to."""
+
+    def train(root: Path) -> None:
+        for language in ("en", "fr"):
+            (root / f"text.{language}").write_bytes(bundled(language, slice(NUM_PAIRS)))
+        config = root / "heart.yaml"
+        config.write_text(HEART.format(root=root))
+        for done in (forked.zeromt("prepare", str(config), cwd=root), forked.trainer(2, str(config), cwd=root)):
+            assert done.code == 0, done.err
+
+    root = once("trained", train)
     return TrainedRun(
-        folder=root / "runs" / "heart", config=config, source=root / "text.en", reference=root / "text.fr"
+        folder=root / "runs" / "heart",
+        config=root / "heart.yaml",
+        source=root / "text.en",
+        reference=root / "text.fr",
     )

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import Corpus
 from tests.forked import Forked
+from tests.once import once
 
 SETTINGS = (
     "stream.micro_batches=2",
@@ -32,11 +33,13 @@ STARTS = ((1, 60), (2, 63), (1, 103))
 
 
 @pytest.fixture(scope="session")
-def resumed(corpus_en_fr: Corpus, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def resumed(corpus_en_fr: Corpus, forked: Forked) -> Path:
     """Not to be written to."""
-    root = tmp_path_factory.mktemp("looking")
-    for ranks, last in STARTS:
-        settings = [*corpus_en_fr.overrides, *SETTINGS, f"output={root}", "name=r", f"training.max_updates={last}"]
-        done = forked.trainer(ranks, "debug", *settings, cwd=root)
-        assert done.code == 0, done.err
-    return root / "r"
+
+    def train(root: Path) -> None:
+        for ranks, last in STARTS:
+            settings = [*corpus_en_fr.overrides, *SETTINGS, f"output={root}", "name=r", f"training.max_updates={last}"]
+            done = forked.trainer(ranks, "debug", *settings, cwd=root)
+            assert done.code == 0, done.err
+
+    return once("resumed", train) / "r"

@@ -20,17 +20,27 @@ def run() -> str:
 @pytest.fixture
 def translate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Translate:
     """Runs `zeromt translate` in the test's folder; its exit code."""
-    monkeypatch.setattr("trainer.ranks.process.tune_process", lambda: None)  # not for the process of the tests
-    monkeypatch.chdir(tmp_path)
+    return translating(monkeypatch, tmp_path)
+
+
+def translating(patch: pytest.MonkeyPatch, folder: Path) -> Translate:
+    """Runs `zeromt translate` in a folder, until the patch is taken back."""
+    patch.setattr("trainer.ranks.process.tune_process", lambda: None)  # not for the process of the tests
+    patch.chdir(folder)
     return lambda *words: main(["translate", *words])
 
 
 @pytest.fixture
 def lines(tmp_path: Path) -> list[str]:
-    """What stands in `in.en`: some of it twice, some blank, some strange, and some longer than the model holds."""
+    """What stands in `in.en`."""
+    return write_lines(tmp_path)
+
+
+def write_lines(folder: Path) -> list[str]:
+    """`in.en`: some of it twice, some blank, some strange, and some longer than the model holds."""
     found = (FILES / "corpus" / "a.en").read_text().splitlines()[:24]
     found[3], found[9], found[17] = "", " \t", "\x01control\x7f\x1b[0m \u2028 \x85 end"
     found[5] = " ".join(f"This is sentence number {number}." for number in range(60))
     found[6] = "word " * 3000
-    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in found))
+    (folder / "in.en").write_text("".join(f"{line}\n" for line in found))
     return found

@@ -1,5 +1,6 @@
 """`prepare.train.translations`: a corpus and its translations become a dataset, and never a line beside another's."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,26 @@ from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.raw.lines import side_file
 from data_pipeline.prepared.dataset import Dataset
-from tests.zeromt.translating.corpus.conftest import Translate
+from tests.zeromt.translating.corpus.conftest import translating, write_lines
+
+
+@pytest.fixture(scope="module")
+def whole(run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With two candidates of each line; only the best is in `out/translations.txt`. Not to be written to."""
+    root = tmp_path_factory.mktemp("translated")
+    assert write_lines(root)[6].startswith("word")  # a hole
+    given = [run, "-i", "in.en", "-o", "out", "--chunk-lines", "7", "--candidates", "2", "--beam", "2"]
+    with pytest.MonkeyPatch.context() as patch:
+        translate = translating(patch, root)
+        assert translate(*given, "--part", "1/1") == translate(*given, "--merge") == 0
+        assert translate(*given, "--merge", "--choose", "all", "--to", "two.txt.zst") == 0
+    return root
 
 
 @pytest.fixture
-def translated(run: str, translate: Translate, lines: list[str], tmp_path: Path) -> Path:
-    """With two candidates of each line; only the best is in `out/translations.txt`."""
-    assert lines[6].startswith("word")  # a hole
-    given = [run, "-i", "in.en", "-o", "out", "--chunk-lines", "7", "--candidates", "2", "--beam", "2"]
-    assert translate(*given, "--part", "1/1") == translate(*given, "--merge") == 0
-    assert translate(*given, "--merge", "--choose", "all", "--to", "two.txt.zst") == 0
-    return tmp_path
+def translated(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return Path(shutil.copytree(whole, tmp_path, dirs_exist_ok=True))
 
 
 def section(root: Path, run: str, output: str, train: CorpusFiles) -> PrepareSection:
