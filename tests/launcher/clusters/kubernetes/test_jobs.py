@@ -218,8 +218,10 @@ def test_stop_suspends_and_nothing_comes_back(
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
     wait_until(lambda: have_started(volume, 2))
-    stopped = zeromt("stop", "runs/debug")
-    assert (stopped.returncode, stopped.stderr) == (0, f"zeromt: job {job}: stopped\n")
+    options, said = ([], "stopped") if workload == "job" else (["--no-wait"], "asked to save and stop")
+    stopped = zeromt("stop", "runs/debug", *options)
+    assert (stopped.returncode, stopped.stderr) == (0, f"zeromt: job {job}: {said}\n")
+    wait_until(lambda: (state := site.query(job)) is not None and state.end is not None, "the end")
     assert sorted(cluster.starts()) == [(0, 75), (1, 75)]
     assert site.query(job) == JobState(id=job, state="SUSPENDED", end=End.STOPPED)
     assert f"job          {job} SUSPENDED, stopped" in zeromt("status", "runs/debug").stdout
