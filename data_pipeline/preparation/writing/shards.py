@@ -21,7 +21,7 @@ import webdataset
 from numpy.typing import NDArray
 
 from data_pipeline.preparation.writing.documents import count_behind
-from data_pipeline.preparation.writing.encode import EncodeJob, select
+from data_pipeline.preparation.writing.encode import EncodeJob
 from data_pipeline.preparation.writing.near import are_dropped
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
 from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key, hash_file
@@ -67,13 +67,13 @@ class ShardJob:
     def write_shard(self, shard: int) -> int:
         """Gather, shuffle and write a shard; its table is written last and marks it complete."""
         pairs = self.encoding.spill_folder().read(shard)
-        num_read = len(pairs)
+        left = np.arange(len(pairs))
         if self.encoding.section.cleaning.duplicates == "drop":
-            pairs = select(pairs, np.flatnonzero(first_occurrences(pairs.hashes)))
-        num_different = len(pairs)
+            left = left[first_occurrences(pairs.hashes)]
+        num_different = len(left)
         if self.near is not None and pairs.places is not None:
-            pairs = select(pairs, np.flatnonzero(~are_dropped(pairs.places, self.near)))
-        order = np.argsort(pairs.keys, kind="stable")
+            left = left[~are_dropped(pairs.places[left], self.near)]
+        order = left[np.argsort(pairs.keys[left], kind="stable")]
         with replacing(self.folder / shard_name(shard)) as file:
             blocks = _write_blocks(file, shard, pairs, order, self.pairs_per_block)
             sync(file)
@@ -92,11 +92,11 @@ class ShardJob:
                 lengths=pairs.lengths[order],
                 sha256=whole,
                 bytes=size,
-                duplicates=num_read - num_different,
-                near_duplicates=num_different - len(pairs),
+                duplicates=len(pairs) - num_different,
+                near_duplicates=num_different - len(order),
                 **arrays,
             )
-        return len(pairs)
+        return len(order)
 
     def is_complete(self, shard: int) -> bool:
         """Whether a shard and its table exist, as they were written."""
