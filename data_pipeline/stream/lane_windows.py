@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter
+from data_pipeline.stream.augmentation.joining import Behind, with_lines_behind
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks, Tokens, read_pairs
 
@@ -135,11 +136,14 @@ class GroupWindows:
         def measure(pairs: Integers) -> NDArray[np.uint16]:
             nonlocal tokens, augmented
             passes = plan.sharing.num_passes
-            tokens = read_pairs(self.source.cache, pairs[::passes], self.corrupt.limit)
-            rows = np.arange(len(pairs)) // passes
-            tokens = Tokens(tokens.source.rows(rows), tokens.target.rows(rows), tokens.is_there[rows], tokens.corrupt)
             own_passes = pass_ * passes + np.arange(len(pairs)) % passes
-            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes)
+            counts = augmenter.num_joined(pairs, own_passes)
+            needed = with_lines_behind(pairs, counts)
+            read = read_pairs(self.source.cache, needed, self.corrupt.limit)
+            rows = np.searchsorted(needed, pairs)
+            tokens = Tokens(read.source.rows(rows), read.target.rows(rows), read.is_there[rows], read.corrupt)
+            behind = Behind(counts, needed, read)
+            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes, behind)
             return np.where(tokens.is_there[:, None], augmented.lengths, plan.lengths[pairs])
 
         pairs, micro_batches = plan.window(

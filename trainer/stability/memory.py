@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from configs import RunConfig, StreamSection, UserError, load_saved
+from configs.components.data import joined_pieces
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
 from trainer.engines.protocol import Engine, Shape
@@ -354,7 +355,9 @@ def settle_memory(
     engine.layout_kind, engine.why_padded = agreed_layout((engine.layout_kind, engine.why_padded), world)
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
         evaluator.prepare()  # it stays allocated from the first evaluation on
-    longest = [max(int(d.blocks[f"longest_{side}"].max()) + 1 for d in datasets) for side in ("source", "target")]
+    joined = max(joined_pieces(stream.augment) for stream in config.streams)
+    tables = [dataset.blocks for dataset in datasets]
+    longest = [max(joined, *(int(t[f"longest_{side}"].max()) for t in tables)) + 1 for side in ("source", "target")]
     if config.training.fit_memory:
         if checkpoint is not None:
             budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream
