@@ -22,12 +22,16 @@ Case = tuple[int, bool]
 Counts = dict[Case, dict[str, Any]]
 
 
-def count_as_rank(cases: Sequence[Case]) -> Counts:
-    """Kernels, waits and their lines as one of several ranks, which train with numbers, over gloo."""
+def count_as_rank(cases: Sequence[Case], stages: Sequence[int] = ()) -> tuple[Counts, list[list[float]]]:
+    """Kernels, waits and their lines as one of several ranks, which train with numbers, over gloo.
+
+    And what `train_as_rank` finds at these stages, in the same process: it takes seconds to have the device.
+    """
     world = _world(on_device=True)
     found = {case: _count(case, world, has_numbers=True) for case in cases}
+    trained = [_train(stage, world) for stage in stages]
     world.close()
-    return found
+    return found, trained
 
 
 def count_alone(rank: int, size: int, cases: Sequence[Case]) -> Counts:
@@ -38,9 +42,9 @@ def count_alone(rank: int, size: int, cases: Sequence[Case]) -> Counts:
     return {case: _count(case, world, has_numbers=False) for case in cases}
 
 
-def train_as_rank(on_device: bool, stages: Sequence[int]) -> list[list[float]]:
-    """By stage, loss sum and norm of a few updates in fp32, on the pseudo device or on the CPU."""
-    world = _world(on_device=on_device)
+def train_as_rank(stages: Sequence[int]) -> list[list[float]]:
+    """By stage, loss sum and norm of a few updates in fp32, on the CPU."""
+    world = _world(on_device=False)
     found = [_train(stage, world) for stage in stages]
     world.close()
     return found
@@ -64,7 +68,7 @@ def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
 
     engine = EngineSection(zero_stage=case[0], offload_optimizer=case[1])
     config = dataclasses.replace(RunConfig(), model=SECTION, engine=engine)
-    model = count_model(SECTION, shape=SMALL, vocab=VOCABULARY)
+    model = count_model(SECTION, shape=SMALL, vocab=VOCABULARY)  # with what DeepSpeed has patched by now
     counted = count_update(
         config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY, has_numbers=has_numbers
     )

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from configs.site import load_site
 from tests.conftest import BUNDLED, REPO, bundled, environment
 from tests.docs.commands import problems
 from tests.docs.pages import LANGUAGES, Block, blocks
+from tests.docs.served import serving
 from tests.forked import Forked
 
 PAGES = tuple(dict.fromkeys(block.page for block in blocks()))
@@ -78,7 +79,7 @@ def test_settings_are_read(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Iterator[Path]:
     """What the pages take for granted: my.yaml, prepared, with its run; texts; other runs; a site's profile."""
     root = tmp_path_factory.mktemp("pages")
     (root / "data").mkdir()
@@ -99,12 +100,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
         shutil.copytree(root / "runs" / "my", root / "runs" / other)
     programs = root / "bin"
     programs.mkdir()
-    _program(
-        programs / "zeromt",
-        f'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac\n{_python("-m zeromt")}',
-    )
     _program(programs / "python", _python(""))
-    return root
+    with serving(forked, root / "served") as served:
+        more = 'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac\n'
+        alone = f"if test -p /dev/stdin -o -f /dev/stdin; then {_python('-m zeromt')}fi\n"  # it may read that
+        _program(programs / "zeromt", f"{more}{alone}{served}")
+        yield root
 
 
 def _python(arguments: str) -> str:
