@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
@@ -28,6 +29,7 @@ from trainer.inference.translation.translator import Translator
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
+from zeromt.evaluating.documents import joined_documents, read_documents
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
 from zeromt.translating.paragraphs import translated_paragraphs
@@ -52,6 +54,7 @@ def run(
     tokenizer: str | None,
     output: str | None,
     paragraphs: bool = False,
+    documents: str | None = None,
     allow_paths: bool = False,
 ) -> int:
     """Translate held-out sets and score them against their references; JSON on standard output.
@@ -69,6 +72,7 @@ def run(
         lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         output: a file for the translations of one set.
         paragraphs: translate each sentence of a line by itself.
+        documents: a file with a document's id for each line of `source`.
         allow_paths: read the sets and data that the run names, though it be a stranger's.
 
     Raises:
@@ -82,11 +86,14 @@ def run(
         (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
     )
     texts = chosen.texts(chosen.of_caller(trained.config, checkpoints[0], allow=allow_paths), trained.tokenizer)
+    if documents is not None and chosen.files is None:
+        raise UserError("--documents: given without --source, whose lines it is about; give both")
     if output is not None and len(texts) > 1:
         raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         how: Any = {"raw": raw_weights, "paragraphs": paragraphs}
+        how |= {} if documents is None else {"documents": read_documents(Path(documents), len(texts[0].sources))}
         done = [score_set(text, chosen.tags(text, trained), wanted, model, trained, section, **how) for text in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         settings |= {"paragraphs": True} if paragraphs else {}
@@ -227,8 +234,13 @@ def score_set(
     *,
     raw: bool,
     paragraphs: bool = False,
+    documents: Sequence[range] = (),
 ) -> Evaluated:
-    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
+    """Translate and score a set; a single model's translations are kept for `zeromt compare`.
+
+    Args:
+        documents: rows of each document, of which scores are wanted too.
+    """
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
@@ -250,6 +262,12 @@ def score_set(
     for metric in scorer.metrics:
         key = metric.key()
         figures |= {key: _rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
+    if documents:
+        sides = (text.sources, hypotheses, *text.references)
+        sources, translations, *references = (joined_documents(lines, documents) for lines in sides)
+        whole = scorer.score(sources, translations, references)
+        figures |= {f"document_{m.key()}": _rounded(whole[m.key()].value, m.digits) for m in scorer.metrics}
+        figures["documents"] = len(documents)
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
