@@ -14,6 +14,7 @@ import pytest
 import trainer
 from tests.conftest import REPO, Command, Corpus, Start, read_metrics, zeromt
 from tests.faults.injected import PLAN, Fault, write_plan, write_shim
+from tests.once import once
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.runs.layout import checkpoint_folder, list_steps, step_of
 from trainer.runs.metrics_file import cut_back
@@ -168,21 +169,26 @@ def launch(start: Start, shim: Path) -> Launch:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undisturbed(corpus_en_fr: Corpus, shim: Path) -> Run:
     """What every disturbed run is held against; not to be written to."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={folder}", "name=undisturbed")
-    run = Run(folder=folder / "undisturbed", plan=folder / "undisturbed.plan", settings=settings)
-    write_plan(run.plan, [])
-    with socket.create_server(("", 0)) as server, contextlib.ExitStack() as also:
-        with contextlib.suppress(OSError):  # taken already: as good
-            also.enter_context(socket.create_server(("", TORCH_PORT)))
-        taken = [f"MASTER_PORT={server.getsockname()[1]}", "MASTER_ADDR=localhost"]
-        command = injected(shim, run, "env", *taken, *launch_command(run))
-        done = Command(command, cwd=folder).finish()
-    assert done.code == 0, done.err[-4000:]
-    assert run.complete_steps() == [10, 20, 30, 40]
-    return run
+
+    def of(folder: Path) -> Run:
+        settings = (*corpus_en_fr.overrides, *SETTINGS, f"output={folder}", "name=undisturbed")
+        return Run(folder=folder / "undisturbed", plan=folder / "undisturbed.plan", settings=settings)
+
+    def train(folder: Path) -> None:
+        run = of(folder)
+        write_plan(run.plan, [])
+        with socket.create_server(("", 0)) as server, contextlib.ExitStack() as also:
+            with contextlib.suppress(OSError):  # taken already: as good
+                also.enter_context(socket.create_server(("", TORCH_PORT)))
+            taken = [f"MASTER_PORT={server.getsockname()[1]}", "MASTER_ADDR=localhost"]
+            command = injected(shim, run, "env", *taken, *launch_command(run))
+            done = Command(command, cwd=folder).finish()
+        assert done.code == 0, done.err[-4000:]
+        assert run.complete_steps() == [10, 20, 30, 40]
+
+    return of(once("undisturbed", train))
 
 
 def send(pid: int, number: int) -> None:
