@@ -56,7 +56,9 @@ def change_state(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> 
     write_manifest(checkpoint, manifest)
 
 
-@pytest.mark.parametrize(("best_by", "kept"), [(None, 5), ("bleu", 5), ("chrf", 10), ("nll", 15)])
+@pytest.mark.parametrize(
+    ("best_by", "kept"), [(None, 5), pytest.param("bleu", 5, marks=pytest.mark.slow), ("chrf", 10), ("nll", 15)]
+)
 def test_another_metric_keeps_another_checkpoint(
     best_by: str | None, kept: int, planted: Path, tmp_path: Path, forked: Forked
 ) -> None:
