@@ -35,8 +35,12 @@ LAST = 7
 """Updates before the clock or someone ends it."""
 
 
+def run_to_every_end(world: World) -> dict[str, dict[str, Any]]:
+    """As a rank: what the trainer has counted when it ends, by how it ends."""
+    return {end: run_to_the_end(world, end) for end in ENDS}
+
+
 def run_to_the_end(world: World, end: str) -> dict[str, Any]:
-    """As a rank: what the trainer has counted when it ends."""
     config = load_run("small.yaml", [*SHARED, *ENDS[end], f"name={end}"])
     if world.is_main:
         Path(config.folder).mkdir(parents=True)
@@ -58,10 +62,19 @@ def run_to_the_end(world: World, end: str) -> dict[str, Any]:
     return {"outcome": outcome, "updates": state.step, "target_tokens": state.target_tokens}
 
 
+@pytest.fixture(scope="module")
+def ended(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, dict[str, Any]]]]:
+    """Where such runs are, and what each of two ranks has counted."""
+    place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("ended") / "place"))
+    return place, forked.ranks(2, run_to_every_end, cwd=place)
+
+
 @pytest.mark.parametrize("end", ENDS)
-def test_updates_after_the_last_log_line_are_logged_at_every_end(end: str, forked: Forked, tmp_path: Path) -> None:
-    place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
-    trained, other = forked.ranks(2, run_to_the_end, end, cwd=place)
+def test_updates_after_the_last_log_line_are_logged_at_every_end(
+    end: str, ended: tuple[Path, list[dict[str, dict[str, Any]]]]
+) -> None:
+    place, by_rank = ended
+    trained, other = (found[end] for found in by_rank)
     assert trained == other
     assert trained["outcome"] == ("stopped" if end == "stop" else "finished")
     assert trained["updates"] % 5, "it ends between two log lines"
