@@ -243,7 +243,7 @@ class RunConfig:
         named = "the datasets of any phase" if self.phases else "stream.datasets"
         yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))
         joined, multiple = max(joined_pieces(stream.augment) for stream in self.streams), self.stream.length_multiple
-        if -(-(joined + 1) // multiple) * multiple > self.model.max_positions:
+        if joined and -(-(joined + 1) // multiple) * multiple > self.model.max_positions:
             most = self.model.max_positions // multiple * multiple - 1
             yield (
                 f"stream.augment: join makes pairs of {joined} pieces and EOS, for which model.max_positions="
