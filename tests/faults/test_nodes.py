@@ -57,7 +57,7 @@ def test_node_that_vanishes_and_a_time_limit_that_is_near(
         after=(undisturbed, 30),
     )
     nodes = start_nodes(start, shim, run, "first", "--max-restarts", "0")
-    wait_until(lambda: run.last_logged() >= 32)
+    wait_until(lambda: all(has_happened(run.plan, 0, rank) for rank in range(NUM_NODES)))  # else the second has it
     nodes[1].kill()
     nodes[1].finish()
     done = nodes[0].finish()
