@@ -1,11 +1,11 @@
 """Scores of whole documents: the lines of each are joined before they are compared (d-BLEU; Liu et al., 2020)."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from configs import UserError
-from data_pipeline.preparation.raw.lines import LineReader, decode_lines
+from data_pipeline.preparation.raw.lines import LineReader
 from zeromt.translating.corpus.splitting import join
 
 
@@ -19,7 +19,7 @@ def read_documents(file: Path, num_lines: int) -> list[range]:
     Raises:
         UserError: it has another number of lines, or one without an id.
     """
-    ids = [line.strip() for line in _lines(file)]
+    ids = [line.strip() for line in LineReader(file).lines()]
     if len(ids) != num_lines:
         raise UserError(f"--documents: {file}: {len(ids)} lines beside {num_lines} of --source; give an id for each")
     if "" in ids:
@@ -31,10 +31,3 @@ def read_documents(file: Path, num_lines: int) -> list[range]:
 def joined_documents(lines: Sequence[str], documents: Sequence[range]) -> list[str]:
     """Each document as one line."""
     return [join([lines[row].strip() for row in document]) for document in documents]
-
-
-def _lines(file: Path) -> Iterator[str]:
-    reader = LineReader(file)
-    while data := reader.take(1 << 16):
-        last = reader.num_lines
-        yield from decode_lines(file, data, range(last - data.count(b"\n") + 1, last + 1))

@@ -9,29 +9,25 @@ from dataclasses import replace
 
 from data_pipeline.tokenizer import Tokenizer
 from trainer.inference.translation.translator import OnLines, Translation
-from zeromt.translating.corpus.splitting import LongLines, join
+from zeromt.translating.corpus.splitting import NEXT_PART, join, sentences
 from zeromt.translating.lines import but_pauses
 from zeromt.translating.worker import Answer, Chunk, Line, Work
-
-_NEXT_SENTENCE = 1 << 44
-"""Between the seeds of a line's sentences; more than lines of any input."""
 
 
 def with_paragraphs(work: Work, tokenizer: Tokenizer) -> Work:
     """A translator that gets sentences, and whose translations are of whole lines."""
-    lines = LongLines(tokenizer, lambda texts: [True] * len(texts), paragraphs=True)
 
     def by_sentence(chunks: Iterable[Chunk | None], on_lines: OnLines) -> Iterator[Answer]:
         waiting: deque[list[int]] = deque()
 
         def cut(chunk: Chunk) -> Chunk:
-            by_line = [lines.sentences(line) for line in chunk.sources]
+            by_line = [sentences(tokenizer, line) for line in chunk.sources]
             waiting.append([len(texts) for texts in by_line])
             numbered = [(chunk.first + row, i) for row, texts in enumerate(by_line) for i in range(len(texts))]
             return replace(
                 chunk,
                 sources=[text for texts in by_line for text in texts],
-                keys=[number + i * _NEXT_SENTENCE for number, i in numbered],
+                keys=[number + i * NEXT_PART for number, i in numbered],
             )
 
         for answer in work(but_pauses(cut, chunks), on_lines):
@@ -51,8 +47,7 @@ def translated_paragraphs(
         tokenizer: knows their tags.
         translate: gives the translation of each sentence.
     """
-    lines = LongLines(tokenizer, lambda texts: [True] * len(texts), paragraphs=True)
-    by_line = [lines.sentences(line) for line in sources]
+    by_line = [sentences(tokenizer, line) for line in sources]
     found = iter(translate([text for texts in by_line for text in texts]))
     return [join([next(found) for _ in texts]) for texts in by_line]
 

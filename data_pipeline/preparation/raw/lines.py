@@ -18,6 +18,7 @@ from data_pipeline.preparation.raw.compression import COMPRESSED, decompress, pa
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
+LINES_AT_ONCE = 1 << 16
 MAX_TAKE_BYTES = 128 << 20
 """About the most bytes of lines that are read at a time."""
 UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".tar", ".tgz", ".pdf"})
@@ -177,9 +178,19 @@ class LineReader:
         """Leave out `count` lines."""
         self.take(count)
 
+    def lines(self) -> Iterator[str]:
+        """The lines that are left, as text.
+
+        Raises:
+            UserError: as `take` and `decode_lines`.
+        """
+        while text := self.take(LINES_AT_ONCE):
+            last = self.num_lines
+            yield from decode_lines(self.path, text, range(last - text.count(b"\n") + 1, last + 1))
+
     def count_rest(self) -> int:
         """Read to the end; returns the number of lines of the whole file."""
-        while self.take(1 << 16):
+        while self.take(LINES_AT_ONCE):
             pass
         return self.num_lines
 

@@ -1,5 +1,6 @@
 """A monolingual dataset in place of a text file: its lines in the order of its pairs, as its pieces spell them."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -42,6 +43,12 @@ class DatasetReader:
         text = "".join(f"{line}\n" for line in taken).encode()
         self.offset += len(text)
         return text
+
+    def lines(self) -> Iterator[str]:
+        """The lines that are left, as text."""
+        while self.num_lines < self._dataset.num_pairs:
+            yield self._line(self.num_lines)
+            self.num_lines += 1
 
     def skip(self, count: int) -> None:
         """Leave out `count` lines, which are not read."""

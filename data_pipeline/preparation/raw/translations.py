@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw.lines import decode_lines, side_file
+from data_pipeline.preparation.raw.lines import LineReader, side_file
 from data_pipeline.preparation.raw.monolingual import reader_of
 from data_pipeline.preparation.raw.unit import Languages, Row, RowUnit
 
-_LINES = 4096
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -51,7 +50,7 @@ class TranslationsUnit(RowUnit):
         assert first == 0
         *originals, translations = self.paths
         there = _numbered(originals)
-        translated = _lines(translations)
+        translated = LineReader(translations).lines()
         number, text, where = 0, "", ""
         for record in _records(side_file(translations)):
             if record["line"] == number + 1:  # else it is a further candidate
@@ -75,20 +74,13 @@ class TranslationsUnit(RowUnit):
 def _numbered(paths: list[Path]) -> Iterator[tuple[str, str]]:
     """The lines of some files, each with its place."""
     for path in paths:
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(reader_of(path).lines(), start=1):
             yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line, f"{path}: line {number}"
-
-
-def _lines(path: Path) -> Iterator[str]:
-    reader = reader_of(path)
-    while text := reader.take(_LINES):
-        last = reader.num_lines
-        yield from decode_lines(path, text, range(last - text.count(b"\n") + 1, last + 1))
 
 
 def _records(side: Path) -> Iterator[dict[str, Any]]:
     """What the side file says of each translation; the heads of chunks, which have no line, are passed over."""
-    for line in _lines(side):
+    for line in LineReader(side).lines():
         try:
             tree = json.loads(line)
             if "source" in tree:

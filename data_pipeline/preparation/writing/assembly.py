@@ -1,7 +1,7 @@
 """The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing import warnings
-from data_pipeline.preparation.writing.shards import ShardJob
+from data_pipeline.preparation.writing.shards import ShardJob, ShardTable
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     BLOCKS_FILE,
@@ -132,33 +132,32 @@ def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDA
 
 
 def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
-    """Join the shards' places into a side file, one shard at a time.
+    """Join the shards' places into a side file.
 
     Files are recorded by name without folder, so that a dataset's bytes do not depend on its corpus's location.
     """
-    with replacing(job.folder / PLACES_FILE) as file:
-        header = {"descr": "<u8", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for shard in range(num_shards):
-            places = job.read_table(shard).places
-            assert places is not None
-            file.write(places.astype("<u8").tobytes())
-
-    entry = describe_file(job.folder / PLACES_FILE)
+    entry = _write_column(job, num_shards, PLACES_FILE, "<u8", lambda table: table.places)
     units = [[path.name for path in unit.paths] for unit in job.encoding.units]
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
 def _write_documents(job: ShardJob, num_shards: int) -> FileEntry:
-    """Join what the shards know of documents into a side file, one shard at a time."""
-    with replacing(job.folder / DOCUMENTS_FILE) as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
+    """Join what the shards know of documents into a side file."""
+    return _write_column(job, num_shards, DOCUMENTS_FILE, "|u1", lambda table: table.behind)
+
+
+def _write_column(
+    job: ShardJob, num_shards: int, name: str, dtype: str, column: Callable[[ShardTable], NDArray[Any] | None]
+) -> FileEntry:
+    """Join a column of the shards' tables, one shard at a time."""
+    with replacing(job.folder / name) as file:
+        header = {"descr": dtype, "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
         np.lib.format.write_array_header_1_0(file, header)
         for shard in range(num_shards):
-            behind = job.read_table(shard).behind
-            assert behind is not None
-            file.write(behind.tobytes())
-    return describe_file(job.folder / DOCUMENTS_FILE)
+            values = column(job.read_table(shard))
+            assert values is not None
+            file.write(values.astype(dtype).tobytes())
+    return describe_file(job.folder / name)
 
 
 def _scores_of(job: ShardJob, num_shards: int) -> Iterator[NDArray[np.float32]]:

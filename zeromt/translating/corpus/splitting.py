@@ -9,6 +9,8 @@ from configs.components import Candidate, Translated
 
 TOO_LONG = "longer than the model holds, in one sentence"
 FAILED = "the model's output is not a number"
+NEXT_PART = 1 << 44
+"""Between the seeds of the parts of a line that is split; more than lines of any corpus."""
 _END = regex.compile(r"(?<=[.!?…][\"'”’»)\]]*)\s+|(?<=[。！？｡।؟۔])\s*(?=\S)")
 """Between two sentences: white space behind a full stop, or nothing behind one of a script without spaces."""
 
@@ -38,21 +40,22 @@ class LongLines:
     def parts(self, lines: Sequence[str]) -> list[list[str] | None]:
         """Each line, or its sentences; None where the model does not hold one sentence alone."""
         if self._paragraphs:
-            by_line = [self.sentences(line) for line in lines]
+            by_line = [sentences(self._tokenizer, line) for line in lines]
             return [texts if all(self._fits(texts)) else None for texts in by_line]
         return [[line] if fit else self._split(line) for line, fit in zip(lines, self._fits(lines), strict=True)]
-
-    def sentences(self, line: str) -> list[str]:
-        """The sentences of a line, each with its tag; a line without any is one."""
-        text = self._tokenizer.cut_tag(line)[1]
-        tag = line[: len(line) - len(text)]
-        return [tag + one for sentence in _sentences(text) if (one := sentence.strip())] or [line]
 
     def _split(self, line: str) -> list[str] | None:
         text = self._tokenizer.cut_tag(line)[1]
         tag = line[: len(line) - len(text)]
         parts = split(text, lambda texts: self._fits([tag + text for text in texts]))
         return None if parts is None else [tag + part for part in parts]
+
+
+def sentences(tokenizer: Tokenizing, line: str) -> list[str]:
+    """The sentences of a line, each with its tag; a line without any is one."""
+    text = tokenizer.cut_tag(line)[1]
+    tag = line[: len(line) - len(text)]
+    return [tag + one for sentence in _sentences(text) if (one := sentence.strip())] or [line]
 
 
 def joined(numbers: Iterable[int | None], by_part: Iterator[Sequence[Candidate] | None]) -> list[Translated]:

@@ -14,15 +14,12 @@ from typing_extensions import override
 
 from configs.components import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine, component
 from configs.fields import PathText
-from zeromt.translating.corpus.splitting import LongLines, joined
+from zeromt.translating.corpus.splitting import NEXT_PART, LongLines, joined
 
 if TYPE_CHECKING:
     from configs import RunConfig, SearchSection
     from trainer.checkpoint.format import Checkpoint
     from zeromt.translating.worker import Chunk, Line
-
-_NEXT_PART = 1 << 44
-"""Between the seeds of the parts of a line that is split; more than lines of any corpus."""
 
 
 @component("translation_engine", "zeromt")
@@ -135,7 +132,7 @@ class PreparedRun:
         return Chunk(
             first=chunk.numbers[0] - 1 if chunk.numbers else 0,
             sources=[text for _, texts in of_lines for text in texts],
-            keys=[number - 1 + i * _NEXT_PART for number, texts in of_lines for i in range(len(texts))],
+            keys=[number - 1 + i * NEXT_PART for number, texts in of_lines for i in range(len(texts))],
         )
 
     def fits(self, texts: Sequence[str]) -> list[bool]:
