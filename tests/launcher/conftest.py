@@ -65,8 +65,8 @@ def save(step):
     for name in ("manifest.json", "manifest.sha256"):
         (checkpoint / name).touch()
 
-(folder / f"pid-{rank}").write_text(str(os.getpid()))
 print(f"rank {rank} of {os.environ['WORLD_SIZE']} says hello", flush=True)
+(folder / f"pid-{rank}").write_text(str(os.getpid()))
 if todo == "progress":  # the first attempt makes no checkpoint, the second does, the third finishes
     attempts = folder / "attempts"
     number = len(attempts.read_text().splitlines()) if attempts.exists() else 0
