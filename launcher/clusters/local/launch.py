@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from configs import load_run
@@ -118,6 +118,10 @@ def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, 
         codes.append(max(code, 1) if code else 0)
 
     with ThreadPoolExecutor(at_a_time) as pool:
-        list(pool.map(run, [f"{number + 1}/{array.number}" for number in range(array.number)]))
+        parts = [pool.submit(run, f"{number + 1}/{array.number}") for number in range(array.number)]
+        while wait(parts, timeout=0.2).not_done:
+            pass  # in turns: Python handles a signal that came just before an endless wait only when that ends
+        for part in parts:
+            part.result()
     run(None)
     return next(filter(None, codes), 0)
