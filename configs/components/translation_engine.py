@@ -50,6 +50,11 @@ class Prepared(Protocol):
         """All that decides the translations, as JSON: hashes of models, settings, prompt; no paths and no secrets."""
         ...
 
+    @property
+    def run(self) -> Any:
+        """The run that translates, with its `config` and `tokenizer`, for the scores; None where it is no run."""
+        ...
+
     def start(self, stack: contextlib.ExitStack, folder: Path, *, processes: int | None) -> Translate:
         """Load the model.
 

@@ -15,7 +15,8 @@ from zeromt.comparing.hypotheses import How
 from zeromt.comparing.page.page import to_html
 from zeromt.comparing.scores import Samples
 from zeromt.comparing.text import to_markdown, to_terminal
-from zeromt.evaluating.command import Wanted, parse_set
+from zeromt.evaluating.command import parse_set
+from zeromt.evaluating.scoring import Wanted
 
 
 @restored_environment()

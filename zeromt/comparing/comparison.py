@@ -16,7 +16,7 @@ from zeromt.comparing.scores import MetricScores, Samples, can_resample, score_s
 from zeromt.comparing.sentences import Sentence, differing
 from zeromt.comparing.sets import SharedSet, shared_sets
 from zeromt.comparing.subjects import Subject, load_subjects
-from zeromt.evaluating.command import Wanted
+from zeromt.evaluating.scoring import Wanted
 from zeromt.evaluating.translation_cache import Hypotheses, plain_search
 from zeromt.translating.command import search_section
 

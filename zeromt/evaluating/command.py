@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
-from configs.components import Metric, ScoredText, make, unknown
-from configs.components.training import SIGNATURE
+from configs.components import unknown
 from configs.process.environment import restored_environment
-from configs.process.files import check_apart, written
-from configs.process.streams import tell
+from configs.process.files import written
 from configs.reading.own_runs import of_caller
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
@@ -26,10 +23,11 @@ from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_e
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import Translator
-from trainer.metrics.scoring import Scorer
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
-from zeromt.evaluating.documents import joined_documents, read_documents
+from zeromt.evaluating.documents import read_documents
+from zeromt.evaluating.engine import evaluate as of_engine
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, speed
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
 from zeromt.translating.paragraphs import translated_paragraphs
@@ -39,7 +37,39 @@ from zeromt.translating.parsing import parse_option
 @restored_environment()
 def run(
     *,
+    run: str | None,
+    engine: str | None,
+    metrics: list[str] | None,
+    lowercase: bool,
+    tokenizer: str | None,
+    sets: list[str] | None,
+    **options: Any,
+) -> int:
+    """Translate held-out sets and score them against their references; JSON on standard output.
+
+    Args:
+        run: its folder.
+        engine: in its place, a YAML file; see `zeromt.evaluating.engine.evaluate`.
+        metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
+        lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
+        sets: see `of_run`.
+        options: see there.
+
+    Raises:
+        UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
+    """
+    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
+    if engine is not None:
+        return of_engine(engine, wanted, run=run, set=sets, **options)
+    if run is None:
+        raise UserError("RUN: none given; give a run's folder, or --engine FILE")
+    return of_run(run, wanted, sets=sets, **options)
+
+
+def of_run(
     run: str,
+    wanted: Wanted,
+    *,
     source: str | None,
     reference: list[str] | None,
     sets: list[str] | None,
@@ -49,18 +79,16 @@ def run(
     source_language: str | None,
     target_language: str | None,
     search: Mapping[str, Any],
-    metrics: list[str] | None,
-    lowercase: bool,
-    tokenizer: str | None,
     output: str | None,
-    paragraphs: bool = False,
-    documents: str | None = None,
-    allow_paths: bool = False,
+    paragraphs: bool,
+    documents: str | None,
+    allow_paths: bool,
 ) -> int:
-    """Translate held-out sets and score them against their references; JSON on standard output.
+    """Translate held-out sets with a run, score and print them.
 
     Args:
         run: its folder.
+        wanted: metrics.
         source, reference: a file (plain, .gz, .zst, .xz or .bz2), and files of as many lines with its references.
         sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
         ensemble: further runs, whose probabilities are averaged with those of `run`.
@@ -68,19 +96,13 @@ def run(
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         source_language, target_language: of models with tags on both sides; the run's unless given.
         search: fields of the run's search section to replace.
-        metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
-        lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         output: a file for the translations of one set.
         paragraphs: translate each sentence of a line by itself.
         documents: a file with a document's id for each line of `source`.
         allow_paths: read the sets and data that the run names, though it be a stranger's.
-
-    Raises:
-        UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
     """
-    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
     tune_process()
-    _check_output(output, source, reference or (), (run, *ensemble))
+    check_output(output, source, reference or (), places_of((run, *ensemble)))
     chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
@@ -164,54 +186,6 @@ def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Wanted:
-    """The metrics to score by."""
-
-    metrics: Sequence[Metric] | None
-    """None: the run's own metrics."""
-    tokenizer: str | None
-    """BLEU's tokenizer; None: the run's."""
-    lowercase: bool
-
-    @classmethod
-    def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
-        """Read from the command's options.
-
-        Raises:
-            UserError: a named metric, or BLEU with the named tokenizer, cannot be computed here.
-        """
-        metrics = None
-        if texts is not None:
-            items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
-            section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
-            metrics = section.metrics
-        bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
-        text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
-        Scorer([*(metrics or ()), *bleu], text)
-        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
-
-    def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
-        """The scorer of a set; warns if its scores will mean little.
-
-        Raises:
-            UserError: a metric cannot be computed here.
-        """
-        metrics = section.metrics if self.metrics is None else self.metrics
-        if self.tokenizer is not None and not any(metric.kind == "bleu" for metric in metrics):
-            raise UserError(f"--tokenizer: {self.tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
-        scored = ScoredText(
-            target_language=text.languages[1],
-            tokenizer=self.tokenizer or section.tokenizer,
-            tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
-        )
-        chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
-        scorer = Scorer(chosen, scored, num_references=len(text.references))
-        for doubt in scorer.doubts(text.references):
-            tell(f"zeromt: {doubt}")
-        return scorer
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
 class Evaluated:
     """A set, translated and scored."""
 
@@ -257,21 +231,10 @@ def score_set(
         weights = trained.checkpoint.weights_kind(raw=raw)
         work = Work.of(text, section, tags, weights=weights, precision=trained.precision)
         keep(trained.checkpoint, work, hypotheses, name=text.name)
-    scores = scorer.score(text.sources, hypotheses, text.references)
-    figures: dict[str, Any] = {}
-    for metric in scorer.metrics:
-        key = metric.key()
-        figures |= {key: _rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
-    if documents:
-        sides = (text.sources, hypotheses, *text.references)
-        sources, translations, *references = (joined_documents(lines, documents) for lines in sides)
-        whole = scorer.score(sources, translations, references)
-        figures |= {f"document_{m.key()}": _rounded(whole[m.key()].value, m.digits) for m in scorer.metrics}
-        figures["documents"] = len(documents)
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
-        figures=figures,
+        figures=figures_of(scorer, text, hypotheses, documents),
         digits={metric.key(): metric.digits for metric in scorer.metrics},
         seconds=seconds,
         counts=translator.counts,
@@ -298,17 +261,13 @@ def _work(done: Evaluated) -> dict[str, Any]:
     return {
         "pairs": len(done.text.sources),
         "truncated": done.counts.truncated,
-        "seconds": round(done.seconds, 2),
+        **speed(len(done.text.sources), done.seconds),
     }
 
 
 def _mean(figures: Sequence[float | None], digits: int) -> float | None:
     known = [figure for figure in figures if figure is not None]
     return round(sum(known) / len(known), digits) if len(known) == len(figures) else None
-
-
-def _rounded(value: float, digits: int) -> float | None:
-    return round(value, digits) if math.isfinite(value) else None
 
 
 def _settings(
@@ -332,17 +291,6 @@ def _load(
 ) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
     check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
     return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
-
-
-def _check_output(output: str | None, source: str | None, references: Sequence[str], runs: Sequence[str]) -> None:
-    """Check that the output is not one of the inputs.
-
-    Raises:
-        UserError: it is.
-    """
-    several = len(references) > 1
-    named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
-    check_apart({"--source": source, **named, **places_of(runs)}, {} if output is None else {"--output": output})
 
 
 def _choose(

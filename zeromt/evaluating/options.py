@@ -8,7 +8,13 @@ from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, ad
 
 def add_evaluate(parser: Parser) -> None:
     """Arguments of `zeromt evaluate`."""
-    add_runs(parser)
+    add_runs(parser, is_optional=True)
+    parser.add_argument(
+        "--engine",
+        metavar="FILE",
+        type=existing_file,
+        help="in RUN's place, with --source: a YAML file of what translates, as of `translate --engine`",
+    )
     parser.add_argument("--source", metavar="FILE", type=existing_file, help="sentences to translate")
     parser.add_argument(
         "--reference",
@@ -41,7 +47,8 @@ def add_evaluate(parser: Parser) -> None:
 COMMANDS = {
     "evaluate": Command(
         summary="translate and score a test set (BLEU, chrF, TER ...): prints JSON with signatures",
-        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE]",
+        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] "
+        "| --engine FILE --source FILE --reference FILE [...]",
         add_arguments=add_evaluate,
         target="zeromt.evaluating.command:run",
         computes=True,

@@ -17,7 +17,8 @@ from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.inference.translation.translator import Translation, Translator
-from zeromt.evaluating.command import Chosen, Wanted, score_set
+from zeromt.evaluating.command import Chosen, score_set
+from zeromt.evaluating.scoring import Wanted
 from zeromt.python.lists import as_list, as_text
 
 

@@ -242,6 +242,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     _, found = parse(["evaluate", "--source", file, "--reference", file, str(tmp_path)])
     assert found == {
         "run": str(tmp_path),
+        "engine": None,
         "source": file,
         "reference": [file],
         "sets": None,

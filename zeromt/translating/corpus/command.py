@@ -106,7 +106,8 @@ def read_engine(name: str, run: str | None, given: Mapping[str, Any]) -> Transla
     Raises:
         UserError: the file, or a field, is wrong.
     """
-    for option, value in {"run": run, **given}.items():
+    of_search = dict.fromkeys(given["search"], True)
+    for option, value in {"run": run, **given, "search": None, **of_search}.items():
         if value:
             shown = "RUN" if option == "run" else f"--{option.replace('_', '-')}"
             raise UserError(f"{shown}: given with --engine, whose file says what translates; leave one of them out")

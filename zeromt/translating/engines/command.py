@@ -58,6 +58,8 @@ class Command(TranslationEngine):
 class _Prepared:
     """The program that is to be started."""
 
+    run = None
+
     def __init__(self, engine: Command, candidates: int) -> None:
         self._engine, self._candidates = engine, candidates
         self._counts = _Counts()

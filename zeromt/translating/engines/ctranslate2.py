@@ -63,13 +63,13 @@ class _Prepared:
             target_language=engine.target_language,
             paragraphs=engine.paragraphs,
         )
-        self._run = prepared_run(of_run, candidates)
-        if self._run.settings.section.sampler is not None:
+        self.run = prepared_run(of_run, candidates)
+        if self.run.settings.section.sampler is not None:
             raise UserError(
                 "engine.search.sampler: with ctranslate2, which seeds no line's samples; take the kind zeromt, or beam"
             )
         self._engine, self._candidates = engine, candidates
-        same = {name: self._run.identity[name] for name in ("models", "raw_weights", "search", "paragraphs")}
+        same = {name: self.run.identity[name] for name in ("models", "raw_weights", "search", "paragraphs")}
         languages = {"source_language": engine.source_language, "target_language": engine.target_language}
         self.identity: Mapping[str, Any] = {
             "kind": engine.kind,
@@ -87,7 +87,7 @@ class _Prepared:
             if not place.exists():
                 self._export(place)
         workers = len(os.sched_getaffinity(0)) if processes is None else processes
-        run = self._run
+        run = self.run
         exported = Exported(place, run.tokenizer, run.settings.section, max_positions=run.longest + 1, workers=workers)
 
         def translate(chunks: Iterable[Sources], on_lines: Callable[[int], None]) -> Iterator[list[Translated]]:
@@ -100,7 +100,7 @@ class _Prepared:
         """Versions, and the kind of processor."""
         from trainer.runs.versions import versions
 
-        return {**self._run.build(), **versions(["ctranslate2"])}
+        return {**self.run.build(), **versions(["ctranslate2"])}
 
     def warnings(self) -> list[str]:
         """About tags and unknown pieces: none are counted."""
@@ -113,7 +113,7 @@ class _Prepared:
         from zeromt.exporting.check import find_text, make_sample
         from zeromt.exporting.command import load_exact
 
-        trained = load_exact(self._run.checkpoints[0].folder, raw=self._engine.raw_weights)
+        trained = load_exact(self.run.checkpoints[0].folder, raw=self._engine.raw_weights)
         text = find_text(trained.config, self._engine.source, self._engine.reference)
         sample = make_sample(trained.model, trained.tokenizer, text)
         with new_folder(place) as folder:
@@ -122,9 +122,9 @@ class _Prepared:
             say(f"{place}: {line}")
 
     def _translated(self, exported: "Exported", chunk: Sources) -> list[Translated]:
-        parts = LongLines(self._run.tokenizer, self._run.fits, paragraphs=self._engine.paragraphs).parts(chunk.lines)
+        parts = LongLines(self.run.tokenizer, self.run.fits, paragraphs=self._engine.paragraphs).parts(chunk.lines)
         texts = [text for line in parts for text in line or []]
-        found = exported.candidates(texts, self._candidates, tags=self._run.settings.tags)
+        found = exported.candidates(texts, self._candidates, tags=self.run.settings.tags)
         by_part = ([Candidate(text=text, score=score) for text, score in one] for one in found)
         return joined([None if line is None else len(line) for line in parts], _optional(by_part))
 

@@ -89,6 +89,11 @@ class PreparedRun:
             "search": as_json(self.settings.section),
         }
 
+    @property
+    def run(self) -> "PreparedRun":
+        """Itself."""
+        return self
+
     def start(self, stack: contextlib.ExitStack, folder: Path, *, processes: int | None) -> Translate:
         """Load the models, in this process or several."""
         from trainer.ranks.process import tune_process

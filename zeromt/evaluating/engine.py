@@ -1,0 +1,111 @@
+"""`zeromt evaluate --engine`: a run's export, or any other program, is scored as a run is."""
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from configs import EvaluationSection, UserError
+from configs.components.translation_engine import Prepared, Sources
+from configs.process.files import written
+from configs.process.streams import note
+from trainer.evaluation.sets import SetText, read_set, tagged
+from trainer.inference.translation.translator import nobody
+from trainer.ranks.process import tune_process
+from zeromt.evaluating.documents import read_documents
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, speed
+from zeromt.translating.corpus.command import read_engine
+from zeromt.translating.corpus.records import Record, record_of
+
+_CHUNK = 2048
+"""Lines that an engine gets at a time, as `zeromt translate --chunk-lines` has it by default."""
+
+
+def evaluate(
+    name: str,
+    wanted: Wanted,
+    *,
+    run: str | None,
+    source: str | None,
+    reference: list[str] | None,
+    target_language: str | None,
+    documents: str | None,
+    output: str | None,
+    **of_run: Any,
+) -> int:
+    """Translate files with an engine and score them; a line without a translation counts as an empty one.
+
+    Args:
+        name: of a YAML file, as of `zeromt translate --engine`.
+        wanted: metrics.
+        run: RUN, which must not be given.
+        source, reference, documents, output: see `zeromt.evaluating.command.of_run`.
+        target_language: of the references; by default that of the run behind the engine.
+        of_run: options of RUN, which must not be given either.
+
+    Raises:
+        UserError: a file or an option is wrong, or the engine cannot be started.
+    """
+    engine = read_engine(name, run, of_run)
+    if source is None or reference is None:
+        raise UserError(f"--{'source' if source is None else 'reference'}: missing; with --engine, give both")
+    check_output(output, source, reference, {"--engine": name})
+    tune_process()
+    sources, references = read_set(source, reference, place="--source")
+    rows = [] if documents is None else read_documents(Path(documents), len(sources))
+    prepared = engine.prepare(candidates=1)
+    text = _text(prepared, sources, references, target_language)
+    scorer = wanted.scorer(EvaluationSection() if prepared.run is None else prepared.run.config.evaluation, text)
+    with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
+        records, seconds = _translated(prepared, text.sources)
+        hypotheses = [record.candidates[0].text if record.candidates else "" for record in records]
+        report = {
+            **figures_of(scorer, text, hypotheses, rows),
+            "pairs": len(records),
+            "holes": sum(record.hole is not None for record in records),
+            **speed(len(records), seconds),
+            "engine": dict(prepared.identity),
+        }
+        print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
+        if sink is not None:
+            sink.writelines(f"{line}\n" for line in hypotheses)
+    for line in prepared.warnings():
+        note(line)
+    return 0
+
+
+def _text(prepared: Prepared, sources: list[str], references: list[list[str]], language: str | None) -> SetText:
+    """The set, with the run's tag where there is a run."""
+    if prepared.run is None:
+        if language is None:
+            raise UserError("--target-language: missing, and the engine is no run's; give that of the references")
+        return SetText(name="files", languages=("", language), sources=sources, references=references)
+    section = prepared.run.config.prepare
+    language = language or section.target_language
+    lines = tagged(sources, language, section, prepared.run.tokenizer)
+    return SetText(name="files", languages=(section.source_language, language), sources=lines, references=references)
+
+
+def _translated(prepared: Prepared, lines: Sequence[str]) -> tuple[list[Record], float]:
+    """What became of each line, and seconds of translating; an export is made anew, and lost at the end."""
+    chunks = [_chunk(lines, range(begin, min(begin + _CHUNK, len(lines)))) for begin in range(0, len(lines), _CHUNK)]
+    first = Sources(numbers=chunks[0].numbers[:1], lines=chunks[0].lines[:1])
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        with contextlib.redirect_stdout(sys.stderr):  # of what is said of an export
+            translate = prepared.start(stack, folder, processes=None)
+        list(translate([first], nobody))  # a program loads its model before it answers
+        begin = time.monotonic()
+        found = iter([one for chunk in translate(chunks, nobody) for one in chunk])
+        seconds = time.monotonic() - begin
+    return [record_of(n, line, next(found) if line.strip() else None) for n, line in enumerate(lines, 1)], seconds
+
+
+def _chunk(lines: Sequence[str], rows: range) -> Sources:
+    """Those of some lines that have text."""
+    filled = [row for row in rows if lines[row].strip()]
+    return Sources(numbers=[row + 1 for row in filled], lines=[lines[row] for row in filled])

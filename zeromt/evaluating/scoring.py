@@ -1,0 +1,117 @@
+"""What `zeromt evaluate` says of a set's translations, whatever made them: scores with their signatures, and speed."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from configs import EvaluationSection, UserError
+from configs.components import Metric, ScoredText, make
+from configs.components.training import SIGNATURE
+from configs.process.files import check_apart
+from configs.process.streams import tell
+from trainer.evaluation.sets import SetText
+from trainer.metrics.scoring import Scorer
+from zeromt.evaluating.documents import joined_documents
+from zeromt.translating.parsing import parse_option
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Wanted:
+    """The metrics to score by."""
+
+    metrics: Sequence[Metric] | None
+    """None: the run's own metrics."""
+    tokenizer: str | None
+    """BLEU's tokenizer; None: the run's."""
+    lowercase: bool
+
+    @classmethod
+    def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
+        """Read from the command's options.
+
+        Raises:
+            UserError: a named metric, or BLEU with the named tokenizer, cannot be computed here.
+        """
+        metrics = None
+        if texts is not None:
+            items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
+            section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
+            metrics = section.metrics
+        bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
+        text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
+        Scorer([*(metrics or ()), *bleu], text)
+        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
+
+    def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
+        """The scorer of a set; warns if its scores will mean little.
+
+        Raises:
+            UserError: a metric cannot be computed here.
+        """
+        metrics = section.metrics if self.metrics is None else self.metrics
+        if self.tokenizer is not None and not any(metric.kind == "bleu" for metric in metrics):
+            raise UserError(f"--tokenizer: {self.tokenizer!r} without BLEU; leave it out, or add bleu to --metrics")
+        scored = ScoredText(
+            target_language=text.languages[1],
+            tokenizer=self.tokenizer or section.tokenizer,
+            tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
+        )
+        chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
+        scorer = Scorer(chosen, scored, num_references=len(text.references))
+        for doubt in scorer.doubts(text.references):
+            tell(f"zeromt: {doubt}")
+        return scorer
+
+
+def figures_of(
+    scorer: Scorer, text: SetText, hypotheses: Sequence[str], documents: Sequence[range] = ()
+) -> dict[str, Any]:
+    """The scores of a set, rounded for reading, each with its signature.
+
+    Args:
+        scorer: of the set.
+        text: the set.
+        hypotheses: the translation of each source.
+        documents: rows of each document, of which scores are wanted too.
+    """
+    scores = scorer.score(text.sources, hypotheses, text.references)
+    figures: dict[str, Any] = {}
+    for metric in scorer.metrics:
+        key = metric.key()
+        figures |= {key: rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
+    if documents:
+        sides = (text.sources, hypotheses, *text.references)
+        sources, translations, *references = (joined_documents(lines, documents) for lines in sides)
+        whole = scorer.score(sources, translations, references)
+        figures |= {f"document_{m.key()}": rounded(whole[m.key()].value, m.digits) for m in scorer.metrics}
+        figures["documents"] = len(documents)
+    return figures
+
+
+def speed(pairs: int, seconds: float) -> dict[str, float]:
+    """The time that translating took, and sentences in a second of it."""
+    return {"seconds": round(seconds, 2), "sentences_per_second": round(pairs / max(seconds, 1e-3), 2)}
+
+
+def rounded(value: float, digits: int) -> float | None:
+    """A figure for JSON; None if it is none."""
+    return round(value, digits) if math.isfinite(value) else None
+
+
+def check_output(
+    output: str | None, source: str | None, references: Sequence[str], others: Mapping[str, str | None]
+) -> None:
+    """Check that the output is not one of the inputs.
+
+    Args:
+        output: a file for translations.
+        source, references: files of the set.
+        others: paths by the option that names them.
+
+    Raises:
+        UserError: it is.
+    """
+    several = len(references) > 1
+    named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
+    check_apart({"--source": source, **named, **others}, {} if output is None else {"--output": output})
