@@ -12,8 +12,8 @@ from configs import RunConfig, UserError
 from configs.components import ScoredText, make
 from configs.languages import same_language
 from data_pipeline.prepared.dataset import Dataset
-from zeromt.comparing.scores import MetricScores, RunScore, confidence
 from zeromt.comparing.sets import SharedSet
+from zeromt.evaluating.resampling import MetricScores, RunScore, confidence
 
 NUM_LENGTHS = 5
 """Number of groups, each of about the same number of sentences."""

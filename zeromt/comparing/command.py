@@ -13,9 +13,9 @@ from trainer.ranks.process import tune_process
 from zeromt.comparing.comparison import Asked, Comparison, compare
 from zeromt.comparing.hypotheses import How
 from zeromt.comparing.page.page import to_html
-from zeromt.comparing.scores import Samples
 from zeromt.comparing.text import to_markdown, to_terminal
 from zeromt.evaluating.command import parse_set
+from zeromt.evaluating.resampling import Samples
 from zeromt.evaluating.scoring import Wanted
 
 

@@ -12,10 +12,10 @@ from zeromt.comparing import breakdown, curves, differences
 from zeromt.comparing.breakdown import Breakdown
 from zeromt.comparing.curves import Cost, Figure
 from zeromt.comparing.hypotheses import How, translations
-from zeromt.comparing.scores import MetricScores, Samples, can_resample, score_set
 from zeromt.comparing.sentences import Sentence, differing
 from zeromt.comparing.sets import SharedSet, shared_sets
 from zeromt.comparing.subjects import Subject, load_subjects
+from zeromt.evaluating.resampling import MetricScores, Samples, can_resample, score_set
 from zeromt.evaluating.scoring import Wanted
 from zeromt.evaluating.translation_cache import Hypotheses, plain_search
 from zeromt.translating.command import search_section

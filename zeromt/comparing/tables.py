@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from zeromt.comparing.breakdown import Breakdown
 from zeromt.comparing.comparison import Comparison, OfSet, Run
 from zeromt.comparing.curves import in_common
-from zeromt.comparing.scores import MetricScores, RunScore
+from zeromt.evaluating.resampling import MetricScores, RunScore
 
 _FIGURE = re.compile(
     r"-|none|baseline|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?( \(equal\)| updates| target tokens| hours)?",

@@ -27,7 +27,7 @@ from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
 from zeromt.evaluating.documents import read_documents
 from zeromt.evaluating.engine import evaluate as of_engine
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, speed
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
 from zeromt.translating.paragraphs import translated_paragraphs
@@ -82,6 +82,7 @@ def of_run(
     output: str | None,
     paragraphs: bool,
     documents: str | None,
+    teacher: str | None,
     allow_paths: bool,
 ) -> int:
     """Translate held-out sets with a run, score and print them.
@@ -99,10 +100,11 @@ def of_run(
         output: a file for the translations of one set.
         paragraphs: translate each sentence of a line by itself.
         documents: a file with a document's id for each line of `source`.
+        teacher: a file with translations of one set, with whose scores these are compared.
         allow_paths: read the sets and data that the run names, though it be a stranger's.
     """
     tune_process()
-    check_output(output, source, reference or (), places_of((run, *ensemble)))
+    check_output(output, source, reference or (), teacher, places_of((run, *ensemble)))
     chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
@@ -110,12 +112,14 @@ def of_run(
     texts = chosen.texts(chosen.of_caller(trained.config, checkpoints[0], allow=allow_paths), trained.tokenizer)
     if documents is not None and chosen.files is None:
         raise UserError("--documents: given without --source, whose lines it is about; give both")
-    if output is not None and len(texts) > 1:
-        raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
+    for option, file in (("--output", output), ("--teacher", teacher)):
+        if file is not None and len(texts) > 1:
+            raise UserError(f"{option}: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
         how: Any = {"raw": raw_weights, "paragraphs": paragraphs}
         how |= {} if documents is None else {"documents": read_documents(Path(documents), len(texts[0].sources))}
+        how |= {} if teacher is None else {"teacher": read_teacher(teacher, len(texts[0].sources))}
         done = [score_set(text, chosen.tags(text, trained), wanted, model, trained, section, **how) for text in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         settings |= {"paragraphs": True} if paragraphs else {}
@@ -209,11 +213,12 @@ def score_set(
     raw: bool,
     paragraphs: bool = False,
     documents: Sequence[range] = (),
+    teacher: Sequence[str] = (),
 ) -> Evaluated:
     """Translate and score a set; a single model's translations are kept for `zeromt compare`.
 
     Args:
-        documents: rows of each document, of which scores are wanted too.
+        documents, teacher: see `figures_of`.
     """
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
@@ -234,7 +239,7 @@ def score_set(
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
-        figures=figures_of(scorer, text, hypotheses, documents),
+        figures=figures_of(scorer, text, hypotheses, documents=documents, teacher=teacher),
         digits={metric.key(): metric.digits for metric in scorer.metrics},
         seconds=seconds,
         counts=translator.counts,

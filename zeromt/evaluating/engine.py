@@ -17,7 +17,7 @@ from trainer.evaluation.sets import SetText, read_set, tagged
 from trainer.inference.translation.translator import nobody
 from trainer.ranks.process import tune_process
 from zeromt.evaluating.documents import read_documents
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, speed
 from zeromt.translating.corpus.command import read_engine
 from zeromt.translating.corpus.records import Record, record_of
 
@@ -34,6 +34,7 @@ def evaluate(
     reference: list[str] | None,
     target_language: str | None,
     documents: str | None,
+    teacher: str | None,
     output: str | None,
     **of_run: Any,
 ) -> int:
@@ -43,7 +44,7 @@ def evaluate(
         name: of a YAML file, as of `zeromt translate --engine`.
         wanted: metrics.
         run: RUN, which must not be given.
-        source, reference, documents, output: see `zeromt.evaluating.command.of_run`.
+        source, reference, documents, teacher, output: see `zeromt.evaluating.command.of_run`.
         target_language: of the references; by default that of the run behind the engine.
         of_run: options of RUN, which must not be given either.
 
@@ -53,10 +54,11 @@ def evaluate(
     engine = read_engine(name, run, of_run)
     if source is None or reference is None:
         raise UserError(f"--{'source' if source is None else 'reference'}: missing; with --engine, give both")
-    check_output(output, source, reference, {"--engine": name})
+    check_output(output, source, reference, teacher, {"--engine": name})
     tune_process()
     sources, references = read_set(source, reference, place="--source")
-    rows = [] if documents is None else read_documents(Path(documents), len(sources))
+    beside: Any = {} if documents is None else {"documents": read_documents(Path(documents), len(sources))}
+    beside |= {} if teacher is None else {"teacher": read_teacher(teacher, len(sources))}
     prepared = engine.prepare(candidates=1)
     text = _text(prepared, sources, references, target_language)
     scorer = wanted.scorer(EvaluationSection() if prepared.run is None else prepared.run.config.evaluation, text)
@@ -64,7 +66,7 @@ def evaluate(
         records, seconds = _translated(prepared, text.sources)
         hypotheses = [record.candidates[0].text if record.candidates else "" for record in records]
         report = {
-            **figures_of(scorer, text, hypotheses, rows),
+            **figures_of(scorer, text, hypotheses, **beside),
             "pairs": len(records),
             "holes": sum(record.hole is not None for record in records),
             **speed(len(records), seconds),

@@ -37,6 +37,12 @@ def add_evaluate(parser: Parser) -> None:
         type=existing_file,
         help="with --source: a document's id for each line; the scores of whole documents are added",
     )
+    parser.add_argument(
+        "--teacher",
+        metavar="FILE",
+        type=existing_file,
+        help="a teacher's translations of the set, as -o wrote them; its scores and the differences from it are added",
+    )
     add_search(parser)
     add_metrics(parser)
     add_paragraphs(parser)

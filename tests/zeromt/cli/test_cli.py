@@ -258,6 +258,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "output": None,
         "paragraphs": False,
         "documents": None,
+        "teacher": None,
         "allow_paths": False,
         "plugins": [],
     }

@@ -14,11 +14,11 @@ from zeromt.comparing.breakdown import by_frequency, by_languages, by_length, co
 from zeromt.comparing.comparison import Comparison, Run
 from zeromt.comparing.curves import Curve, Figure, in_common, read_cost, read_curves
 from zeromt.comparing.differences import configured
-from zeromt.comparing.scores import MetricScores, RunScore, Samples, can_resample
 from zeromt.comparing.sentences import differing
 from zeromt.comparing.sets import SharedSet, untagged
 from zeromt.comparing.subjects import Subject, load_subjects
 from zeromt.comparing.tables import to_parts
+from zeromt.evaluating.resampling import MetricScores, RunScore, Samples, can_resample
 
 REFERENCES = ["a b c", "a b c d", "a x", "a", "e f g h i j"]
 

@@ -17,8 +17,8 @@ from tests.waiting import PATIENCE
 from tests.zeromt.comparing.conftest import Planted, Zeromt
 from trainer.evaluation.sets import SetText
 from trainer.metrics.scoring import Scorer
-from zeromt.comparing.scores import RunScore, Samples, score_set
 from zeromt.comparing.sets import SharedSet
+from zeromt.evaluating.resampling import RunScore, Samples, score_set
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
 
@@ -157,3 +157,35 @@ def test_the_bootstrap_gives_intervals_and_no_stars(
     one, two = compared(zeromt, planted, *arguments)["sets"][0]["scores"][0]["runs"]
     assert two["difference"] == two["score"] - one["score"]
     assert 0 < two["difference_interval"] < one["interval"] + two["interval"]
+
+
+PROGRAM = """
+import json, sys
+
+lines = open(sys.argv[1], encoding="utf-8").read().split("\\n")
+for text in sys.stdin:
+    number = json.loads(text)["id"]
+    print(json.dumps({"id": number, "candidates": [lines[number - 1]]}), flush=True)
+"""
+
+
+def test_an_engine_beside_its_teacher_has_the_differences_of_two_runs(zeromt: Zeromt, planted: Planted) -> None:
+    """And none from its own translations."""
+    found = compared(zeromt, planted, "--set", planted.option, "--sentences", "0", "--randomisation", "0", *OURS)
+    runs = {metric["key"]: metric["runs"] for metric in found["sets"][0]["scores"]}
+    expected: dict[str, float] = {}
+    for key, (teacher, student) in runs.items():
+        figures = (teacher["score"], student["score"], student["difference"], student["difference_interval"])
+        names = (f"teacher_{key}", key, f"{key}_difference", f"{key}_difference_interval")
+        expected |= {name: round(figure, 2) for name, figure in zip(names, figures, strict=True)}
+    teacher, student = (str(planted.root / file) for file in found["sets"][0]["files"])
+    (planted.root / "program.py").write_text(PROGRAM)
+    tree = {"kind": "command", "command": [sys.executable, "program.py", student]}
+    (planted.root / "engine.yaml").write_text(json.dumps(tree))
+    files = ("--source", str(planted.source), "--reference", str(planted.references[0]))
+    words = ("evaluate", *files, *OURS, "--engine", "engine.yaml", "--target-language", "fr")
+    done = zeromt(*words, "--teacher", teacher, "-o", "student", cwd=planted.root)
+    assert done.code == 0, done.err
+    assert expected.items() <= json.loads(done.out).items()
+    done = zeromt(*words, "--teacher", "student", cwd=planted.root)
+    assert (json.loads(done.out)["bleu_difference"], json.loads(done.out)["bleu_difference_interval"]) == (0, 0)

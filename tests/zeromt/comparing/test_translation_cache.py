@@ -13,7 +13,7 @@ from tests.zeromt.comparing.conftest import Zeromt
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import TrainedModel, load_checkpoint
 from zeromt.comparing.comparison import Asked, compare
-from zeromt.comparing.scores import Samples
+from zeromt.evaluating.resampling import Samples
 
 DECODES = "translating"
 QUICK = ("--json", "--bootstrap", "0", "--sentences", "0", "--allow-paths")

@@ -9,14 +9,13 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs.components import Metric
 from trainer.metrics.scoring import Scorer
-from zeromt.comparing.sets import SharedSet
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -65,8 +64,22 @@ class MetricScores:
     runs: Sequence[RunScore]
 
 
+class Referenced(Protocol):
+    """A set, of which scores need these."""
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """Without tags, if a metric looks at them."""
+        ...
+
+    @property
+    def references(self) -> Sequence[Sequence[str]]:
+        """One or more references, each with as many lines as there are sources."""
+        ...
+
+
 def score_set(
-    scorer: Scorer, shared: SharedSet, hypotheses: Sequence[Sequence[str]], labels: Sequence[str], samples: Samples
+    scorer: Scorer, shared: Referenced, hypotheses: Sequence[Sequence[str]], labels: Sequence[str], samples: Samples
 ) -> list[MetricScores]:
     """The scores of a set by all metrics.
 
@@ -131,7 +144,7 @@ def _resampled(scoring: Any, hypotheses: Sequence[str], references: Sequence[Seq
 
 def _tested(
     scoring: Any,
-    shared: SharedSet,
+    shared: Referenced,
     hypotheses: Sequence[Sequence[str]],
     labels: Sequence[str],
     samples: Samples,
