@@ -11,19 +11,22 @@ from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.raw.lines import side_file
 from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import read_pairs
+from tests.forked import Forked
+from tests.small import small_runs
 from tests.zeromt.translating.corpus.conftest import translating, write_lines
+
+GIVEN = ("-i", "in.en", "-o", "out", "--chunk-lines", "7", "--candidates", "3", "--beam", "3")
 
 
 @pytest.fixture(scope="module")
 def whole(run: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With two candidates of each line; only the best is in `out/translations.txt`. Not to be written to."""
+    """With three candidates of each line; only the best is in `out/translations.txt`. Not to be written to."""
     root = tmp_path_factory.mktemp("translated")
     assert write_lines(root)[6].startswith("word")  # a hole
-    given = [run, "-i", "in.en", "-o", "out", "--chunk-lines", "7", "--candidates", "2", "--beam", "2"]
     with pytest.MonkeyPatch.context() as patch:
         translate = translating(patch, root)
-        assert translate(*given, "--part", "1/1") == translate(*given, "--merge") == 0
-        assert translate(*given, "--merge", "--choose", "all", "--to", "two.txt.zst") == 0
+        assert translate(run, *GIVEN, "--part", "1/1") == translate(run, *GIVEN, "--merge") == 0
     return root
 
 
@@ -56,9 +59,30 @@ def test_the_pairs_are_those_of_two_plain_files(translated: Path, run: str, side
     assert kept.recipe["forms"]["train"]["form"] == "translations"
 
 
-def test_further_candidates_stand_beside_their_line(translated: Path, run: str) -> None:
-    prepare.run(section(translated, run, "all", CorpusFiles(source=["in.en"], translations="two.txt.zst")))
-    assert Dataset.load(translated / "all").num_pairs > 24
+def test_several_candidates_of_a_line_are_pairs_that_real_ones_are_mixed_with(
+    translated: Path, run: str, forked: Forked
+) -> None:
+    """Two translations of each source (arXiv:2507.21568); a mixture with real pairs by weights, then these alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        assert translating(patch, translated)(run, *GIVEN, "--merge", "--choose", "2", "--to", "two.txt.zst") == 0
+    prepare.run(section(translated, run, "distilled", CorpusFiles(source=["in.en"], translations="two.txt.zst")))
+    distilled, real = (Dataset.load(folder) for folder in (translated / "distilled", small_runs() / "dataset"))
+    assert distilled.num_pairs == 2 * (24 - 3 - 1)
+    assert (distilled.index.dropped["empty"], distilled.index.dropped["too long"]) == (3, 2)  # both of the long line
+    shutil.copytree(small_runs(), translated / "place")
+    mixture = f"[{{path: dataset, weight: 0.3}}, {{path: {translated / 'distilled'}, weight: 0.7}}]"
+    phases = (
+        f"[{{name: both, until: {{updates: 3}}, datasets: {mixture}}}, {{name: real, datasets: [{{path: dataset}}]}}]"
+    )
+    settings = ("name=student", f"phases={phases}", "training.max_updates=5", "training.record_pairs=true")
+    done = forked.trainer(1, "small.yaml", *settings, "evaluation.every_updates=0", cwd=translated / "place")
+    assert done.code == 0, done.err
+    numbers: dict[bool, list[int]] = {True: [], False: []}
+    for (step, _), pairs in read_pairs(translated / "place" / "runs" / "student").items():
+        numbers[step > 3] += pairs
+    assert max(numbers[True]) < real.num_pairs <= max(numbers[False])
+    fraction = sum(number >= real.num_pairs for number in numbers[False]) / len(numbers[False])
+    assert fraction == pytest.approx(0.7, abs=0.1)
 
 
 @pytest.mark.parametrize(
