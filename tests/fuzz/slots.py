@@ -25,6 +25,8 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("translate", places.RUN, "-i", places.TEXTS[0], "--attention", "{}"),
     ("evaluate", places.RUN, "--source", "{}", "--reference", "{}"),
     ("evaluate", places.RUN, "--source", places.TEXTS[1], "--reference", places.TEXTS[2], "-o", "{}"),
+    ("evaluate", places.RUN, "--source", places.TEXTS[1], "--reference", places.TEXTS[2], "--teacher", "{}"),
+    ("evaluate", "--engine", "{}", "--source", places.TEXTS[1], "--reference", places.TEXTS[2]),
     ("score", "{}", "--run", places.RUN),
     ("score", places.DATASET, "--run", "{}", "--part=1/2"),
     ("average", "{}", "--last=2", "-o", "out/new"),
