@@ -4,17 +4,19 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
-from configs.process.files.inside import read_bytes
+from configs.process.files.inside import parse_json, read_bytes
 from data_pipeline.errors import DataError, MissingError, OtherDataError, ReadError
 from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
+    ORIGIN_FILE,
     DatasetIndex,
     FileEntry,
     block_key,
@@ -177,6 +179,19 @@ class Dataset:
         """The places of some pairs in the raw corpus, which must have been recorded: see `index.place_numbers`."""
         return self._places[rows]
 
+    def origin(self) -> Any:
+        """Where the raw corpus was, as `assembly.write_index` wrote it; None if it was not recorded.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        try:
+            return parse_json(self._storage.read_beside(ORIGIN_FILE))
+        except MissingError:
+            return None
+        except (ReadError, ValueError) as error:
+            raise DataError(f"{self._storage.path(ORIGIN_FILE)}: {error}") from error
+
     @cached_property
     def _places(self) -> NDArray[np.uint64]:
         assert self.index.places is not None
@@ -235,6 +250,18 @@ class Dataset:
         if table.dtype != np.dtype("<f4") or table.shape != (self.num_pairs,):
             raise DataError(f"{self._storage.path(entry.file)}: is no table of {self.num_pairs:,} numbers")
         return table
+
+    def pieces(self, pair: int) -> tuple[list[int], list[int]]:
+        """Source and target of a pair, as pieces with tags and without special ids.
+
+        Raises:
+            DataError: as for `read_block`.
+        """
+        number = int(np.searchsorted(self.blocks["first_pair"], pair, side="right")) - 1
+        block, row = self.read_block(number), pair - int(self.blocks["first_pair"][number])
+        ends = np.cumsum(block.lengths[: row + 1], axis=0, dtype=np.int64)[-1]
+        (s0, t0), (s1, t1) = ends - block.lengths[row], ends
+        return block.source[s0:s1].tolist(), block.target[t0:t1].tolist()
 
     def read_block(self, number: int) -> Block:
         """Read and verify a block, of a remote dataset through the cache. Thread-safe.

@@ -1,7 +1,7 @@
 """Reads a parallel corpus of any format: its units, and all its pairs."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from configs import CorpusFiles, UserError
@@ -53,17 +53,31 @@ def corpus_units(
     Raises:
         UserError: a file whose beginning says what its fields are cannot be read, or does not have them.
     """
-    if files.form is None:
-        return []
+    return [unit_of(files, paths, extra, languages) for paths in unit_paths(files, root)]
+
+
+def unit_paths(files: CorpusFiles, root: str) -> list[tuple[Path, ...]]:
+    """The files of each unit of a corpus, in order. See `corpus_units`."""
     paths = corpus_paths(files, root)
-    groups: Iterable[tuple[Path, ...]] = ((path,) for path in paths)
-    form = FORMATS[files.form]
-    if files.form == "text":
-        groups = list(zip(paths[::2], paths[1::2], strict=True))
-        form = WmtUnit if any(map(is_wmt, paths)) else form
-    elif files.form == "translations":
-        groups = [tuple(paths)]
-    return [form.of(files, group, extra or {}, languages) for group in groups]
+    if files.form == "translations":
+        return [tuple(paths)]
+    return list(zip(paths[::2], paths[1::2], strict=True)) if files.form == "text" else [(path,) for path in paths]
+
+
+def unit_of(
+    files: CorpusFiles,
+    paths: tuple[Path, ...],
+    extra: Mapping[str, str] | None = None,
+    languages: Languages = NO_LANGUAGES,
+) -> Unit:
+    """A unit of a corpus, of these files of it.
+
+    Raises:
+        UserError: see `corpus_units`.
+    """
+    assert files.form is not None
+    is_set = files.form == "text" and any(is_wmt(Path(name)) for name in (*files.source, *files.target))
+    return (WmtUnit if is_set else FORMATS[files.form]).of(files, paths, extra or {}, languages)
 
 
 def read_spans(

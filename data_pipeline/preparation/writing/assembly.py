@@ -1,5 +1,7 @@
 """The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
+import dataclasses
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -8,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import UserError
-from configs.process.files.inside import read_bytes, replacing, write_bytes
+from configs import CorpusFiles, PrepareSection, UserError
+from configs.process.files.inside import read_bytes, replacing, write_bytes, write_text
 from configs.process.progress import say
+from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.cleaning import DUPLICATE, NEAR_DUPLICATE
 from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
@@ -23,6 +26,7 @@ from data_pipeline.prepared.index import (
     DOCUMENTS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
+    ORIGIN_FILE,
     PLACES_FILE,
     REPORT_FILE,
     VERSION,
@@ -104,6 +108,8 @@ def write_index(
         places=_write_places(job, num_shards) if section.record_places else None,
         documents=_write_documents(job, num_shards) if job.encoding.has_documents else None,
     )
+    if section.record_places:
+        _write_origin(folder, section)
     if scores:
         write_scores(folder, scores, num_pairs, _scores_of(job, num_shards))
     write_bytes(folder / INDEX_FILE, index.to_json())
@@ -139,6 +145,15 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     entry = _write_column(job, num_shards, PLACES_FILE, "<u8", lambda table: table.places)
     units = [[path.name for path in unit.paths] for unit in job.encoding.units]
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
+
+
+def _write_origin(folder: Path, section: PrepareSection) -> None:
+    """Say beside the places where the corpus was: its fields that are not at their defaults, and from which folder."""
+    files = as_saved(section.train.twice() if section.monolingual else section.train)
+    given, defaults = dataclasses.asdict(files), dataclasses.asdict(CorpusFiles())
+    train = {name: value for name, value in given.items() if value != defaults[name]}
+    tree = {"folder": str(Path.cwd()), "root": as_saved(section).root, "train": train}
+    write_text(folder / ORIGIN_FILE, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
 
 
 def _write_documents(job: ShardJob, num_shards: int) -> FileEntry:
