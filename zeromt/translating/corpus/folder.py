@@ -31,6 +31,8 @@ from zeromt.translating.corpus.source import Corpus, sizes, survey
 _TABLE, _CHUNKS, _PARTS, _BEGINNING = "lines.bin", "chunks", "parts", "begin.lock"
 _IN_A_FOLDER = 1000
 """Chunks in a folder, for file systems that are slow with many."""
+ORIGIN = "origin"
+"""Key of job.json: where the input was, which decides nothing."""
 _DECIDING = ("chunk_lines", "candidates", "engine")
 """Keys of job.json that decide what is translated, and how."""
 
@@ -69,7 +71,7 @@ class Job:
 
     def path(self, chunk: int) -> Path:
         """The file of a chunk."""
-        return self.root / _CHUNKS / f"{chunk // _IN_A_FOLDER:03d}" / f"{chunk:06d}.jsonl.zst"
+        return chunk_file(self.root, chunk)
 
     def head(self, chunk: int, build: Mapping[str, str]) -> dict[str, Any]:
         """The head of a chunk's file."""
@@ -84,6 +86,11 @@ class Job:
             "engine": self.tree["engine"],
             "build": dict(build),
         }
+
+
+def chunk_file(root: Path, chunk: int) -> Path:
+    """The file of a chunk in a folder."""
+    return root / _CHUNKS / f"{chunk // _IN_A_FOLDER:03d}" / f"{chunk:06d}.jsonl.zst"
 
 
 def identity_of(tree: Mapping[str, Any]) -> str:
@@ -125,6 +132,7 @@ def begin(
                     **versions(["zeromt"]),
                     **given,
                     "input": _described(corpus, bytes_now),
+                    ORIGIN: {"folder": str(Path.cwd()), "files": [str(path) for path in files]},
                 }
                 inside.write_bytes(file, f"{json.dumps(tree, indent=1, ensure_ascii=False)}\n".encode(), sync=True)
                 inside.sync_folder(root)

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
@@ -22,6 +23,8 @@ from zeromt.translating.corpus.records import FORM, ChunkFile, Record
 from zeromt.translating.mbr import Utility, expected_utilities
 
 _FOLDER = "scores"
+_CORRUPT = (zstandard.ZstdError, ValueError, KeyError, TypeError)
+"""What reading a file of scores raises."""
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -67,14 +70,13 @@ class Ranking:
         path, first = self._path(job, number), job.corpus.chunk(number).first
         again = f"run the parts with {'--mbr ' + self.mbr if self.mbr else '--quality'}, which decode nothing again"
         try:
-            packed = inside.read_bytes(path, most=None)
-            tree = inside.parse_json(zstandard.ZstdDecompressor().decompressobj().decompress(packed))
+            tree = _read(path)
             if tree["form"] != FORM or tree["chunk"] != digest_of(content):
                 raise UserError(f"-o: line {first}: {str(path)!r} is of other candidates; remove it and {again}")
             scores = [list(map(float, one)) for one in tree["scores"]]
         except FileNotFoundError as error:
             raise UserError(f"-o: line {first}: its candidates have no scores ({str(path)!r}); {again}") from error
-        except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+        except _CORRUPT as error:
             raise UserError(f"-o: line {first}: {str(path)!r} is corrupt; remove it and {again}") from error
         for record, values in zip(content.records, scores, strict=True):
             order = by_score(record, values)
@@ -83,7 +85,7 @@ class Ranking:
 
     def _path(self, job: Job, number: int) -> Path:
         chunk = job.path(number)
-        return job.root / _FOLDER / self.name / chunk.parent.name / chunk.name.replace(".jsonl.", ".json.")
+        return job.root / _FOLDER / self.name / chunk.parent.name / _beside(chunk)
 
     def _scores(self, lines: Sequence[str], found: Sequence[Record]) -> Iterator[list[float]]:
         if self.mbr is not None:
@@ -97,10 +99,38 @@ class Ranking:
             yield [next(numbers) for _ in record.candidates]
 
 
+def kept_scores(root: Path, chunk: Path) -> Iterator[tuple[str, list[list[float]]]]:
+    """Rankings by their names, and the scores that each gave the lines of a chunk, in the order of its candidates.
+
+    Args:
+        root: the folder.
+        chunk: the chunk's file.
+
+    Raises:
+        UserError: a file is corrupt.
+    """
+    for path in sorted((root / _FOLDER).glob(f"*/{chunk.parent.name}/{_beside(chunk)}")):
+        try:
+            yield path.parents[1].name, [list(map(float, one)) for one in _read(path)["scores"]]
+        except _CORRUPT as error:
+            raise UserError(f"{path}: is corrupt; remove it and rank again") from error
+
+
 def by_score(record: Record, scores: Sequence[float]) -> list[int]:
     """The numbers of a line's candidates, the highest score first; of equal ones that of higher log-probability."""
     log_probs = [-math.inf if one.log_prob is None else one.log_prob for one in record.candidates]
     return sorted(range(len(scores)), key=lambda i: (-scores[i], -log_probs[i], i))
+
+
+def _read(path: Path) -> Any:
+    return inside.parse_json(
+        zstandard.ZstdDecompressor().decompressobj().decompress(inside.read_bytes(path, most=None))
+    )
+
+
+def _beside(chunk: Path) -> str:
+    """The name of a chunk's file of scores."""
+    return chunk.name.replace(".jsonl.", ".json.")
 
 
 def score_part(job: Job, part: Part, ranking: Ranking) -> None:
