@@ -85,6 +85,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "import": ("--huggingface=hf-marian", "-o", "out/new"),
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     "inspect": (places.RUN,),
+    "trace": (places.DATASET, "1"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
     "report": (places.RUN, "--bootstrap", "20"),
 }

@@ -45,7 +45,7 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     DATASET: (
         "places.npy", "hashes.json", "parts.json", "tokenizer.source.model", "tokenizer.target.model", "parts",
-        "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy",
+        "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy", "origin.json",
     ),
     MODEL: ("tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model", "pytorch_model.bin"),
     MARIAN: ("tokenizer_config.json", "tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model"),
@@ -78,7 +78,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         f"import {RUN}/x.safetensors --preset=marian_base --tokenizer={CHECKPOINT} -o {NEW}",
     ),
     DATASET: (
-        f"inspect {DATASET}", f"batch {RUN} 5 --allow-paths", f"batch {RUN} 5 --loss --allow-paths",
+        f"inspect {DATASET}", f"trace {DATASET} 1", f"batch {RUN} 5 --allow-paths",
+        f"batch {RUN} 5 --loss --allow-paths",
         f"replay {RUN} --at=5 --allow-paths", f"evaluate {RUN} --set dataset --allow-paths",
         f"report {RUN} --bootstrap 20 --allow-paths", f"export {RUN} --format=huggingface -o {NEW}",
         f"train {UPDATE}", "plan small.yaml --nodes=1 --gpus-per-node=2 --gpu-memory=80GB",

@@ -29,6 +29,8 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("evaluate", "--engine", "{}", "--source", places.TEXTS[1], "--reference", places.TEXTS[2]),
     ("score", "{}", "--run", places.RUN),
     ("score", places.DATASET, "--run", "{}", "--part=1/2"),
+    ("trace", "{}", "1"),
+    ("trace", places.DATASET, "1", "--translated", "{}"),
     ("average", "{}", "--last=2", "-o", "out/new"),
     ("average", places.RUN, "--last=2", "-o", "{}"),
     ("export", places.RUN, "--format=safetensors", "-o", "{}"),

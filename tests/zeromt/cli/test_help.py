@@ -140,7 +140,7 @@ def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     script = tmp_path / "zeromt.bash"
     script.write_text(shown(capsys, "completion", "bash"))
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    assert completed(script, "zeromt", "tra") == ["train", "translate"]
+    assert completed(script, "zeromt", "tra") == ["train", "translate", "trace"]
     assert completed(script, "zeromt", "launch", "loc") == ["local"]
     assert completed(script, "zeromt", "launch", "local", "--npr") == ["--nproc"]
     assert set(completed(script, "zeromt", "train", "debug", "--device", "")) >= {"auto", "cpu", "cuda"}

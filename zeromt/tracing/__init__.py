@@ -1,0 +1,1 @@
+"""Where a line of a corpus comes from, step by step down to its text files: the command `trace`."""
