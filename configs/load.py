@@ -291,7 +291,8 @@ def _section_problems(section: Any, where: str) -> list[str]:
     problems = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
     for f in dataclasses.fields(section):
         value = getattr(section, f.name)
-        for name, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for name, item in [(None, value), *items]:
             if dataclasses.is_dataclass(item):
                 problems += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
     return problems

@@ -112,8 +112,17 @@ def merged_file(given: Path) -> Path:
 
 def side_file(translations: Path) -> Path:
     """The file beside translations that says of which lines they are."""
+    return _beside(translations, "side.jsonl.zst")
+
+
+def summary_file(translations: Path) -> Path:
+    """The file beside translations with the hash of their lines and of those that were translated."""
+    return _beside(translations, "merged.json")
+
+
+def _beside(translations: Path, ending: str) -> Path:
     stem = translations.name.removesuffix(".zst").removesuffix(".txt")
-    return translations.with_name(f"{stem}.side.jsonl.zst")
+    return translations.with_name(f"{stem}.{ending}")
 
 
 class LineReader:

@@ -1,6 +1,7 @@
 """The parts' chunks as one file, in the order of the input, after each line was compared with its source."""
 
 import contextlib
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from configs.process.files import disk_errors, inside
 from configs.process.progress import Progress, say
 from configs.process.streams import note
 from data_pipeline.preparation.raw.compression import COMPRESSED
-from data_pipeline.preparation.raw.lines import MERGED, LineReader, packing_of, side_file
+from data_pipeline.preparation.raw.lines import MERGED, LineReader, packing_of, side_file, summary_file
 from data_pipeline.preparation.raw.monolingual import DatasetReader, reader_of
 from data_pipeline.preparation.raw.translations import hash_of
 from zeromt.translating.corpus import records
@@ -59,6 +60,8 @@ class Outputs:
         self.translations = to
         stem = to.name.removesuffix(".zst").removesuffix(".txt")
         self.side = side_file(to)
+        self.summary = summary_file(to)
+        """What identifies the translations, written last."""
         """A head for each chunk, and for each line of the output its source's number and hash, or why it is a hole."""
         self.sources = to.with_name(to.name.replace(stem, f"{stem}.source", 1))
         """Beside several translations of a line: its source, as often."""
@@ -79,7 +82,7 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
     default = f"{MERGED}{'.zst' if packing_of(job.corpus.files[0]) else ''}"
     outputs = Outputs(job.root / default if to is None else to)
     _must_be_complete(job)
-    counts = _Counts()
+    counts, whole = _Counts(), hashlib.sha256()
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_errors("-o", outputs.translations.parent))
         lines = stack.enter_context(_writing(outputs.translations))
@@ -93,11 +96,15 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
                 counts.add(record)
                 for rank, candidate in enumerate(chosen(record.candidates, choose) or [Candidate(text="")]):
                     own = {ranking.name: scores[rank]} if ranking is not None and scores else {}
-                    _write(lines, candidate.text)
+                    whole.update(_write(lines, candidate.text))
+                    whole.update(record.source.encode())
                     _write(side, json.dumps({**record.tree(with_texts=False), **own}))
                     if sources is not None:
                         _write(sources, text)
             bar.advance(chunk.lines)
+    summary = {"sha256": whole.hexdigest(), "lines": counts.lines, "holes": counts.holes.total()}
+    with disk_errors("-o", outputs.summary.parent):
+        inside.write_text(outputs.summary, json.dumps(summary))
     _tell(counts, outputs)
 
 
@@ -207,8 +214,11 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
             yield packed
 
 
-def _write(file: IO[bytes], line: str) -> None:
-    file.write(f"{line}\n".encode())
+def _write(file: IO[bytes], line: str) -> bytes:
+    """Write a line; returns its bytes."""
+    content = f"{line}\n".encode()
+    file.write(content)
+    return content
 
 
 def _tell(counts: _Counts, outputs: Outputs) -> None:

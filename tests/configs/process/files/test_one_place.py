@@ -19,6 +19,8 @@ OTHERS = {
         "data_pipeline/preparation/raw/text.py",
         "data_pipeline/preparation/raw/lines.py",
         "launcher/clusters/ssh/hosts.py",
+        "zeromt/pipeline/digests.py",
+        "zeromt/pipeline/driver.py",
         "zeromt/translating/corpus/source.py",
         "zeromt/translating/lines.py",
         "zeromt/inspecting/replay.py",

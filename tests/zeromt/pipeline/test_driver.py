@@ -1,0 +1,184 @@
+"""Which steps run and why, what becomes of results, failures, kills and requests to stop."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.conftest import environment
+from tests.waiting import PATIENCE, wait_until
+from tests.zeromt.pipeline.conftest import STEPS, UPPER, begun, command, run, write
+
+
+def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
+    assert begun(run(folder)) == ["upper", "head", "both"]
+    assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
+    os.utime(folder / "in.txt")
+    (folder / "my.yaml").write_text(f"# a comment\n{(folder / 'my.yaml').read_text()}")
+    moved = folder.rename(folder.with_name("moved"))
+    assert run(moved).stdout == "out/my: 0 of 3 steps were run; all are done\n"
+    (moved / "in.txt").write_text("A\nb\nc\n")  # upper makes the same of it
+    assert begun(run(moved)) == ["upper: text has changed"]
+    (moved / "in.txt").write_text("a\nb\nd\n")
+    dry = run(moved, "my.yaml", "--dry-run").stdout.splitlines()
+    assert dry[:3] == [
+        "upper runs: text has changed <- text",
+        "head  may run: if upper changes <- upper",
+        "both  may run: if head or upper changes <- head, upper",
+    ]
+    assert begun(run(moved)) == ["upper: text has changed", "head: upper has changed", "both: upper has changed"]
+
+
+def test_settings_count_and_a_result_of_before_is_brought_back(folder: Path) -> None:
+    run(folder)
+    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: words has changed", "both: head has changed"]
+    back = run(folder)
+    assert begun(back) == []
+    assert "head: brought back: it was made of the same before\n" in back.stdout
+    assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
+    assert len(list((folder / "out/my/.pipeline/old").iterdir())) == 2
+    assert "2 results" in run(folder, "clean", "my.yaml").stdout
+    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: words has changed", "both: head has changed"]
+
+
+def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> None:
+    run(folder)
+    (folder / "out/my/head").unlink()
+    assert begun(run(folder)) == ["head: out/my/head is not there"]
+    (folder / "out/my/upper").write_text("by hand")
+    assert begun(run(folder)) == ["upper: out/my/upper is not what it made"]
+    changed = folder / "out/my/.pipeline/old/upper-changed/results/upper"
+    assert changed.read_text() == "by hand"
+    assert (folder / "out/my/upper").read_text() == "A\nB\nC\n"
+
+
+def test_a_result_that_need_not_be_kept_is_made_again_only_for_a_reader(folder: Path) -> None:
+    write(folder, {**STEPS, "upper": {"run": UPPER, "keep": False}})
+    run(folder)
+    assert "removed out/my/upper" in run(folder, "clean", "my.yaml").stdout
+    assert not (folder / "out/my/upper").exists()
+    assert begun(run(folder)) == []
+    again = begun(run(folder, "my.yaml", "settings.n=1"))
+    assert again[0] == "upper: out/my/upper is not there, and head and both may need it"
+    assert again[1:] == ["head: words has changed", "both: head has changed"]
+
+
+def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
+    write(folder, {**STEPS, "head": {"run": ["bash", "-c", "echo said; echo why >&2; exit 3"]}})
+    failed = run(folder, code=3)
+    assert begun(failed) == ["upper", "head"]
+    assert "error: step head failed with exit code 3; its log is out/my/.pipeline/head.log" in failed.stderr
+    assert "head | why\n" in failed.stderr
+    assert "`zeromt pipeline my.yaml` goes on from there" in failed.stderr
+    write(folder, STEPS)
+    assert [line.partition(":")[0] for line in begun(run(folder))] == ["head", "both"]
+    write(folder, {**STEPS, "both": {"run": "true"}})
+    assert "error: step both left nothing at out/my/both" in run(folder, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({"a": {"run": "cat {text}"}}, "inputs.text: 'none.txt' is not there; give a file or a folder"),
+        (
+            {"a": {"use": "/none"}, "b": {"run": "cat {a}"}},
+            "steps.a.use: '/none' is not there; give a file",
+        ),
+        ({"a": {"run": "cat my.yaml"}}, "steps.a: 'my.yaml': is no input, so its content would not count"),
+        ({"a": {"run": "zeromt train {config}", "config": {"optimizer": {"lr": 0}}}}, "steps.a: optimizer.lr: 0"),
+        ({"a": {"run": "zeromt train debug optimizer.lr=0"}}, "steps.a: optimizer.lr: 0"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_the_first_step(folder: Path, steps: dict[str, object], said: str) -> None:
+    write(folder, {"upper": {"run": "true"}, **steps}, inputs={"text": "none.txt"})
+    refused = run(folder, code=2)
+    assert f"zeromt: error: {said}" in refused.stderr
+    assert not (folder / "out").exists()
+
+
+def test_given_results_and_a_run_that_is_continued(folder: Path) -> None:
+    (folder / "given").mkdir()
+    (folder / "given/data").write_text("x")
+    steps = {"model": {"use": "given"}, "copy": {"run": "cp -r {model} {output}"}}
+    write(folder, steps)
+    assert begun(run(folder)) == ["copy"]
+    (folder / "given/data").write_text("y")
+    assert begun(run(folder)) == ["copy: model has changed"]
+    assert (folder / "out/my/copy/data").read_text() == "y"
+
+
+WAITING = {"run": ["bash", "-c", "trap 'exit 75' TERM; touch {output}.up; for _ in {{1..9999}}; do sleep 0.05; done"]}
+
+
+def start(folder: Path) -> "subprocess.Popen[str]":
+    """Start a driver, and wait until its steps are up."""
+    return subprocess.Popen(
+        command(), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_request_to_stop_and_a_second_driver(folder: Path) -> None:
+    write(folder, {"long": WAITING, "after": {"run": "cat {long}", "stdout": "{output}"}})
+    driver = start(folder)
+    wait_until((folder / "out/my/long.up").exists, "the step")
+    second = run(folder, code=2)
+    assert "PIPELINE: out/my is driven by process" in second.stderr
+    driver.send_signal(signal.SIGTERM)
+    _, err = driver.communicate(timeout=PATIENCE)
+    assert driver.returncode == 75
+    assert "stopped; `zeromt pipeline my.yaml` goes on from here" in err
+    write(folder, {"long": {"run": "touch {output}"}, "after": {"run": "cat {long}", "stdout": "{output}"}})
+    assert [line.partition(":")[0] for line in begun(run(folder))] == ["long", "after"]
+
+
+def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path) -> None:
+    """As a run that saves does: two of it would write the same folder."""
+    script = "trap 'sleep 1; echo end >> {folder}/log; exit 75' TERM; echo begin >> {folder}/log; touch {folder}/up; "
+    script += "[[ -e {folder}/second ]] && touch {output} && exit 0; for _ in {{1..9999}}; do sleep 0.05; done"
+    write(folder, {"long": {"run": ["bash", "-c", script]}})
+    driver = start(folder)
+    up = folder / "out/my/up"
+    wait_until(up.exists, "the step")
+    driver.kill()
+    driver.communicate()
+    (folder / "out/my/second").touch()
+    assert begun(run(folder)) == ["long: was not finished"]
+    assert (folder / "out/my/log").read_text().split() == ["begin", "end", "begin"]
+
+
+def test_steps_share_cores_and_cards(folder: Path) -> None:
+    """Two of one core each meet; one that asks for nothing gets all, and runs alone."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    meet = (
+        "touch {folder}/OWN; for _ in {{1..400}}; do [[ -e {folder}/OTHER ]] && exec taskset -cp $$; sleep 0.05; done"
+    )
+    steps = {
+        own: {
+            "run": ["bash", "-c", meet.replace("OWN", f"{own}.up").replace("OTHER", f"{other}.up")],
+            "stdout": "{output}",
+            "cores": 1,
+        }
+        for own, other in (("a", "b"), ("b", "a"))
+    }
+    write(folder, {**steps, "all": {"run": "bash -c 'taskset -cp $$'", "stdout": "{output}"}}, place={"cores": 2})
+    run(folder)
+    cores = [(folder / "out/my" / name).read_text().split(": ")[1].strip() for name in ("a", "b", "all")]
+    assert [one.isdigit() for one in cores] == [True, True, False], "an empty one: they did not meet"
+    assert cores[0] != cores[1]
+
+
+def test_records_say_what_was_made_of_what(folder: Path) -> None:
+    run(folder)
+    record = json.loads((folder / "out/my/.pipeline/head.json").read_text())
+    assert record["words"] == ["head", "-n", "2", "out/my/upper"]
+    assert (record["code"], record["material"]["words"]) == (0, ["head", "-n", "2", "{upper}"])
+    upper = json.loads((folder / "out/my/.pipeline/upper.json").read_text())
+    assert record["material"]["inputs"] == {"upper": upper["results"]["output"]}
+    shutil.rmtree(folder / "out/my/.pipeline")  # nothing is known of what lies there: it is put aside, not lost
+    run(folder)
+    assert (folder / "out/my/.pipeline/old/upper-unknown/results/upper").read_text() == "A\nB\nC\n"

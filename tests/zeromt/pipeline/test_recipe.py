@@ -1,0 +1,78 @@
+"""A pipeline's file: what it says is checked as a whole before anything runs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from configs import UserError
+from zeromt.pipeline.recipe import Pipeline
+
+
+def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
+    """A pipeline of these keys."""
+    file = folder / "my.yaml"
+    file.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return Pipeline.read(str(file), overrides)
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({}, "steps: none; give at least one"),
+        ({"a": {}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
+        ({"a": {"run": "true", "use": "x"}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
+        ({"a": {"run": " "}}, "steps.a.run: empty; give a command"),
+        ({"a": {"run": "true", "kep": True}}, "steps.a.kep: unknown key; did you mean steps.a.keep?"),
+        ({"a": {"run": "cat {b}"}}, "steps.a: {b}: names no input and no step; allowed are text, a, output, folder"),
+        ({"a": {"run": "cat {text.one}"}}, "steps.a: {text.one}: only a step has parts"),
+        ({"a": {"run": "true"}, "b": {"run": "cat {a.one}"}}, "steps.b: {a.one}: is not among its outputs (none)"),
+        ({"a": {"run": "cat {b}"}, "b": {"run": "cat {a}"}}, "a circle; take one need away"),
+        ({"a b": {"run": "true"}}, "a b: allowed are letters, digits, _ and -"),
+        ({"text": {"run": "true"}}, "steps.text: the name is taken; give another"),
+        ({"output": {"run": "true"}}, "steps.output: the name is taken; give another"),
+        ({"a": {"run": "sort {text}", "parts": 2}}, "parts: allowed for zeromt prepare, translate and score"),
+        ({"a": {"run": "sort {text}", "from": "x"}}, "from: allowed for zeromt train"),
+        ({"a": {"run": "zeromt train x", "from": "x", "continue": "y"}}, "from: given with continue; give one of them"),
+        ({"a": {"run": "zeromt train x", "parent": "x"}}, "steps.a.parent: unknown key"),
+        ({"a": {"run": "true", "cores": 0}}, "steps.a.cores: 0; allowed is greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, steps: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read(tmp_path, inputs={"text": "in.txt"}, steps=steps)
+    assert said in str(refused.value)
+
+
+def test_references_become_paths_and_needs(tmp_path: Path) -> None:
+    pipeline = read(
+        tmp_path,
+        "settings.n=7",
+        name="second",
+        output="out",
+        settings={"n": 3},
+        inputs={"text": {"path": "in.txt", "licence": "CC0"}},
+        steps={
+            "last": {"run": "cat {first.one} {{x}} ${settings.n}", "needs": ["given"], "stdout": "{output}"},
+            "first": {
+                "run": ["split", "{text}", "a word"],
+                "outputs": {"one": "{output}/one", "two": "{folder}/two"},
+                "config": {"a": [{"path": "{text}"}]},
+            },
+            "given": {"use": "/models/x"},
+            "run": {"run": "zeromt train {config} --nproc 2", "from": "{given}", "config": {"plugins": ["my.py"]}},
+        },
+    )
+    assert list(pipeline.steps) == ["first", "given", "last", "run"]
+    assert pipeline.needs == {"first": ("text",), "given": (), "last": ("first", "given"), "run": ("given",)}
+    assert pipeline.words("last") == ["cat", "out/second/first/one", "{x}", "7"]
+    assert pipeline.words("first") == ["split", "in.txt", "a word"]
+    assert pipeline.config("first") == {"a": [{"path": "in.txt"}]}
+    assert pipeline.results("first") == {"one": Path("out/second/first/one"), "two": Path("out/second/two")}
+    assert pipeline.words("run")[-2:] == ["--from", "/models/x"]
+    placed = {"output": "out/second", "name": "run", "plugins": [str(Path("my.py").absolute())]}
+    assert pipeline.config("run") == placed
+    assert pipeline.wanted(["last"]) == ["first", "given", "last"]
+    with pytest.raises(UserError, match="STEP: 'x': no such step; the steps are first, given, last, run"):
+        pipeline.wanted(["x"])

@@ -1,0 +1,211 @@
+"""Runs the steps of a pipeline whose results are missing or would be others, each as soon as it can."""
+
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import yaml
+from tqdm import tqdm
+
+from configs.errors import UserError
+from configs.load import load_run
+from configs.process.files import disk_errors, inside
+from configs.process.progress import say
+from configs.process.signals import STOPPED
+from configs.process.streams import note
+from launcher.machine.supervise import Supervisor
+from zeromt.pipeline.digests import Digests
+from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
+from zeromt.pipeline.recipe import Pipeline
+from zeromt.pipeline.records import Record, Records, key_of
+from zeromt.pipeline.work import Runner, Work, work_of
+
+_LINES_OF_LOG = 8
+_MOST_AT_ONCE = 64
+
+
+class Driver:
+    """Drives a pipeline; its folder's lock is held."""
+
+    def __init__(self, pipeline: Pipeline, names: Sequence[str], runner: Runner, supervisor: Supervisor) -> None:
+        """Make one.
+
+        Args:
+            pipeline: its steps.
+            names: of the steps that are wanted, and those that they need, in order.
+            runner: where they run.
+            supervisor: knows of requests to stop; its signal handlers are in place.
+        """
+        self._pipeline, self._names, self._runner, self._supervisor = pipeline, names, runner, supervisor
+        self._records = Records(pipeline)
+        self._digests = Digests(pipeline.records() / "digests.json")
+        self._keys = Keys(pipeline, self._records, self._digests)
+        self._failed: dict[str, int] = {}
+        self.num_run = 0
+
+    def drive(self) -> int:
+        """Run what is to be run.
+
+        Returns:
+            0; 75 stopped on request; the exit code of the first step that failed.
+        """
+        running: dict[Future[int], tuple[str, Record, float]] = {}
+        with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+            while True:
+                for name, decision in self._ready({name for name, *_ in running.values()}):
+                    if (begun := self._begin(name, decision)) is not None:
+                        work, record = begun
+                        running[pool.submit(self._runner.run, work)] = (name, record, time.monotonic())
+                if not running:
+                    break
+                for done in _first(running):
+                    name, record, since = running.pop(done)
+                    self._end(name, record, done.result(), time.monotonic() - since)
+        self._digests.save()
+        if self._supervisor.was_stopped:
+            note(f"stopped; `zeromt pipeline {self._pipeline.file}` goes on from here")
+            return STOPPED
+        return next(iter(self._failed.values()), 0)
+
+    def plan(self) -> dict[str, Decision]:
+        """What would be done now."""
+        return self._keys.plan(self._names)
+
+    def _ready(self, busy: set[str]) -> list[tuple[str, Decision]]:
+        """Steps that are to run and whose inputs are there, after results of the same were brought back."""
+        if self._failed or self._supervisor.was_stopped:
+            return []
+        plan = self._keys.plan(self._names)
+        settled = {name for name, one in plan.items() if one.need in (Need.DONE, Need.USED)} - busy
+        ready = [
+            (name, one)
+            for name, one in plan.items()
+            if one.need == Need.RUN
+            and name not in busy
+            and all(need in settled or need in self._pipeline.inputs for need in self._pipeline.needs[name])
+        ]
+        return self._ready(busy) if any(self._is_brought_back(*one) for one in ready) else ready
+
+    def _is_brought_back(self, name: str, decision: Decision) -> bool:
+        """Make place for what a step will make; True if that was put aside before, and is here again."""
+        record = self._records.make_place(name, key_of(decision.material))
+        if record is None or not record.is_done:
+            return False
+        if self._keys.results(name) == record.results:
+            say(f"{name}: brought back: it was made of the same before")
+            return True
+        self._records.put_aside(name, "changed")
+        return False
+
+    def check(self) -> None:
+        """Refuse what is missing, and settings that are wrong, before the first step runs.
+
+        Raises:
+            UserError: naming the input, or the step and the field.
+        """
+        for name in self._names:
+            for need in self._pipeline.needs[name]:
+                is_given = need in self._pipeline.inputs or self._pipeline.steps[need].use is not None
+                if is_given and self._keys.identity(need) is None:
+                    where = f"inputs.{need}" if need in self._pipeline.inputs else f"steps.{need}.use"
+                    raise UserError(f"{where}: {self._pipeline.path(need)!r} is not there; give a file or a folder")
+            for text in self._pipeline.steps[name].plain_texts():
+                if Path(text).is_file() or (os.sep in text and Path(text).exists()):
+                    raise UserError(
+                        f"steps.{name}: {text!r}: is no input, so its content would not count; name it in `inputs`, "
+                        "and refer to it by {NAME}"
+                    )
+            if self._pipeline.steps[name].is_zeromt("train", "prepare"):
+                self._check_settings(name)
+
+    def _check_settings(self, name: str) -> None:
+        words = self._pipeline.words(name)
+        settings = [word for word in words[3:] if re.match(r"[\w.\[\]]+=", word)]
+        with tempfile.TemporaryDirectory() as folder:
+            if "{config}" in self._pipeline.steps[name].words[2:3]:
+                words[2] = str(self._write_config(name, Path(folder)))
+            try:
+                load_run(words[2], settings)
+            except UserError as error:
+                lines = str(error).splitlines()
+                raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error
+
+    def _write_config(self, name: str, folder: Path) -> Path:
+        file = folder / f"{name}.yaml"
+        with disk_errors("output", folder):
+            inside.write_text(file, yaml.safe_dump(self._pipeline.config(name), sort_keys=False, allow_unicode=True))
+        return file
+
+    def _begin(self, name: str, decision: Decision) -> tuple[Work, Record] | None:
+        """Note that a step begins; None if others have the cores that it needs."""
+        record = self._records.read(name) or Record(material=decision.material, begun=time.time())
+
+        def note_jobs(jobs: list[str]) -> None:
+            record.jobs = jobs
+            self._records.write(name, record)
+
+        work = work_of(self._pipeline, name, self._runner.launcher, key=record.key)
+        work.jobs, work.note_jobs = record.jobs, note_jobs
+        if not self._runner.take(work):
+            return None
+        record.words, record.code = work.words, None
+        self._continue(name)
+        if self._pipeline.steps[name].config:
+            self._write_config(name, self._records.folder)
+        self._records.write(name, record)
+        why = "" if decision.why == NEVER else f": {decision.why}"
+        say(f"{name}: begins{why}")
+        with disk_errors("output", work.log.parent), os.fdopen(inside.appending(work.log), "a") as log:
+            log.write(f"--- {time.strftime('%F %T')} {socket.gethostname()}{why}\n")
+        self.num_run += 1
+        return work, record
+
+    def _continue(self, name: str) -> None:
+        """Copy the run that a step goes on with, unless it has begun."""
+        given, own = self._pipeline.steps[name].continues, self._pipeline.folder / name
+        if given is not None and not own.exists():
+            with disk_errors("output", own.parent):
+                unfinished = own.with_name(f".{name}.copy")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                shutil.copytree(self._pipeline.filled(given, name), unfinished)
+                unfinished.rename(own)
+
+    def _end(self, name: str, record: Record, code: int, seconds: float) -> None:
+        """Note how a step ended."""
+        record.seconds += seconds
+        record.ended = time.time()
+        lost = [str(path) for path in self._pipeline.results(name).values() if not path.exists()] if code == 0 else []
+        record.code = 1 if code < 0 or lost else code
+        if record.is_done:
+            record.results = {part: one for part, one in self._keys.results(name).items() if one is not None}
+            self._digests.save()
+            say(f"{name}: done in {tqdm.format_interval(seconds)}")
+        elif not (self._supervisor.was_stopped and code == STOPPED):
+            self._failed[name] = record.code
+            how = f"left nothing at {lost[0]}" if lost else f"failed with exit code {code}"
+            note(f"error: step {name} {how}; its log is {self._records.folder / f'{name}.log'}")
+            for line in _last_lines(self._records.folder / f"{name}.log"):
+                note(f"{name} | {line}")
+            note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` goes on from there")
+        self._records.write(name, record)
+
+
+def _first(running: Iterable[Future[int]]) -> set[Future[int]]:
+    """Those that end first; waited for in turns: Python handles a signal that comes just before a wait after it."""
+    while not (done := wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done):
+        pass
+    return done
+
+
+def _last_lines(log: Path) -> list[str]:
+    try:
+        lines = inside.read_text(log, errors="replace", most=None).splitlines()
+    except (OSError, UserError):
+        return []
+    return [line for line in lines if line.strip()][-_LINES_OF_LOG:]

@@ -1,0 +1,36 @@
+"""The command `zeromt pipeline` and its arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser
+from launcher.options.values import path
+
+
+def add_pipeline(parser: Parser) -> None:
+    """Arguments of `zeromt pipeline`."""
+    parser.add_argument(
+        "pipeline",
+        metavar="PIPELINE",
+        type=path,
+        help="a pipeline's YAML file, or the name of a shipped recipe; with `clean` before it, results that were put "
+        "aside are removed, and those of `keep: false` that no step will read",
+    )
+    parser.add_argument(
+        "words",
+        metavar="STEP",
+        nargs="*",
+        default=[],
+        help="steps that are wanted, with those that they need (default: all); and settings, KEY=VALUE, in place of "
+        "the file's, such as name=second",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and why; change nothing")
+
+
+COMMANDS = {
+    "pipeline": Command(
+        summary="run the steps of a recipe, from raw text to a model, whose results are missing or would be others",
+        usage="[clean] PIPELINE [STEP ...] [KEY=VALUE ...] [--dry-run]",
+        add_arguments=add_pipeline,
+        target="zeromt.pipeline.command:run",
+        place=7,
+    ),
+}

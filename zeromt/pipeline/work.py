@@ -1,0 +1,83 @@
+"""What a step runs, for the place where it runs."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from zeromt.pipeline.recipe import Pipeline
+
+
+@dataclass(kw_only=True, slots=True)
+class Work:
+    """A step that is to run."""
+
+    name: str
+    words: list[str]
+    """The command, zeromt's by `launch` where it can be on several machines or in parts."""
+    is_zeromt: bool
+    log: Path
+    lock: Path
+    """Held while it runs on this machine."""
+    stdout: Path | None
+    """What the command prints; None: with the log."""
+    cores: int | None
+    cards: int | None
+    key: str
+    """Of its result."""
+    jobs: list[str] = field(default_factory=list)
+    """On a cluster: those that a driver before this one has sent for the same result."""
+    note_jobs: Callable[[list[str]], None] = lambda jobs: None
+    """Keeps the jobs that were sent, for the next driver."""
+
+
+class Runner(Protocol):
+    """A place where steps run; its methods are called from several threads."""
+
+    launcher: Sequence[str]
+    """The words behind `zeromt launch` for runs and arrays: kind and profile."""
+
+    def take(self, work: Work) -> bool:
+        """Take what a step needs; False if it has to wait."""
+
+    def run(self, work: Work) -> int:
+        """Run a step to its end.
+
+        Returns:
+            Its exit code; 75 if it was asked to stop.
+        """
+
+
+def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, key: str) -> Work:
+    """The work of a step.
+
+    Args:
+        pipeline: with the step.
+        name: of the step.
+        launcher: the words behind `zeromt launch`.
+        key: of its result.
+    """
+    step, records = pipeline.steps[name], pipeline.records()
+    return Work(
+        name=name,
+        words=_launched(pipeline, name, launcher),
+        is_zeromt=step.is_zeromt(),
+        log=records / f"{name}.log",
+        lock=records / f"{name}.lock",
+        stdout=None if step.stdout is None else Path(pipeline.filled(step.stdout, name)),
+        cores=step.cores,
+        cards=step.cards,
+        key=key,
+    )
+
+
+def _launched(pipeline: Pipeline, name: str, launcher: Sequence[str]) -> list[str]:
+    step, words = pipeline.steps[name], pipeline.words(name)
+    options = shlex.split(step.launch)
+    if step.is_zeromt("train"):
+        return ["zeromt", "launch", launcher[0], words[2], *launcher[1:], *options, *words[3:]]
+    if step.parts is not None:
+        array = ["--array", str(step.parts), "--", *words[1:]]
+        return ["zeromt", "launch", *launcher, *options, *array]
+    return words
