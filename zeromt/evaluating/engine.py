@@ -100,7 +100,8 @@ def _translated(prepared: Prepared, lines: Sequence[str]) -> tuple[list[Record],
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with contextlib.redirect_stdout(sys.stderr):  # of what is said of an export
             translate = prepared.start(stack, folder, processes=None)
-        list(translate([first], nobody))  # a program loads its model before it answers
+        if prepared.run is None:  # a program loads its model before it answers
+            list(translate([first], nobody))
         begin = time.monotonic()
         found = iter([one for chunk in translate(chunks, nobody) for one in chunk])
         seconds = time.monotonic() - begin

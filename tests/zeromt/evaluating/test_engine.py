@@ -19,6 +19,7 @@ import json, sys
 
 for text in sys.stdin:
     line = json.loads(text)
+    print(line["id"], file=open(sys.argv[1], "a"), flush=True)
     answer = {"error": "refused"} if "quick" in line["source"] else {"candidates": [line["source"].upper() + "\\n!"]}
     print(json.dumps({"id": line["id"], **answer}), flush=True)
 """
@@ -40,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "itself": {"kind": "zeromt", "runs": [str(root / "run")]},
     }
     trees = {name: {**engine, "search": SEARCH} for name, engine in engines.items()}
-    command = [sys.executable, str(root / "program.py")]
+    command = [sys.executable, str(root / "program.py"), str(root / "asked")]
     trees["program"] = {"kind": "command", "command": command, "retries": 0, "name": "capitals"}
     for name, tree in trees.items():
         (root / f"{name}.yaml").write_text(json.dumps(tree))
@@ -90,6 +91,8 @@ def test_a_line_without_a_translation_is_an_empty_one(folder: Path, capfd: pytes
     assert found["bleu"] == pytest.approx(scored.corpus_score(lines, [FRENCH[:12]]).score, abs=0.005)
     assert found["bleu_signature"] == str(scored.get_signature())
     assert found["documents"] == 12
+    asked = (folder / "asked").read_text().split()
+    assert asked == ["1", *(str(n) for n in range(1, 13) if n != 6)], "one line before the clock starts"
 
 
 def test_options_that_do_not_go_with_it(folder: Path, refused: Refused) -> None:
