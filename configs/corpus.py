@@ -17,6 +17,10 @@ FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
 ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
 """Name of a score, which its files have too: score-NAME.npy."""
 
+OneLine = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+OfFiles = OneLine | list[OneLine | None] | None
+"""Text about all files of a corpus, or about each."""
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class CorpusFiles:
@@ -76,6 +80,13 @@ class CorpusFiles:
     have been prepared with `record_places`; pairs that it does not have get no score.
     """
 
+    licence: OfFiles = None
+    """Licence of the text, such as CC-BY-4.0, or a list with one for each file. It goes into the index, that of what is
+    translated of it, and the model card of what is trained on it; the shards do not depend on it.
+    """
+    attribution: OfFiles = None
+    """Who is to be named for the text, like `licence`."""
+
     def twice(self) -> "CorpusFiles":
         """Files of which one side is both sides."""
         return dataclasses.replace(self, target=self.source, target_field=self.source_field)
@@ -92,6 +103,7 @@ class CorpusFiles:
                 f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
                 "another format with one"
             )
+        yield from self._problems_of_sources(forms)
         if self.translations is not None:
             if bool(self.source) == bool(self.target):
                 yield "translations: given with both of source and target, or none; give the side that was translated"
@@ -110,6 +122,23 @@ class CorpusFiles:
             yield "score_files: beside shards named with braces; name each shard, as each has a file"
         if self.scores and self.source:
             yield "scores: fields of parallel text, which has none; name files in score_files"
+
+    def _problems_of_sources(self, forms: list[str]) -> Iterator[str]:
+        """Lists about files that are not one for each."""
+        number = len((getattr(self, forms[0].partition(" ")[0]) if forms else ()) or self.target)
+        for name in ("licence", "attribution"):
+            if isinstance(given := getattr(self, name), list):
+                if len(given) != number:
+                    yield f"{name}: {len(given)} texts, the corpus has {number} files; give one for each, or null"
+                if any("{" in one for one in self.webdataset):
+                    yield f"{name}: one for each file beside shards named with braces; name each shard"
+
+    def source_of(self, name: Literal["licence", "attribution"], unit: int) -> list[str | None]:
+        """What is said of the files of a unit of the corpus, by the unit's number."""
+        given: OfFiles = getattr(self, name)
+        if isinstance(given, list):
+            return given if self.translations is not None else [given[unit]]
+        return [given]
 
     def _is_wmt(self) -> bool:
         """Whether names say that the text is a set of WMT, as `raw.wmt` takes it."""

@@ -216,6 +216,8 @@ class PrepareSection:
         for split, files in (("valid", self.valid), ("test", self.test)):
             if files.scores or files.score_files or files.score_datasets:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
+            if files.licence or files.attribution:
+                yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"
             if files.document_field is not None:
                 yield f"{split}.document_field: documents of a held-out set are not used; remove it"
         for number, filter_ in enumerate(self.filters):

@@ -13,7 +13,7 @@ from data_pipeline.preparation.report import BAR_WIDTH, SIDES, PieceCount, Repor
 from data_pipeline.preparation.tokenizing import describe_tags
 from data_pipeline.prepared.blocks import Block
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
-from data_pipeline.prepared.index import INDEX_FILE
+from data_pipeline.prepared.index import INDEX_FILE, SourceEntry
 from data_pipeline.tokenizer import UNK_ID
 
 HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
@@ -139,6 +139,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
     return [
         f"dataset   {dataset.location}",
         f"hash      {dataset.fingerprint}",
+        *(f"source    {line}" for line in map(_source, index.sources or ())),
         f"languages {dataset.source_language}"
         + (", monolingual" if dataset.is_monolingual else f" -> {dataset.target_language}")
         + (f", tag {index.target_tag}" if index.target_tag else ""),
@@ -157,6 +158,11 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         *_histogram(dataset.lengths),
         *_padding(dataset.lengths),
     ]
+
+
+def _source(entry: SourceEntry) -> str:
+    said = f"{entry.licence or 'licence not recorded'}{f'; {entry.attribution}' if entry.attribution else ''}"
+    return f"{', '.join(entry.files)}: {entry.pairs:,} pairs, {said}"
 
 
 def _histogram(lengths: NDArray[np.uint16]) -> list[str]:

@@ -59,6 +59,7 @@ from data_pipeline.preparation.writing import near
 from data_pipeline.preparation.writing.documents import document_fields
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
+from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
@@ -221,11 +222,12 @@ class Preparation:
 
     @property
     def begun_with(self) -> dict[str, Any]:
-        """What determines the work: the recipe, with all scores, also those that decide nothing of the dataset."""
-        return {**self.recipe, "scores": self.scores} if self.scores else self.recipe
+        """What determines the work: the recipe, with all scores and what is said of sources, which decide no shard."""
+        said = {name: given for name in ("licence", "attribution") if (given := getattr(self.section.train, name))}
+        return self.recipe | ({"scores": self.scores} if self.scores else {}) | ({"sources": said} if said else {})
 
     def check_scores(self, dataset: Dataset) -> None:
-        """Refuse a dataset of this recipe that lacks scores of the section, or has them by something else.
+        """Refuse a dataset of this recipe that has not the section's scores, licences and attributions.
 
         Raises:
             UserError: naming the score.
@@ -238,6 +240,13 @@ class Preparation:
                     f"prepare.output: {dataset.location} holds this dataset {which} score {name}; remove it, or choose "
                     "another prepare.output"
                 )
+
+        was = [dataclasses.replace(entry, pairs=0) for entry in dataset.index.sources or ()]
+        if (sources_of(self.section) or []) != was:
+            raise UserError(
+                f"prepare.train.licence: {dataset.location} holds this dataset with another licence or attribution; "
+                "remove it, or choose another prepare.output"
+            )
 
     def begin(self, folder: Path) -> Encoding:
         """Write the held-out sets, count the corpus and train the tokenizer."""

@@ -102,7 +102,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     was, is_ = (
-        _in_full(one) | _flat({"scores": one.get("scores", {}), **one.get("depends", {})}) for one in (old, new)
+        _in_full(one)
+        | _flat({**one.get("depends", {}), "scores": one.get("scores", {}), "sources": one.get("sources", {})})
+        for one in (old, new)
     )
     return [f"{key} was {was.get(key)!r} and is {is_.get(key)!r}" for key in _different(was, is_)]
 

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -115,6 +116,25 @@ class PlacesEntry(FileEntry):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEntry:
+    """Files of the corpus, and what was said of them."""
+
+    __pydantic_config__ = STRICT
+
+    files: list[str]
+    """Names of the files of a unit."""
+    pairs: Count
+    """Of the dataset that are from them."""
+    licence: str | None = None
+    attribution: str | None = None
+
+
+def joined(texts: Iterable[str | None]) -> str | None:
+    """Different texts as one; None if there is none."""
+    return "; ".join(dict.fromkeys(filter(None, texts))) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetIndex:
     """The contents of a prepared dataset, and how it was made."""
 
@@ -151,11 +171,13 @@ class DatasetIndex:
     documents: FileEntry | None = None
     """(pairs,) of uint8: how many of the next pairs are the next lines of the same document; 255 for more. None without
     documents (`prepare.train.document_field`)."""
+    sources: list[SourceEntry] | None = None
+    """Licence and attribution of each unit of the corpus, in its order; None if none has any."""
 
     def to_json(self) -> bytes:
         """The bytes of `index.json`."""
         tree = dataclasses.asdict(self)
-        for name in ("places", "documents"):
+        for name in ("places", "documents", "sources"):
             if tree[name] is None:  # this form must not change, as the fingerprint is the hash of these bytes
                 del tree[name]
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()

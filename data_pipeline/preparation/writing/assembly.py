@@ -1,7 +1,6 @@
 """The last step of preparation: tables, report, held-out sets and index, when all shards are written."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import CorpusFiles, PrepareSection, UserError
-from configs.process.files.inside import read_bytes, replacing, write_bytes, write_text
+from configs import UserError
+from configs.process.files.inside import read_bytes, replacing, write_bytes
 from configs.process.progress import say
-from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.cleaning import DUPLICATE, NEAR_DUPLICATE
 from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing import warnings
+from data_pipeline.preparation.writing.origins import sources_of, write_origin
 from data_pipeline.preparation.writing.shards import ShardJob, ShardTable
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
@@ -26,7 +25,6 @@ from data_pipeline.prepared.index import (
     DOCUMENTS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
-    ORIGIN_FILE,
     PLACES_FILE,
     REPORT_FILE,
     VERSION,
@@ -36,8 +34,10 @@ from data_pipeline.prepared.index import (
     HeldOutSplit,
     PlacesEntry,
     ShardEntry,
+    SourceEntry,
     TokenizerEntry,
     describe_file,
+    units_and_lines,
 )
 from data_pipeline.prepared.scores import write_scores
 from data_pipeline.tokenizer import Tokenizer
@@ -107,9 +107,10 @@ def write_index(
         made_with=made_with(),
         places=_write_places(job, num_shards) if section.record_places else None,
         documents=_write_documents(job, num_shards) if job.encoding.has_documents else None,
+        sources=_sources(job, num_shards),
     )
     if section.record_places:
-        _write_origin(folder, section)
+        write_origin(folder, section)
     if scores:
         write_scores(folder, scores, num_pairs, _scores_of(job, num_shards))
     write_bytes(folder / INDEX_FILE, index.to_json())
@@ -147,13 +148,17 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
-def _write_origin(folder: Path, section: PrepareSection) -> None:
-    """Say beside the places where the corpus was: its fields that are not at their defaults, and from which folder."""
-    files = as_saved(section.train.twice() if section.monolingual else section.train)
-    given, defaults = dataclasses.asdict(files), dataclasses.asdict(CorpusFiles())
-    train = {name: value for name, value in given.items() if value != defaults[name]}
-    tree = {"folder": str(Path.cwd()), "root": as_saved(section).root, "train": train}
-    write_text(folder / ORIGIN_FILE, json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+def _sources(job: ShardJob, num_shards: int) -> list[SourceEntry] | None:
+    """What is said of each unit of the corpus, with the number of its pairs."""
+    entries = sources_of(job.encoding.section)
+    if entries is None or len(entries) == 1:
+        return entries and [dataclasses.replace(entries[0], pairs=job.num_pairs(num_shards))]
+    counts = np.zeros(len(entries), dtype=np.int64)
+    for shard in range(num_shards):
+        places = job.read_table(shard).places
+        assert places is not None
+        counts += np.bincount(units_and_lines(places)[0], minlength=len(entries))
+    return [dataclasses.replace(entry, pairs=int(count)) for entry, count in zip(entries, counts, strict=True)]
 
 
 def _write_documents(job: ShardJob, num_shards: int) -> FileEntry:

@@ -64,7 +64,13 @@ class EncodeJob:
     def needs_places(self) -> bool:
         """Whether spans have the places of their pairs, by which near duplicates and neighbours are told."""
         of_near = self.section.cleaning.near_duplicates != "keep"
-        return self.section.record_places or of_near or self.has_documents
+        return self.keeps_places or of_near or self.has_documents
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether the shards' tables have them too: for the dataset, or to count the pairs of each source."""
+        has_sources = self.section.train.licence or self.section.train.attribution
+        return self.section.record_places or bool(has_sources)
 
     def spill_folder(self) -> SpillFolder:
         """Where spans go."""

@@ -79,7 +79,7 @@ class ShardJob:
             sync(file)
             whole = _hash_blocks(file, blocks)
             size = file.tell()
-        is_placed = self.encoding.section.record_places
+        is_placed = self.encoding.keeps_places
         beside: dict[str, Any] = {"places": pairs.places if is_placed else None, "scores": pairs.scores}
         arrays = {name: values[order] for name, values in beside.items() if values is not None}
         if self.encoding.has_documents:
