@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from configs import RunConfig, UserError
 from configs.components import make
@@ -12,11 +13,12 @@ from configs.plugins import hashes
 from configs.reading.interpolations import saved_fields
 from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
-from trainer.checkpoint.format import TARGET_TAGS, Checkpoint
+from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
@@ -126,7 +128,9 @@ def build(
         config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
         state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=rewind.skipped_ranges)
-    checkpoints.identity = _identity(config, datasets, precision, ancestry.parent)
+    checkpoints.identity = _identity(
+        config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source
+    )
     ancestry.begin(engine, world)
     changed = _enter(config, datasets, held_out, state, reset=reset)
     updates = Lookahead(reader, world)
@@ -258,9 +262,14 @@ def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step
 
 
 def _identity(
-    config: RunConfig, datasets: Sequence[Dataset], precision: Precision, parent: Parent | None = None
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    precision: Precision,
+    parent: Parent | None = None,
+    *,
+    earlier: Checkpoint | None = None,
 ) -> RunIdentity:
-    """What the run's checkpoints record about it."""
+    """What the run's checkpoints record about it. `earlier` is the checkpoint that it goes on or begins from."""
     tokenizer, tags = tokenizer_of(datasets), [dataset.index.target_tag for dataset in datasets]
     data = {"data": [d.fingerprint for d in datasets], "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     return RunIdentity(
@@ -273,5 +282,17 @@ def _identity(
             "fingerprints": data,
             **({} if parent is None else {PARENT: parent.to_json()}),
             **({TARGET_TAGS: tags} if any(tags) else {}),
+            **_sources(datasets, [] if earlier is None else earlier.manifest.get(SOURCES, [])),
         },
     )
+
+
+def _sources(datasets: Sequence[Dataset], earlier: Sequence[Any]) -> dict[str, Any]:
+    """What was said of the datasets' files, behind what the earlier checkpoint has; of the others, their names."""
+    if not earlier and not any(dataset.index.sources for dataset in datasets):
+        return {}
+    found = list(earlier)
+    for dataset in datasets:
+        plain = [SourceEntry(files=[dataset.name], pairs=dataset.num_pairs)]
+        found += [dataclasses.asdict(entry) for entry in dataset.index.sources or plain]
+    return {SOURCES: [entry for number, entry in enumerate(found) if entry not in found[:number]]}

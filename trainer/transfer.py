@@ -42,13 +42,13 @@ class Ancestry:
         """
         self._run = run
         self.parent = parent
-        self._source = source
+        self.source = source
         self._weights: Mapping[str, Tensor] = {}
 
     @property
     def begins(self) -> bool:
         """Whether this start takes the parent's weights."""
-        return self._source is not None
+        return self.source is not None
 
     def fill(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         """Fill the run's new model with the parent's weights, fitted to its vocabulary, if it begins from them.
@@ -60,16 +60,16 @@ class Ancestry:
         Raises:
             UserError: the names or shapes are not the model's.
         """
-        if self._source is None or self.parent is None:
+        if self.source is None or self.parent is None:
             return
         kind = ", their moving average" if self.parent.weights == "ema" else ""
         log.info("begins with the weights of %s%s", self.parent.describe(), kind)
-        self._weights = self._source.stored(self.parent.weights)
-        if tokenizer.fingerprint != self._source.manifest["fingerprints"]["tokenizer"]:
-            weights = InVocabulary(self._weights, Tokenizer.load(self._source.folder), tokenizer, model)
+        self._weights = self.source.stored(self.parent.weights)
+        if tokenizer.fingerprint != self.source.manifest["fingerprints"]["tokenizer"]:
+            weights = InVocabulary(self._weights, Tokenizer.load(self.source.folder), tokenizer, model)
             self.parent = dataclasses.replace(self.parent, rows=weights.rows)
             self._weights = weights
-        fill(model, self._weights, self._source)
+        fill(model, self._weights, self.source)
 
     def begin(self, engine: Engine, world: World) -> None:
         """Give the new engine the exact fp32 weights, whatever the precision of its model, and no other state.

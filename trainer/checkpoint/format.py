@@ -31,6 +31,9 @@ from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE, named_ru
 FORMAT = 1
 TARGET_TAGS = "target_tags"
 """In the manifest: the tag before each source line of each dataset, or null; missing where no dataset has one."""
+SOURCES = "sources"
+"""In the manifest: files, pairs, licence and attribution (`SourceEntry`) of all that was trained on, by this run and
+those that it began from; missing where no dataset has any."""
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
@@ -344,6 +347,7 @@ def check_manifest(manifest: Mapping[str, Any]) -> None:
     """
     for name, wanted in (_MANIFEST | {n: t for n, t in _OF_SOME.items() if n in manifest}).items():
         _check(name, manifest.get(name), wanted)
+    _check(SOURCES, manifest.get(SOURCES, []), list)
     fingerprints = manifest["fingerprints"]
     _check("fingerprints.tokenizer", fingerprints.get("tokenizer"), str)
     _check("fingerprints.data", fingerprints.get("data"), list)

@@ -53,6 +53,7 @@ def write_run(
     state: TrainerState,
     data_fingerprints: Sequence[str],
     origin: Mapping[str, Any],
+    sources: Sequence[Any] = (),
 ) -> Path:
     """Write a run's folder with one checkpoint of weights.
 
@@ -67,6 +68,7 @@ def write_run(
         state: its step names the checkpoint.
         data_fingerprints: of the datasets that it was trained on.
         origin: `command`, and what the weights were made from, for the manifest.
+        sources: `SOURCES` of its checkpoint.
 
     Returns:
         The checkpoint's folder.
@@ -99,6 +101,7 @@ def write_run(
             "versions": versions(),
             "fingerprints": fingerprints,
             WEIGHTS_ONLY: dict(origin),
+            **({format_.SOURCES: list(sources)} if sources else {}),
         },
     )
     format_.read_whole(checkpoint)

@@ -11,7 +11,7 @@ from configs.process.files import is_dir
 from configs.process.streams import tell
 from configs.reading.own_runs import is_own, seal
 from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import Checkpoint, CheckpointError, StoredTensors, read_whole
+from trainer.checkpoint.format import SOURCES, Checkpoint, CheckpointError, StoredTensors, read_whole
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
@@ -58,6 +58,7 @@ def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, raw_weigh
             tensors=average(stored),
             state=_state(newest),
             data_fingerprints=newest.manifest["fingerprints"]["data"],
+            sources=newest.manifest.get(SOURCES, []),
             origin={"command": "average", "checkpoints": [str(c.folder) for c in checkpoints], "weights": kinds},
         )
     steps = ", ".join(str(c.manifest["step"]) for c in checkpoints)

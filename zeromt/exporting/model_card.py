@@ -9,7 +9,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from configs.process.text import markdown, visible_name
+from data_pipeline.prepared.index import SourceEntry
+from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
 from trainer.runs.layout import STATE
 
@@ -54,6 +58,7 @@ def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
     lines += [f"| {name} | {value} |" for name, value in facts]
     lines += ["", "Data and tokenizer are named by the beginning of their SHA-256 fingerprint.", ""]
     lines += ["## Scores", "", *(list(_scores(trained)) or ["Not evaluated at this update."]), ""]
+    lines += _sources(manifest.get(SOURCES, []))
     lines += [
         "## Use",
         "",
@@ -61,6 +66,21 @@ def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
         "",
     ]
     return "\n".join([*lines, _TO_FILL])
+
+
+def _sources(recorded: Any) -> list[str]:
+    """A table of what the data were made of; nothing if no licence or attribution was recorded."""
+    try:
+        entries = TypeAdapter(list[SourceEntry]).validate_json(json.dumps(recorded))
+    except ValidationError:
+        return ["## Sources", "", "What the checkpoint has of them cannot be read.", ""]
+    if not entries:
+        return []
+    lines = ["## Sources", "", "| file | pairs | licence | attribution |", "|---|---|---|---|"]
+    for entry in entries:
+        said = (_text(text or "not recorded") for text in (entry.licence, entry.attribution))
+        lines.append(f"| {_text(', '.join(entry.files))} | {entry.pairs:,} | {' | '.join(said)} |")
+    return [*lines, ""]
 
 
 def _metadata(source: str | None, target: str | None) -> Iterator[str]:

@@ -54,6 +54,11 @@ def fingerprints(data: Sequence[str] = ("a" * 64,), tokenizer: str = "b" * 64) -
     return of_manifest(fingerprints={"data": list(data), "tokenizer": tokenizer})
 
 
+def of_sources(text: str) -> Planted:
+    entry = {"files": [text], "pairs": 3, "licence": text, "attribution": text}
+    return of_manifest(sources=[entry, {**entry, "licence": None}])
+
+
 PLACES = {
     "name": (of_config(name=EVIL), of_config(name="run")),
     "source": (of_config(source_language=EVIL), of_config(source_language="en")),
@@ -65,6 +70,7 @@ PLACES = {
     "curve": (of_scores(name=EVIL), of_scores()),
     "weights": (of_scores(weights=EVIL), of_scores()),
     "signature": (of_scores(signature=EVIL), of_scores()),
+    "sources": (of_sources(EVIL), of_sources("x")),
 }
 
 
@@ -95,7 +101,13 @@ def test_text_of_a_checkpoint_is_no_markup(place: str, made: Path, tmp_path: Pat
     ]
     planted, usual = (marks(text) for _, _, text in cards)
     assert planted == usual
-    assert usual["table_open"] == 1
+    assert usual["table_open"] == 1 + (place == "sources")
     assert "Free" in cards[0][2] or place in ("data", "tokenizer")  # of which only the beginning is shown
     assert not [c for c in "".join(cards[0]) if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
     assert yaml.safe_load(cards[0][1]).keys() == yaml.safe_load(cards[1][1]).keys()
+
+
+def test_sources_that_are_none(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made, tmp_path / "run")
+    trained = of_manifest(sources=[{"files": 3}])(load_trained(tmp_path / "run"))
+    assert "What the checkpoint has of them cannot be read." in card(trained, format="safetensors", rounding=None)
