@@ -15,7 +15,7 @@ from data_pipeline.preparation.cleaning import built_in
 from data_pipeline.preparation.raw.corpus import unit_of, unit_paths
 from data_pipeline.preparation.raw.unit import RowUnit, Span, Unit
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import unit_and_line
+from data_pipeline.prepared.index import joined, unit_and_line
 from zeromt.tracing.links import Link
 
 LINES_AT_ONCE = 1 << 14
@@ -38,6 +38,7 @@ def link_of(dataset: Dataset, pair: int) -> Link:
         where=f"{dataset.location}: pair {pair}",
         facts={
             **texts,
+            **_said(dataset, pair),
             "dataset": dataset.fingerprint,
             "cleaning": cleaning,
             "filters": settings.get("filters", []),
@@ -46,6 +47,15 @@ def link_of(dataset: Dataset, pair: int) -> Link:
             "made_with": index.made_with,
         },
     )
+
+
+def _said(dataset: Dataset, pair: int) -> dict[str, str]:
+    """Licence and attribution of a pair; of one whose file is not known those of all files that it may be from."""
+    sources, places = dataset.index.sources or [], dataset.index.places
+    if places is not None and sources:
+        sources = [sources[unit_and_line(int(dataset.places(slice(pair, pair + 1))[0]))[0]]]
+    said = {name: joined(getattr(entry, name) for entry in sources) for name in ("licence", "attribution")}
+    return {name: text for name, text in said.items() if text is not None}
 
 
 def _scores(dataset: Dataset, pair: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,145 @@
+"""Licences and attributions: from the files of a corpus to what is made of it, the model card of an export included."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs import CorpusFiles, PrepareSection
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import SourceEntry
+from tests.conftest import Refused, Start, zeromt
+from tests.small import FILES
+from tests.zeromt.tracing.test_trace import PROGRAM, trace
+from zeromt.cli.main import main
+
+SOURCES = "{source: [a.en, b.en], target: [a.fr, b.fr], licence: [CC-BY-4.0, null], attribution: 'Tatoeba, 2024'}"
+PREPARE = ("prepare", "small.yaml", "prepare.workers=1", "prepare.tokenizer.threads=1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(FILES / "corpus", tmp_path / "corpus")
+    shutil.copy(FILES / "small.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def shards(name: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(name).iterdir() if path.name != "index.json"}
+
+
+@pytest.mark.parametrize("duplicates", ["keep", "drop"])
+def test_they_change_nothing_but_the_index(
+    folder: Path, duplicates: str, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"prepare.cleaning.duplicates={duplicates}", "prepare.blocks_per_shard=2"]
+    plain = "prepare.train={source: [a.en, b.en], target: [a.fr, b.fr]}"
+    assert main([*PREPARE, *settings, "prepare.output=plain", plain]) == 0
+    assert main([*PREPARE, *settings, "prepare.output=said", f"prepare.train={SOURCES}"]) == 0
+    assert shards("plain") == shards("said")
+    was, is_ = (json.loads(Path(name, "index.json").read_bytes()) for name in ("plain", "said"))
+    said = is_.pop("sources")
+    assert was == is_
+    kept = Dataset.load("said").num_pairs
+    assert [entry["files"] for entry in said] == [["a.en", "a.fr"], ["b.en", "b.fr"]]
+    assert sum(entry["pairs"] for entry in said) == kept
+    if duplicates == "keep":
+        lines = len(Path("corpus/b.en").read_text().splitlines())
+        assert 0 < said[1]["pairs"] <= lines
+    assert [(entry["licence"], entry["attribution"]) for entry in said] == [
+        ("CC-BY-4.0", "Tatoeba, 2024"),
+        (None, "Tatoeba, 2024"),
+    ]
+    assert main([*PREPARE, *settings, "prepare.output=said", f"prepare.train={SOURCES}"]) == 0
+    capsys.readouterr()
+    message = refused(*PREPARE, *settings, "prepare.output=said", plain)
+    assert "said holds this dataset with another licence or attribution; remove it" in message
+
+
+def test_they_are_counted_by_file(folder: Path) -> None:
+    settings = ["prepare.output=said", "prepare.record_places=true", "prepare.blocks_per_shard=2"]
+    assert main([*PREPARE, *settings, f"prepare.train={SOURCES}"]) == 0
+    dataset = Dataset.load("said")
+    names = [str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs)]
+    assert dataset.index.sources is not None
+    assert [entry.pairs for entry in dataset.index.sources] == [names.count("a.en"), names.count("b.en")]
+
+
+def test_parts_without_them_are_not_merged(folder: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PREPARE, "--part", "1/1"]) == 0
+    capsys.readouterr()
+    assert "(sources.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
+
+
+def test_they_go_with_what_is_translated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said_of = "licence: [CC0-1.0, CC-BY-4.0], attribution: [null, 'B, 2024']"
+    one_side = f"prepare.train={{source: [a.en, b.en], target: [], {said_of}}}"
+    mono = ["prepare.monolingual=true", "prepare.valid={source: [], target: []}", "prepare.record_places=true"]
+    assert main([*PREPARE, *mono, "prepare.output=mono", one_side]) == 0
+    Path("program.py").write_text(PROGRAM)
+    Path("engine.yaml").write_text(json.dumps({"kind": "command", "command": [sys.executable, "program.py"]}))
+    for how in (["--part", "1/1"], ["--merge"]):
+        assert main(["translate", "--engine", "engine.yaml", "-i", "mono", "-o", "out", *how]) == 0
+    train = "prepare.train={source: [mono], target: [], translations: out, attribution: 'the teacher'}"
+    settings = ["prepare.root=.", "prepare.valid={source: [], target: []}", "prepare.record_places=true"]
+    assert main([*PREPARE, *settings, "prepare.output=final", train]) == 0
+    dataset = Dataset.load("final")
+    said = {"licence": "CC0-1.0; CC-BY-4.0", "attribution": "the teacher; B, 2024"}
+    assert dataset.index.sources == [SourceEntry(files=["mono", "translations.txt"], pairs=dataset.num_pairs, **said)]
+    capsys.readouterr()
+    assert main(["inspect", "final"]) == 0
+    line = f"source    mono, translations.txt: {dataset.num_pairs:,} pairs, CC0-1.0; CC-BY-4.0; the teacher; B, 2024"
+    assert line in capsys.readouterr().out.splitlines()
+    for pair in range(0, dataset.num_pairs, 50):
+        code, [chain] = trace(capsys, "final", str(pair))
+        below = chain["made_of"][0]["made_of"][0]
+        name = below["made_of"][0]["where"].partition(":")[0]
+        assert (code, below["licence"]) == (0, {"corpus/a.en": "CC0-1.0", "corpus/b.en": "CC-BY-4.0"}[name])
+        assert (chain["licence"], chain["attribution"]) == tuple(said.values())
+        assert below.get("attribution") == ("B, 2024" if name == "corpus/b.en" else None)
+
+
+def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
+    def run(*words: str) -> None:
+        done = start(*zeromt(*words)).finish()
+        assert done.code == 0, done.err
+
+    assert main([*PREPARE, f"prepare.train={SOURCES}"]) == 0
+    second = ["prepare.output=b", "prepare.tokenizer.path=dataset", "prepare.train={source: [b.en], target: [b.fr]}"]
+    assert main([*PREPARE, *second]) == 0
+    short = ["training.max_updates=2", "checkpoint.every_updates=1", "evaluation.every_updates=0"]
+    run("train", "small.yaml", f"prepare.train={SOURCES}", *short)
+    run("train", "small.yaml", "name=child", "stream.datasets=[{path: b}]", *short, "--from", "runs/small")
+    shutil.rmtree("dataset")
+    shutil.rmtree("b")
+    run("average", "runs/child", "--last", "2", "-o", "mean")
+    both = [["a.en, a.fr", "CC-BY-4.0", "Tatoeba, 2024"], ["b.en, b.fr", "not recorded", "Tatoeba, 2024"]]
+    for name, wanted in (("runs/small", both), ("mean", [*both, ["b", "not recorded", "not recorded"]])):
+        run("export", name, "--format", "safetensors", "-o", f"{name}-card")
+        table = Path(f"{name}-card", "README.md").read_text().partition("## Sources\n")[2].partition("\n## ")[0]
+        head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.strip().splitlines())
+        assert head == ["file", "pairs", "licence", "attribution"]
+        assert [[file, *said] for file, _, *said in rows] == wanted
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tsv": ["a", "b"], "licence": ["x"]}, "licence: 1 texts, the corpus has 2 files; give one for each, or null"),
+        ({"target": ["a"], "translations": "out", "attribution": ["x", "y"]}, "attribution: 2 texts, the corpus has 1"),
+        ({"webdataset": ["a-{0..3}.tar"], "licence": ["x"]}, "licence: one for each file beside shards named with br"),
+    ],
+)
+def test_lists_have_one_for_each_file(fields: dict[str, Any], said: str) -> None:
+    [problem] = CorpusFiles(**fields).problems()
+    assert problem.startswith(said)
+
+
+def test_held_out_sets_have_none() -> None:
+    files = CorpusFiles(source=["a"], target=["b"], licence="x")
+    [problem] = PrepareSection(train=files, valid=files).problems()
+    assert problem.startswith("valid.licence: ")
