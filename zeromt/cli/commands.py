@@ -76,7 +76,9 @@ def train(
 
 
 def status(*, run: str, as_json: bool) -> int:
-    """`zeromt status`: print what a run is doing, or how far the translation of a corpus is."""
+    """`zeromt status`: print what a run is doing, or how far a pipeline or the translation of a corpus is."""
+    if resolve("zeromt.pipeline.options:is_pipeline")(run):
+        return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
     if resolve("zeromt.translating.corpus.options:is_corpus")(run):
         return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
     return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))

@@ -73,7 +73,7 @@ _CORE: dict[str, Command] = {
     ),
     "status": Command(
         summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time; of a "
-        "corpus in translation, how far it is",
+        "pipeline, or a corpus in translation, how far it is",
         usage="RUN [--json]",
         add_arguments=running.add_status,
         target="zeromt.cli.commands:status",

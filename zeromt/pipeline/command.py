@@ -15,7 +15,7 @@ from zeromt.pipeline.driver import Driver
 from zeromt.pipeline.keys import Decision, Keys, Need
 from zeromt.pipeline.local import Local
 from zeromt.pipeline.recipe import Pipeline
-from zeromt.pipeline.records import Records
+from zeromt.pipeline.records import RECORDS, Records
 from zeromt.pipeline.work import Runner
 
 CLEAN = "clean"
@@ -83,7 +83,7 @@ def locked(pipeline: Pipeline) -> Iterator[None]:
     Raises:
         UserError: another process drives it.
     """
-    folder = pipeline.records()
+    folder = pipeline.folder / RECORDS
     with disk_errors("output", pipeline.folder):
         folder.mkdir(parents=True, exist_ok=True)
     lock = RunLock(folder, "driver.lock")
@@ -118,7 +118,7 @@ def _show(pipeline: Pipeline, plan: Mapping[str, Decision]) -> int:
 def _removable(pipeline: Pipeline) -> Iterator[Path]:
     from zeromt.pipeline.digests import Digests
 
-    records = Records(pipeline)
+    records = Records(pipeline.folder)
     yield from records.old()
     plan = Keys(pipeline, records, Digests(records.folder / "digests.json")).plan(list(pipeline.steps))
     for name, step in pipeline.steps.items():

@@ -1,5 +1,7 @@
 """Runs the steps of a pipeline whose results are missing or would be others, each as soon as it can."""
 
+import dataclasses
+import json
 import os
 import re
 import shutil
@@ -22,6 +24,7 @@ from configs.process.streams import note
 from launcher.machine.supervise import Supervisor
 from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
+from zeromt.pipeline.options import GRAPH_FILE
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import Record, Records, key_of
 from zeromt.pipeline.work import Runner, Work, work_of
@@ -43,8 +46,8 @@ class Driver:
             supervisor: knows of requests to stop; its signal handlers are in place.
         """
         self._pipeline, self._names, self._runner, self._supervisor = pipeline, names, runner, supervisor
-        self._records = Records(pipeline)
-        self._digests = Digests(pipeline.records() / "digests.json")
+        self._records = Records(pipeline.folder)
+        self._digests = Digests(self._records.folder / "digests.json")
         self._keys = Keys(pipeline, self._records, self._digests)
         self._failed: dict[str, int] = {}
         self.num_run = 0
@@ -55,6 +58,7 @@ class Driver:
         Returns:
             0; 75 stopped on request; the exit code of the first step that failed.
         """
+        self._write_graph()
         running: dict[Future[int], tuple[str, Record, float]] = {}
         with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
             while True:
@@ -72,6 +76,18 @@ class Driver:
             note(f"stopped; `zeromt pipeline {self._pipeline.file}` goes on from here")
             return STOPPED
         return next(iter(self._failed.values()), 0)
+
+    def _write_graph(self) -> None:
+        """Keep what the steps are, for those who look at the results without the recipe."""
+        steps = {
+            name: {"needs": list(self._pipeline.needs[name]), "use": step.use, "words": step.words, "keep": step.keep}
+            | {"results": {part: str(path) for part, path in self._pipeline.results(name).items()}}
+            for name, step in self._pipeline.steps.items()
+        }
+        inputs = {name: dataclasses.asdict(one) for name, one in self._pipeline.inputs.items()}
+        with disk_errors("output", self._records.folder):
+            text = json.dumps({"file": self._pipeline.file, "inputs": inputs, "steps": steps}, indent=1)
+            inside.write_text(self._pipeline.folder / GRAPH_FILE, f"{text}\n")
 
     def plan(self) -> dict[str, Decision]:
         """What would be done now."""
@@ -94,13 +110,13 @@ class Driver:
 
     def _is_brought_back(self, name: str, decision: Decision) -> bool:
         """Make place for what a step will make; True if that was put aside before, and is here again."""
-        record = self._records.make_place(name, key_of(decision.material))
+        record = self._records.make_place(name, key_of(decision.material), self._pipeline.movable(name))
         if record is None or not record.is_done:
             return False
         if self._keys.results(name) == record.results:
             say(f"{name}: brought back: it was made of the same before")
             return True
-        self._records.put_aside(name, "changed")
+        self._records.put_aside(name, "changed", self._pipeline.movable(name))
         return False
 
     def check(self) -> None:

@@ -1,8 +1,18 @@
 """The command `zeromt pipeline` and its arguments."""
 
+from pathlib import Path
+
 from launcher.options.command import Command
 from launcher.options.parser import Parser
 from launcher.options.values import path
+
+GRAPH_FILE = ".pipeline/graph.json"
+"""In a pipeline's folder: its steps and inputs."""
+
+
+def is_pipeline(folder: str) -> bool:
+    """Whether a folder is one in which a pipeline was begun."""
+    return (Path(folder) / GRAPH_FILE).is_file()
 
 
 def add_pipeline(parser: Parser) -> None:

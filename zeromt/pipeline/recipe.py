@@ -23,6 +23,7 @@ from configs.load import parse_tree
 from configs.process import files
 from configs.reading.shipped import shipped
 from configs.reading.tree import Tree
+from zeromt.pipeline.records import RECORDS
 
 _OWN = ("output", "folder", "config")
 _NAME = r"[A-Za-z][A-Za-z0-9_-]*"
@@ -193,10 +194,6 @@ class Pipeline:
             needs=needs,
         )
 
-    def records(self) -> Path:
-        """The folder of what is known of steps."""
-        return self.folder / ".pipeline"
-
     def path(self, name: str, part: str | None = None) -> str:
         """The path of an input, or of a step's result."""
         if name in self.inputs:
@@ -213,9 +210,19 @@ class Pipeline:
         outputs = self.steps[name].outputs
         return {part: Path(self.path(name, part)) for part in outputs} or {"output": Path(self.path(name))}
 
+    def movable(self, name: str) -> list[Path]:
+        """Where a step's results lie, of those places that are in the pipeline's folder and in no other step's."""
+        others = [self.folder / other for other in self.steps if other != name]
+        own = dict.fromkeys([self.folder / name, *self.results(name).values()])
+        return [
+            path
+            for path in own
+            if self.folder in path.parents and not any(other in (path, *path.parents) for other in others)
+        ]
+
     def filled(self, text: str, step: str) -> str:
         """A text with paths in place of references."""
-        own = {"folder": str(self.folder), "config": str(self.records() / f"{step}.yaml")}
+        own = {"folder": str(self.folder), "config": str(self.folder / RECORDS / f"{step}.yaml")}
 
         def path(name: str, part: str | None) -> str:
             if name == "output":

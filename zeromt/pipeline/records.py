@@ -2,6 +2,7 @@
 
 ```text
 .pipeline/STEP.json   what it was made of, when, by which command, and the digests of its results
+.pipeline/graph.json         the graph, as the last driver knew it
 .pipeline/STEP.yaml   its settings;  STEP.log  what it printed;  STEP.lock  held while it runs
 .pipeline/old/        results that were made of something else: brought back if that is asked for again
 ```
@@ -10,7 +11,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 from configs.errors import UserError
 from configs.process.files import disk_errors, inside
 from zeromt.pipeline.digests import digest
-from zeromt.pipeline.recipe import Pipeline
 
 FORM = 1
+RECORDS = ".pipeline"
+"""The folder of records, beside the results."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -62,9 +64,10 @@ def key_of(material: Mapping[str, Any]) -> str:
 class Records:
     """The records of a pipeline."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self.folder = pipeline.records()
+    def __init__(self, folder: Path) -> None:
+        """Of the results in a folder."""
+        self._results = folder
+        self.folder = folder / RECORDS
 
     def read(self, name: str) -> Record | None:
         """The record of a step; None if it never began, or the record cannot be read."""
@@ -76,8 +79,13 @@ class Records:
             text = f"{json.dumps(asdict(record), indent=1, ensure_ascii=False)}\n"
             inside.write_bytes(self.folder / f"{name}.json", text.encode(), sync=True)
 
-    def make_place(self, name: str, key: str) -> Record | None:
+    def make_place(self, name: str, key: str, paths: Sequence[Path]) -> Record | None:
         """Make place for what a step will make: results of another key are put aside, those of this key brought back.
+
+        Args:
+            name: of the step.
+            key: of what it will make.
+            paths: where its results lie.
 
         Returns:
             The record of results of this key, whole or begun; None if there are none.
@@ -85,50 +93,41 @@ class Records:
         there = self.read(name)
         if there is not None and there.key == key:
             return there
-        self.put_aside(name, "unknown" if there is None else there.key)
+        self.put_aside(name, "unknown" if there is None else there.key, paths)
         with disk_errors("output", self.folder):
-            return self._bring_back(name, key)
+            return self._bring_back(name, key, paths)
 
-    def put_aside(self, name: str, key: str) -> None:
+    def put_aside(self, name: str, key: str, paths: Sequence[Path]) -> None:
         """Put what a step has made aside, if there is anything, under a key."""
+        record, old = self.folder / f"{name}.json", self._old(name, key)
+        if not record.exists() and not any(path.exists() for path in paths):
+            return
         with disk_errors("output", self.folder):
-            if (self.folder / f"{name}.json").exists() or any(path.exists() for path in self._movable(name)):
-                self._move_aside(name, self._old(name, key))
+            if old.exists():
+                shutil.rmtree(old)
+            for path in paths:
+                if path.exists():
+                    _move(path, self._place_in(old, path))
+            if record.exists():
+                _move(record, old / "record.json")
 
-    def _old(self, name: str, key: str) -> Path:
-        return self.folder / "old" / f"{name}-{key[:16]}"
-
-    def _movable(self, name: str) -> list[Path]:
-        """The results of a step that lie in the pipeline's folder, in no other step's."""
-        others = [self._pipeline.folder / other for other in self._pipeline.steps if other != name]
-        own = dict.fromkeys([self._pipeline.folder / name, *self._pipeline.results(name).values()])
-        return [
-            path
-            for path in own
-            if self._pipeline.folder in path.parents and not any(other in (path, *path.parents) for other in others)
-        ]
-
-    def _move_aside(self, name: str, old: Path) -> None:
-        if old.exists():
-            shutil.rmtree(old)
-        (old / "results").mkdir(parents=True)
-        for path in self._movable(name):
-            if path.exists():
-                _move(path, old / "results" / path.relative_to(self._pipeline.folder))
-        if (record := self.folder / f"{name}.json").exists():
-            _move(record, old / "record.json")
-
-    def _bring_back(self, name: str, key: str) -> Record | None:
+    def _bring_back(self, name: str, key: str, paths: Sequence[Path]) -> Record | None:
         old = self._old(name, key)
         record = _read(old / "record.json")
         if record is None or record.key != key:
             return None
-        for path in self._movable(name):
-            if (there := old / "results" / path.relative_to(self._pipeline.folder)).exists():
+        for path in paths:
+            if (there := self._place_in(old, path)).exists():
                 _move(there, path)
         _move(old / "record.json", self.folder / f"{name}.json")
         shutil.rmtree(old)
         return record
+
+    def _old(self, name: str, key: str) -> Path:
+        return self.folder / "old" / f"{name}-{key[:16]}"
+
+    def _place_in(self, old: Path, path: Path) -> Path:
+        return old / "results" / path.relative_to(self._results)
 
     def old(self) -> Iterator[Path]:
         """What was put aside."""

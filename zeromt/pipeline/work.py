@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zeromt.pipeline.recipe import Pipeline
+from zeromt.pipeline.records import RECORDS
 
 
 @dataclass(kw_only=True, slots=True)
@@ -58,7 +59,7 @@ def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, key: str)
         launcher: the words behind `zeromt launch`.
         key: of its result.
     """
-    step, records = pipeline.steps[name], pipeline.records()
+    step, records = pipeline.steps[name], pipeline.folder / RECORDS
     return Work(
         name=name,
         words=_launched(pipeline, name, launcher),

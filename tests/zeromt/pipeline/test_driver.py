@@ -172,6 +172,23 @@ def test_steps_share_cores_and_cards(folder: Path) -> None:
     assert cores[0] != cores[1]
 
 
+def test_status_of_each_step(folder: Path) -> None:
+    write(folder, {**STEPS, "head": {"run": "false"}, "given": {"use": "in.txt"}})
+    run(folder, code=1)
+    shown = subprocess.run(
+        command("out/my")[:-2] + ["status", "out/my"],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=True, timeout=PATIENCE,
+    ).stdout.splitlines()  # fmt: skip
+    assert shown[0] == "out/my: 2 of 4 steps are done"
+    assert [line.split()[:2] for line in shown[1:]] == [
+        ["upper", "done,"],
+        ["head", "failed,"],
+        ["both", "waiting,"],
+        ["given", "given"],
+    ]
+    assert "exit code 1, see out/my/.pipeline/head.log" in shown[2]
+
+
 def test_records_say_what_was_made_of_what(folder: Path) -> None:
     run(folder)
     record = json.loads((folder / "out/my/.pipeline/head.json").read_text())

@@ -1,0 +1,78 @@
+"""The graph of eleven steps: killed at random moments it makes the same corpora and models, and nothing twice."""
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.launcher.conftest import environment
+from tests.zeromt.pipeline import graph
+from tests.zeromt.pipeline.conftest import begun, command, run
+
+KILLS = 10
+
+
+def results(folder: Path) -> dict[str, dict[str, str]]:
+    """The digests of all results but the scores, which say how long they took."""
+    records = (folder / "out/toy/.pipeline").glob("*.json")
+    trees = {path.stem: json.loads(path.read_text()) for path in records if path.stem not in ("digests", "graph")}
+    return {name: tree["results"] for name, tree in trees.items() if name != "scores"}
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def kill(driver: "subprocess.Popen[bytes]", *, all_at_once: bool) -> None:
+    """Kill a driver and its group, and at will whatever it has started."""
+    for pid in descendants(driver.pid) if all_at_once else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_graph_and_ten_kills(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    for folder in (whole, killed):
+        folder.mkdir()
+        graph.write(folder)
+    begin = time.monotonic()
+    assert len(begun(run(whole, "toy.yaml"))) == 11
+    seconds = time.monotonic() - begin
+    moments = random.Random(55)
+    for number in range(KILLS):
+        driver = subprocess.Popen(command("toy.yaml"), cwd=killed, env=environment(), start_new_session=True)
+        try:
+            driver.wait(moments.uniform(0.02, 2 / KILLS) * seconds)
+        except subprocess.TimeoutExpired:
+            kill(driver, all_at_once=number % 2 == 0)
+    run(killed, "toy.yaml")
+    assert results(killed) == results(whole)
+    for path in killed.iterdir():
+        os.utime(path)
+    file = killed / "toy.yaml"
+    file.write_text(f"# a comment\n{file.read_text()}")
+    moved = Path(shutil.move(killed, tmp_path / "moved"))
+    assert begun(run(moved, "toy.yaml")) == []
+    tree = yaml.safe_load((moved / "toy.yaml").read_text())
+    tree["steps"]["dataset"]["config"]["prepare"]["filters"][0]["limit"] = 100_000  # drops as little as before
+    (moved / "toy.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+    first, *others = begun(run(moved, "toy.yaml"))
+    assert first == "dataset: config.prepare.filters has changed"
+    assert "reversed: dataset has changed" in others, "its index says by which filters it was made"
