@@ -9,14 +9,17 @@ from configs.errors import UserError
 from configs.process.environment import restored_environment
 from configs.process.files import disk_errors
 from configs.process.progress import say
+from configs.schema import RunConfig
 from launcher.machine.supervise import Supervisor
 from trainer.runs.run_lock import RunLock, RunLockedError
+from zeromt.pipeline import report
 from zeromt.pipeline.driver import Driver
 from zeromt.pipeline.keys import Decision, Keys, Need
 from zeromt.pipeline.local import Local
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import RECORDS, Records
 from zeromt.pipeline.work import Runner
+from zeromt.planning.command import on_one_gpu
 
 CLEAN = "clean"
 _SHOWN = {Need.RUN: "runs", Need.MAYBE: "may run", Need.DONE: "is done", Need.USED: "is given"}
@@ -52,11 +55,13 @@ def drive(pipeline: Pipeline, names: Sequence[str], *, dry_run: bool) -> int:
         driver = Driver(pipeline, names, _runner(pipeline, supervisor), supervisor)
         driver.check()
         if dry_run:
-            return _show(pipeline, driver.plan())
+            return _show(pipeline, driver.plan(), driver.settings)
         with locked(pipeline):
             code = driver.drive()
+            file = report.write(pipeline.folder)
     if code == 0:
         say(f"{pipeline.folder}: {driver.num_run} of {len(names)} steps were run; all are done")
+    say(f"report: {file}")
     return code
 
 
@@ -104,12 +109,21 @@ def _runner(pipeline: Pipeline, supervisor: Supervisor) -> Runner:
     return Local(supervisor, cores=pipeline.place.cores, cards=pipeline.place.cards)
 
 
-def _show(pipeline: Pipeline, plan: Mapping[str, Decision]) -> int:
-    width = max(map(len, plan))
+def _show(pipeline: Pipeline, plan: Mapping[str, Decision], settings: Mapping[str, RunConfig]) -> int:
+    """Print what would be done with each step, why, and what training would take."""
+    width, hours = max(map(len, plan)), 0.0
     for name, decision in plan.items():
         why = f": {decision.why}" if decision.why else ""
         needs = f" <- {', '.join(pipeline.needs[name])}" if pipeline.needs[name] else ""
-        say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}")
+        is_planned = pipeline.steps[name].is_zeromt("train") and decision.need in (Need.RUN, Need.MAYBE)
+        estimate = on_one_gpu(settings[name]) if is_planned else None
+        takes = (
+            "" if estimate is None else f" [{estimate.gpu_hours:.2g} h, {estimate.saving.bytes / 1e9:.2g} GB a save]"
+        )
+        hours += 0.0 if estimate is None else estimate.gpu_hours
+        say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}{takes}")
+    if hours:
+        say(f"training: {hours:.2g} hours on one A100, as `zeromt plan` estimates")
     free = shutil.disk_usage(_existing(pipeline.folder)).free
     say(f"{pipeline.folder}: {_bytes(pipeline.folder) / 1e9:,.2f} GB now, {free / 1e9:,.1f} GB free")
     return 0

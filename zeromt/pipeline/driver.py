@@ -1,6 +1,5 @@
 """Runs the steps of a pipeline whose results are missing or would be others, each as soon as it can."""
 
-import dataclasses
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from configs.process.files import disk_errors, inside
 from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
+from configs.schema import RunConfig
 from launcher.machine.supervise import Supervisor
 from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
@@ -51,6 +51,8 @@ class Driver:
         self._keys = Keys(pipeline, self._records, self._digests)
         self._failed: dict[str, int] = {}
         self.num_run = 0
+        self.settings: dict[str, RunConfig] = {}
+        """Of the steps that prepare and train, once they were checked."""
 
     def drive(self) -> int:
         """Run what is to be run.
@@ -84,9 +86,10 @@ class Driver:
             | {"results": {part: str(path) for part, path in self._pipeline.results(name).items()}}
             for name, step in self._pipeline.steps.items()
         }
-        inputs = {name: dataclasses.asdict(one) for name, one in self._pipeline.inputs.items()}
         with disk_errors("output", self._records.folder):
-            text = json.dumps({"file": self._pipeline.file, "inputs": inputs, "steps": steps}, indent=1)
+            text = json.dumps(
+                {"file": self._pipeline.file, "inputs": dict(self._pipeline.inputs), "steps": steps}, indent=1
+            )
             inside.write_text(self._pipeline.folder / GRAPH_FILE, f"{text}\n")
 
     def plan(self) -> dict[str, Decision]:
@@ -138,16 +141,16 @@ class Driver:
                         "and refer to it by {NAME}"
                     )
             if self._pipeline.steps[name].is_zeromt("train", "prepare"):
-                self._check_settings(name)
+                self.settings[name] = self._check_settings(name)
 
-    def _check_settings(self, name: str) -> None:
+    def _check_settings(self, name: str) -> RunConfig:
         words = self._pipeline.words(name)
         settings = [word for word in words[3:] if re.match(r"[\w.\[\]]+=", word)]
         with tempfile.TemporaryDirectory() as folder:
             if "{config}" in self._pipeline.steps[name].words[2:3]:
                 words[2] = str(self._write_config(name, Path(folder)))
             try:
-                load_run(words[2], settings)
+                return load_run(words[2], settings)
             except UserError as error:
                 lines = str(error).splitlines()
                 raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error

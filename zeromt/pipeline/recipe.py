@@ -57,16 +57,6 @@ class Place:
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
-class Input:
-    """What comes from outside."""
-
-    path: str
-    """A file, a dataset, a run or another folder."""
-    licence: str | None = None
-    attribution: str | None = None
-
-
-@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class StepSection:
     """One step: a command, or a result that is somebody else's."""
 
@@ -136,7 +126,8 @@ class _File:
     output: str = "pipelines"
     settings: dict[str, Any] = field(default_factory=dict)
     place: Place = field(default_factory=Place)
-    inputs: dict[str, Input] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Paths from outside by name: files, datasets, runs or other folders."""
     steps: dict[str, StepSection] = field(default_factory=dict)
 
 
@@ -148,7 +139,7 @@ class Pipeline:
     folder: Path
     """Of all results: `output`/`name`."""
     place: Place
-    inputs: Mapping[str, Input]
+    inputs: Mapping[str, str]
     steps: Mapping[str, StepSection]
     """In an order in which each stands behind those that it needs."""
     needs: Mapping[str, tuple[str, ...]]
@@ -197,7 +188,7 @@ class Pipeline:
     def path(self, name: str, part: str | None = None) -> str:
         """The path of an input, or of a step's result."""
         if name in self.inputs:
-            return self.inputs[name].path
+            return self.inputs[name]
         step = self.steps[name]
         if part is not None:
             return self.filled(step.outputs[part], name)
@@ -298,10 +289,8 @@ def _mapped(tree: Any, change: Callable[[str], str]) -> Any:
 
 
 def _renamed(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The tree with names in place of Python's keywords; an input that is a text is its path."""
-    inputs, steps, problems = tree.get("inputs"), tree.get("steps"), []
-    if isinstance(inputs, dict):
-        tree["inputs"] = {name: {"path": one} if isinstance(one, str) else one for name, one in inputs.items()}
+    """The tree with names in place of Python's keywords."""
+    steps, problems = tree.get("steps"), []
     if isinstance(steps, dict):
         for name, step in steps.items():
             if isinstance(step, dict):

@@ -2,18 +2,20 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_changed
 from configs.process.files import written
 from configs.process.text import to_json
+from launcher.options.parser import Parser, read_arguments
 from model.gpus import GPUS
 from zeromt.planning import report
 from zeromt.planning.corpus import read_corpus
 from zeromt.planning.costs.memory import usable_memory
 from zeromt.planning.estimate import Estimate, Planner, Prices
 from zeromt.planning.hardware import DEFAULT_MFU, Cluster
+from zeromt.planning.options import add_plan
 from zeromt.planning.trajectory import MAX_MICRO_BATCHES
 
 TABLE = tuple(2**n for n in range(3, 13))
@@ -59,16 +61,7 @@ def run(
         UserError: the configuration or an option is wrong, or the run does not fit into memory.
     """
     run_config = load_run(config, overrides, plugins=plugins)
-    # `auto` is bf16 on a GPU
-    precision = "bf16" if run_config.engine.precision == "auto" else run_config.engine.precision
-    cluster = _cluster(options, precision)
-    corpus = read_corpus(run_config, length=options["length"])
-    if options["epochs"] is not None and corpus.epoch_tokens is None:
-        raise UserError(
-            f"--epochs: {options['epochs']:g}, but the size of an epoch is not known, because a prepared dataset is "
-            "missing; give --tokens, or a prepare.output that exists"
-        )
-    planner = Planner(run_config, corpus, _prices(options), precision=precision)
+    planner, cluster = _planned(run_config, options)
     estimate = planner.estimate(cluster)
     if estimate is None:
         raise does_not_fit(planner, cluster)
@@ -83,6 +76,28 @@ def run(
             files = [plugin.file for plugin in run_config.plugins if plugin.file is not None]
             file.write(dump_changed(config, overrides, changed, plugins=files))
     return 0
+
+
+def on_one_gpu(config: RunConfig) -> Estimate | None:
+    """The plan of a run on one GPU, by the command's defaults; None if it does not fit."""
+    parser = Parser(prog="zeromt plan")
+    add_plan(parser)
+    options = read_arguments(parser, ["-", "--nodes", "1", "--gpus-per-node", "1"])
+    planner, cluster = _planned(config, cast("Options", options))
+    return planner.estimate(cluster)
+
+
+def _planned(config: RunConfig, options: Options) -> tuple[Planner, Cluster]:
+    """The planner of a run, and the cluster of the options."""
+    precision = "bf16" if config.engine.precision == "auto" else config.engine.precision  # as on a GPU
+    cluster = _cluster(options, precision)
+    corpus = read_corpus(config, length=options["length"])
+    if options["epochs"] is not None and corpus.epoch_tokens is None:
+        raise UserError(
+            f"--epochs: {options['epochs']:g}, but the size of an epoch is not known, because a prepared dataset is "
+            "missing; give --tokens, or a prepare.output that exists"
+        )
+    return Planner(config, corpus, _prices(options), precision=precision), cluster
 
 
 def _cluster(options: Options, precision: str) -> Cluster:

@@ -52,7 +52,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
         name="second",
         output="out",
         settings={"n": 3},
-        inputs={"text": {"path": "in.txt", "licence": "CC0"}},
+        inputs={"text": "in.txt"},
         steps={
             "last": {"run": "cat {first.one} {{x}} ${settings.n}", "needs": ["given"], "stdout": "{output}"},
             "first": {

@@ -1,0 +1,50 @@
+"""The report: what results of every kind say, from a pipeline whose steps take no time."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.small import small_runs
+from tests.zeromt.pipeline.conftest import run, write
+from zeromt.pipeline.report import mermaid
+
+
+@pytest.fixture
+def text(folder: Path) -> str:
+    """The report on a dataset, a score and a translated corpus."""
+    shutil.copytree(small_runs() / "dataset", folder / "dataset")
+    (folder / "made").mkdir()
+    scores = {"sets": {"news<b>": {"bleu": 31.25, "bleu_signature": "tok:13a", "pairs": 40, "checkpoint": "x"}}}
+    (folder / "scores.json").write_text(json.dumps(scores))
+    (folder / "made/translations.txt").write_text("une <i>ligne</i>\n")
+    (folder / "made/translations.merged.json").write_text(json.dumps({"sha256": "0", "lines": 1, "holes": 0}))
+    steps = {
+        "corpus": {"use": "dataset"},
+        "translated": {"run": "cp -r {made} {output}"},
+        "evaluated": {"run": "cat {scores}", "stdout": "{output}", "needs": ["corpus"]},
+        "broken": {"run": "false", "needs": ["evaluated"]},
+    }
+    write(folder, steps, inputs={"made": "made", "scores": "scores.json"})
+    run(folder, code=1)
+    return (folder / "out/my/report.html").read_text()
+
+
+def test_all_kinds_of_results(text: str) -> None:
+    assert "3 of 4 steps are done" in text
+    assert "<h3>evaluated, news&lt;b&gt;</h3>" in text
+    assert '<td>bleu</td><td class="number">31.25</td>' in text
+    assert "checkpoint" not in text
+    assert "<h3>translated: 1 lines, 0 without a translation</h3>" in text
+    assert "une &lt;i&gt;ligne&lt;/i&gt;" in text
+    assert "<h3>corpus: en to fr, " in text
+    assert text.count("<bdi>") == 7, "three pairs and a line"
+    assert "<script" not in text
+    assert "corpus --&gt; evaluated" in text
+
+
+def test_mermaid() -> None:
+    rows = [{"step": "a", "state": "done", "needs": ["text"]}, {"step": "b", "state": "waiting", "needs": ["a"]}]
+    lines = ['  a["a (done)"]', "  text --> a", '  b["b (waiting)"]', "  a --> b"]
+    assert mermaid(rows) == "\n".join(["graph LR", *lines])
