@@ -1,5 +1,6 @@
 """Makes text from outside, such as file names and lines of a corpus, safe to display; and writes figures as JSON."""
 
+import hashlib
 import json
 import math
 import re
@@ -49,6 +50,11 @@ def yaml_scalar(value: object) -> str:
 def to_json(tree: Any, *, indent: int | None = None) -> str:
     """Standard JSON: a number that is not finite becomes null, not Python's `Infinity` or `NaN`."""
     return json.dumps(_finite(tree), indent=indent, allow_nan=False)
+
+
+def digest(tree: object) -> str:
+    """The SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def _finite(tree: Any) -> Any:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,13 @@ import yaml
 
 from configs.errors import UserError
 from configs.process.files import disk_errors, inside
+from configs.process.text import digest
 from data_pipeline.preparation.raw.lines import MERGED, summary_file
 from data_pipeline.prepared.index import INDEX_FILE
+from trainer.runs.identity import model_identity
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps
 
 _BLOCK = 1 << 20
-_NO_WEIGHTS = ("optimizer-", "state.json", "config.yaml")
-"""Files of a checkpoint that no other step reads, by their beginning."""
-
-
-def digest(tree: object) -> str:
-    """The hash of a JSON value."""
-    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 class Digests:
@@ -49,7 +44,7 @@ class Digests:
         """The digest of a file or folder; None if nothing is there.
 
         A dataset is its index, which has the hash of each shard; a run its newest checkpoint, and a checkpoint the
-        hashes of weights and tokenizer in its manifest; a translated corpus the hash that its merge has left; a YAML
+        hashes of weights and vocabulary in its manifest; a translated corpus the hash that its merge has left; a YAML
         file its values, so that comments do not count. Of any other folder it is the content of all files.
         """
         if path.is_file():
@@ -107,8 +102,7 @@ def _merged(path: Path) -> str:
 
 
 def _checkpoint(path: Path) -> str:
-    files: Mapping[str, Any] = inside.read_json(path)["files"]
-    return digest({name: one["sha256"] for name, one in files.items() if not name.startswith(_NO_WEIGHTS)})
+    return digest(model_identity(path.parent))
 
 
 def _run(path: Path) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from configs.errors import UserError
 from configs.process.files import disk_errors, inside
-from zeromt.pipeline.digests import digest
+from configs.process.text import digest
 
 FORM = 1
 RECORDS = ".pipeline"

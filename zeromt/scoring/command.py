@@ -25,10 +25,10 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
 from trainer.ranks.process import tune_process
+from trainer.runs.identity import model_identity
 from trainer.runs.layout import CONFIG
 from zeromt.scoring.judging import Judging
 from zeromt.translating.command import start_work
-from zeromt.translating.engines.zeromt import model_of
 from zeromt.translating.worker import Answer, Chunk, Settings
 
 LOG_PROB, REVERSE, DUAL = "log_prob", "reverse_log_prob", "dual"
@@ -72,7 +72,7 @@ def run(
         data,
         {
             "dataset": data.fingerprint,
-            **{name: model_of(checkpoint) for name, checkpoint in judges.items()},
+            **{name: model_identity(checkpoint.folder) for name, checkpoint in judges.items()},
             "raw_weights": raw_weights,
             "precision": precision,
         },

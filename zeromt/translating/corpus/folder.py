@@ -23,9 +23,10 @@ from typing import Any
 
 from configs import UserError
 from configs.process.files import disk_errors, exists, explain, inside
+from configs.process.text import digest
 from trainer.runs.versions import versions
 from zeromt.translating.corpus.options import JOB_FILE
-from zeromt.translating.corpus.records import FORM, digest
+from zeromt.translating.corpus.records import FORM
 from zeromt.translating.corpus.source import Corpus, sizes, survey
 
 _TABLE, _CHUNKS, _PARTS, _BEGINNING = "lines.bin", "chunks", "parts", "begin.lock"

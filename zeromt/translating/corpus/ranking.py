@@ -17,6 +17,7 @@ import zstandard
 from configs import UserError
 from configs.process.files import disk_errors, inside
 from configs.process.progress import Progress
+from configs.process.text import digest
 from zeromt.translating.corpus import records
 from zeromt.translating.corpus.folder import Job, Part
 from zeromt.translating.corpus.records import FORM, ChunkFile, Record
@@ -38,7 +39,7 @@ class Ranking:
     @property
     def name(self) -> str:
         """For files, and in the side file."""
-        return f"mbr-{self.mbr}" if self.mbr else f"quality-{records.digest(self.command)[:8]}"
+        return f"mbr-{self.mbr}" if self.mbr else f"quality-{digest(self.command)[:8]}"
 
     def score(self, job: Job, numbers: range) -> None:
         """Score the candidates of chunks that have no scores yet.
@@ -140,7 +141,7 @@ def score_part(job: Job, part: Part, ranking: Ranking) -> None:
 
 def digest_of(content: ChunkFile) -> str:
     """The hash of a chunk's candidates."""
-    return records.digest([record.tree() for record in content.records])
+    return digest([record.tree() for record in content.records])
 
 
 def _by_command(command: str, pairs: Sequence[tuple[str, str]]) -> list[float]:

@@ -1,7 +1,6 @@
 """What is kept of a chunk: a head, and for each source line its hash and candidates, as compressed JSON lines."""
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,11 +47,6 @@ class ChunkFile:
 
     head: Mapping[str, Any]
     records: list[Record]
-
-
-def digest(tree: object) -> str:
-    """The hash of a JSON value."""
-    return hashlib.sha256(json.dumps(tree, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def record_of(number: int, line: str, translated: Translated | None) -> Record:

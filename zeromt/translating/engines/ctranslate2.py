@@ -12,8 +12,8 @@ from typing_extensions import override
 from configs.components import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine, component
 from configs.errors import UserError
 from configs.fields import PathText
+from configs.process.text import digest
 from zeromt.translating.corpus.folder import locked
-from zeromt.translating.corpus.records import digest
 from zeromt.translating.corpus.splitting import LongLines, joined
 from zeromt.translating.engines.zeromt import Zeromt, prepared_run
 

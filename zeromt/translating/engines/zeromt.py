@@ -54,6 +54,7 @@ class PreparedRun:
         from data_pipeline.tokenizer import Tokenizer
         from trainer.inference.translation.languages import language_tags
         from trainer.inference.translation.sources import SourceCounts
+        from trainer.runs.identity import model_identity
         from trainer.runs.layout import CONFIG
         from zeromt.translating.command import check_settings
         from zeromt.translating.worker import Settings
@@ -80,7 +81,7 @@ class PreparedRun:
         check_settings(self.settings, self.config, option="--candidates")
         self.identity: Mapping[str, Any] = {
             "kind": engine.kind,
-            "models": [model_of(checkpoint) for checkpoint in checkpoints],
+            "models": [model_identity(checkpoint.folder) for checkpoint in checkpoints],
             "raw_weights": engine.raw_weights,
             "precision": engine.precision,
             "source_language": engine.source_language,
@@ -185,16 +186,6 @@ SAMPLING = ("temperature", "top_k", "top_p", "epsilon")
 def as_json(section: "SearchSection") -> dict[str, Any]:
     """A search as JSON has it."""
     return dict(json.loads(json.dumps(dataclasses.asdict(section))))
-
-
-def model_of(checkpoint: "Checkpoint") -> dict[str, Any]:
-    """What identifies a checkpoint: the hash of its manifest, which has one of each file."""
-    from configs.process.files import inside
-    from trainer.runs.layout import MANIFEST
-    from zeromt.translating.corpus.records import digest
-
-    manifest = json.loads(inside.read_bytes(checkpoint.folder / MANIFEST))
-    return {"step": checkpoint.manifest.get("step"), "sha256": digest(manifest)}
 
 
 def _candidates(line: "Line") -> list[Candidate] | None:

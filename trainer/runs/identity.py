@@ -1,0 +1,25 @@
+"""What identifies the model of a checkpoint: not when, where or on which data it was trained."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from configs.process.files.inside import read_json, read_text
+from configs.process.text import digest
+from trainer.runs.layout import CONFIG, MANIFEST
+
+_PARTS = ("model-", "ema-", "tokenizer")
+"""Beginnings of the names of files of weights and of the vocabulary."""
+
+
+def model_identity(checkpoint: Path) -> dict[str, Any]:
+    """The step of a checkpoint, and a hash of its weights, vocabulary and section `model`.
+
+    The trainer's state, its moments and the rest of the configuration do not count: they have times and paths, so they
+    differ where a run was killed and resumed, or was moved.
+    """
+    manifest = read_json(checkpoint / MANIFEST)
+    files = {name: one["sha256"] for name, one in manifest["files"].items() if name.startswith(_PARTS)}
+    model = yaml.safe_load(read_text(checkpoint / CONFIG)).get("model")
+    return {"step": manifest.get("step"), "sha256": digest([files, model])}
