@@ -50,6 +50,7 @@ OTHERS = {
         "launcher/clusters/slurm/script.py",
         "zeromt/cli/reference.py",
         "zeromt/comparing/page/page.py",
+        "zeromt/pipeline/report.py",
         "configs/process/gpus.py",
     ],
     "files that Kubernetes mounts into a pod": [
