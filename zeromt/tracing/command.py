@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from configs import UserError
+from configs.process.files import is_file
 from data_pipeline.inspection import is_dataset
 from data_pipeline.preparation.raw.lines import LineReader, merged_file, side_file
 from data_pipeline.preparation.raw.translations import hash_of
 from data_pipeline.prepared.dataset import Dataset
 from zeromt.tracing.links import Link
-from zeromt.tracing.pairs import Place, Sides, compare, link_of
+from zeromt.tracing.pairs import Place, Sides, compare, encoded, link_of
 from zeromt.tracing.translations import Merged, folder_of, line_of, originals_of, records_of
 from zeromt.translating.corpus.options import is_corpus
 
@@ -57,7 +58,7 @@ def _chains(tracer: "Tracer", corpus: str, line: int | str) -> Iterator[Link]:
         yield from (tracer.pair(dataset, pair) for pair in pairs)
         return
     file = merged_file(path) if is_corpus(corpus) else path
-    if not side_file(file).is_file():
+    if not (is_file(file) and is_file(side_file(file))):
         raise UserError(f"CORPUS: {corpus!r} is no dataset, and no merged file of `zeromt translate` is there")
     if line == 0:
         raise UserError("LINE: 0; lines of a merged file are counted from 1")
@@ -67,13 +68,12 @@ def _chains(tracer: "Tracer", corpus: str, line: int | str) -> Iterator[Link]:
 
 def _pairs_of(dataset: Dataset, text: str) -> Iterator[int]:
     """The pairs of which a side is a text."""
-    tokenizer, tag = dataset.tokenizer, dataset.index.target_tag
-    sources = tokenizer.encode_source([text, f"{tag} {text}" if tag else text])
-    wanted = [sources, tokenizer.encode_target([text])]
-    lengths = dataset.lengths
+    tokenizer, lengths = dataset.tokenizer, dataset.lengths
+    as_given = tokenizer.encode_source([text])[0], tokenizer.encode_target([text])[0]
+    wanted = [[ids for ids in (given, encoded(dataset, side, text)) if ids] for side, given in enumerate(as_given)]
     for first in range(0, dataset.num_pairs, 1 << 20):
         rows = lengths[first : first + (1 << 20)]
-        sizes = [[len(ids) for ids in side if ids] for side in wanted]
+        sizes = [[len(ids) for ids in side] for side in wanted]
         may_be = np.isin(rows[:, 0], sizes[0]) | np.isin(rows[:, 1], sizes[1])
         for pair in (np.flatnonzero(may_be) + first).tolist():
             if any(ids in side for ids, side in zip(dataset.pieces(pair), wanted, strict=True)):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs import UserError
-from configs.process.files import exists, is_dir, is_file
+from configs.process.files import exists, explain, is_dir, is_file
 from configs.process.text import visible
 
 What = Literal["pair", "translation", "text"]
@@ -55,6 +55,8 @@ class Link:
             yield
         except UserError as error:
             self.problems.append(str(error))
+        except OSError as error:
+            self.problems.append(f"{error.filename}: cannot be read: {explain(error)}")
 
     def are_missing(self, paths: Iterable[Path]) -> bool:
         """Whether one of some files is gone; each becomes a problem."""

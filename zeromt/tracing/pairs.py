@@ -1,7 +1,7 @@
 """What a pair of a dataset was made of, held against the raw text that it comes from."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +82,23 @@ class Place:
         Raises:
             UserError: it was not recorded.
         """
-        if dataset.index.places is None:
+        if (places := dataset.index.places) is None:
             raise UserError("where it comes from was not recorded; prepare with record_places=true")
         unit, line = unit_and_line(int(dataset.places(slice(pair, pair + 1))[0]))
-        if (origin := dataset.origin()) is None:
-            named = ", ".join(dict.fromkeys(dataset.index.places.units[unit]))
-            raise UserError(f"line {line} of {named}, in folders that were not recorded; prepare again")
+        origin = dataset.origin()
         try:
+            names = places.units[unit]
+            if origin is None:
+                raise UserError(f"line {line} of {', '.join(names)}, in folders that were not recorded; prepare again")
             files: CorpusFiles = parse_tree(origin["train"], CorpusFiles)
             roots = (origin["root"], str(Path(origin["folder"], origin["root"])))
             now, then = (unit_paths(files, root)[unit] for root in roots)
+            if files.translations is not None:  # their side file has no name there
+                now, then = now[:-1], then[:-1]
+            paths = tuple(_found(*one) for one in zip(names, now, then, strict=True))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise UserError(f"{dataset.location}: its origin.json is corrupt") from error
-        names = dataset.index.places.units[unit]
-        return cls(files=files, paths=tuple(map(_found, names, now, then)), line=line)
+        return cls(files=files, paths=paths, line=line)
 
     def text(self, dataset: Dataset) -> tuple[Link, Sides]:
         """The raw line, of a corpus that is no translation."""
@@ -136,19 +139,19 @@ def compare(dataset: Dataset, pair: int, sides: Sides) -> Iterator[str]:
         with_filters = list(sources), list(targets)
     pieces = dataset.pieces(pair)
     for name, number in (("source", 0), ("target", 1))[: 1 if dataset.is_monolingual else 2]:
-        if sides[number] is not None and _encoded(dataset, number, with_filters[number]) != pieces[number]:
+        if sides[number] is not None and encoded(dataset, number, with_filters[number][0]) != pieces[number]:
             after = f", nor can what {', '.join(unknown)} made of it be told" if unknown else ""
             yield f"the {name} is not what stands there{after}"
 
 
-def _encoded(dataset: Dataset, side: int, lines: Sequence[str]) -> list[int]:
-    """The pieces that preparation made of a side's line, with its tag: see `encode.SpanEncoder`."""
+def encoded(dataset: Dataset, side: int, line: str) -> list[int]:
+    """The pieces that preparation makes of a side's line (0: source), with its tag: see `encode.SpanEncoder`."""
     index, tokenizer = dataset.index, dataset.tokenizer
     if side == 0:
         tag = tokenizer.tags_of(index.source_language)[0] if dataset.tag_both_sides else index.target_tag
-        return tokenizer.encode_source([f"{tag} {line}" if tag else line for line in lines])[0]
+        return tokenizer.encode_source([f"{tag} {line}" if tag else line])[0]
     first = [tokenizer.tag_id(tokenizer.tags_of(index.target_language)[0])] if dataset.tag_both_sides else []
-    return [*first, *tokenizer.encode_target(lines)[0]]
+    return [*first, *tokenizer.encode_target([line])[0]]
 
 
 def _changes(dataset: Dataset) -> tuple[list[Any], list[str]]:

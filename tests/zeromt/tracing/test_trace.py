@@ -199,6 +199,13 @@ def test_what_is_broken_is_named(corpus: Path, capsys: pytest.CaptureFixture[str
     [said] = problems(chain)
     assert said.startswith("raw/")
     assert said.endswith("the source is not what stands there")
+    shutil.copytree("mono", "kept")
+    shutil.rmtree("mono")
+    shutil.copytree("final", "mono")
+    _, [chain] = trace(capsys, "final", "0")
+    assert "leads back to itself" in problems(chain)
+    shutil.rmtree("mono")
+    shutil.move("kept", "mono")
     shutil.rmtree("raw")
     shutil.rmtree("out/chunks")
     code, [chain] = trace(capsys, "final", "0")
@@ -227,6 +234,37 @@ def test_bad_arguments(corpus: Path, refused: Refused) -> None:
     assert "LINE: 0; lines of a merged file" in refused("trace", "out", "0")
     assert "has no line 1000;" in refused("trace", "out", "1000")
     assert "is no dataset, and no merged file" in refused("trace", "raw/a.en", "1")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"folder": 1, "root": {}, "train": []}',
+        '{"folder": "/", "root": ".", "train": {"tsv": 3}}',
+        '{"folder": "/", "root": ".", "train": {}}',
+        '{"folder": "/", "root": ".", "train": {"source": ["."], "target": ["."]}}',
+        '{"folder": "/", "root": ".", "train": {"source": ["/dev/zero"], "target": ["/dev/zero"]}}',
+        '{"folder": "/", "root": ".", "train": {"source": ["mono"], "target": [], "translations": "mono"}}',
+    ],
+)
+def test_what_a_stranger_says_of_the_origin(origin: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("final/origin.json").write_text(origin)
+    code, [chain] = trace(capsys, "final", "0")
+    assert code == 1
+    assert not chain["made_of"] or not all(link["what"] == "text" and "source" in link for link in chain["made_of"])
+
+
+@pytest.mark.parametrize("content", ["x", "{}", '{"line": 1}', '{"line": "x", "source": 3}', '{"line": 1e400}', "[]"])
+def test_what_a_stranger_says_of_translations(content: str, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import zstandard
+
+    head = '{"chunk": 10000000000, "first": -5, "identity": 3, "engine": []}'
+    for text in (f"{content}\n" * 200, f"{head}\n" + f"{content}\n" * 200):
+        Path("out/translations.side.jsonl.zst").write_bytes(zstandard.compress(text.encode()))
+        assert trace(capsys, "final", "0")[0] == 1
 
 
 FORMS: dict[str, Any] = {
