@@ -1,0 +1,100 @@
+"""The recipes that are shipped: all settings are right, and each runs to its scores on a tiny corpus."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.reading.shipped import shipped
+from tests.conftest import bundled
+from tests.zeromt.pipeline.conftest import run
+
+_MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
+_TINY = [
+    "settings.data=data",
+    "settings.pieces=150",
+    "settings.parts=1",
+    "settings.warmup=2",
+    "settings.every=0",
+    "settings.stream={micro_batches: 1, source_tokens: 512, target_tokens: 512}",
+    "place.cores=1",
+]
+_OF = {
+    "student": [
+        f"settings.teacher={{model: {_MODEL}, updates: 12}}",
+        f"settings.student={{model: {_MODEL}, updates: 8}}",
+        "settings.mixed=4",
+        "settings.beam=2",
+    ],
+    "back_translation": [
+        f"settings.model={{model: {_MODEL}, updates: 8}}",
+        "settings.backward.updates=8",
+        "settings.search=--sample",
+    ],
+}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder with the files that recipes ask for, in `data`."""
+    (tmp_path / "data").mkdir()
+    for language in ("en", "fr"):
+        for name, lines in {"train": slice(0, 240), "mono": slice(240, 300)}.items():
+            _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, lines))
+        for name in ("valid", "test"):
+            _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, slice(300, 320)))
+    return tmp_path
+
+
+def _write(file: Path, text: bytes) -> None:
+    file.write_bytes(gzip.compress(text, mtime=0))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def _to_run(folder: Path, *words: str) -> list[str]:
+    return [line.split()[0] for line in run(folder, *words, "--dry-run").stdout.splitlines() if " runs: " in line]
+
+
+@pytest.mark.parametrize("name", shipped("configs.pipelines"))
+def test_settings_of_every_step_are_right(name: str, corpus: Path) -> None:
+    lines = run(corpus, name, "settings.data=data", "--dry-run").stdout.splitlines()
+    assert lines[:-1]
+    assert all(" runs: never begun" in line for line in lines[:-1])
+
+
+def test_every_recipe_is_run() -> None:
+    assert set(_OF) == set(shipped("configs.pipelines"))
+
+
+@pytest.mark.slow
+def test_a_student_has_scores_beside_its_teachers(corpus: Path) -> None:
+    words = ["student", *_TINY, *_OF["student"]]
+    run(corpus, *words, "distilled")
+    run(corpus, *words)
+    results = corpus / "pipelines/student"
+    assert "bleu" in _read(results / "teacher_scores.json")
+    for name in ("student_scores", "undistilled_scores", "int8_scores"):
+        scores = _read(results / name)
+        assert {"bleu_difference", "bleu_difference_interval"} <= set(scores)
+        assert scores["sentences_per_second"] > 0
+    assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
+    assert (results / "exported/search.json").is_file()
+    assert _to_run(corpus, *words) == []
+    assert _to_run(corpus, *words, "settings.mixed=5") == ["student"]  # and may run: what reads it
+    assert _to_run(corpus, *words, "settings.candidates=1") == ["translated"]
+
+
+def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path) -> None:
+    words = ["back_translation", *_TINY, *_OF["back_translation"]]
+    run(corpus, *words)
+    results = corpus / "pipelines/back_translation"
+    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["without", "with"]
+    assert _read(results / "synthetic/index.json")["target_tag"] == ">>bt<<"
+    assert _to_run(corpus, *words) == []
+    assert _to_run(corpus, *words, "settings.search=--beam 2") == ["translated"]
