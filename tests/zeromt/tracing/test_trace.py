@@ -170,6 +170,21 @@ def test_a_merge_elsewhere_with_all_candidates(corpus: Path, capsys: pytest.Capt
     assert chain["made_of"][0]["problems"][0].startswith("its candidates: the folder")
 
 
+def test_translations_that_are_the_source_behind_tags(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = "prepare.train={source: [], target: [mono], translations: out}"
+    tags = ["prepare.tokenizer.tags=['>>eng<<', '>>fra<<']", "prepare.tag_both_sides=true"]
+    assert main(["prepare", "final.yaml", "prepare.output=back", train, *tags]) == 0
+    pairs = texts(Dataset.load("back"))
+    for pair, (source, target) in list(enumerate(pairs))[::9]:
+        code, [chain] = trace(capsys, "back", str(pair))
+        assert (code, chain["source"]) == (0, source)
+        [translation] = chain["made_of"]
+        assert words(translation["text"]) == source.removeprefix(">>eng<< ")
+        assert target.endswith(translation["made_of"][0]["source"])
+        _, chains = trace(capsys, "back", translation["made_of"][0]["source"])
+        assert chain in chains
+
+
 def test_several_files_that_were_translated(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [*TRANSLATE, "-o", "two", "-i", "raw/a.en", "-i", "raw/b.en.gz"]
     assert main([*given, "--part", "1/1"]) == main([*given, "--merge"]) == 0
