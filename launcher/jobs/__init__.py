@@ -3,6 +3,6 @@
 from launcher.jobs.batch import BatchCluster
 from launcher.jobs.cluster import Cluster
 from launcher.jobs.end import End, Ending, ending_of
-from launcher.jobs.job import Array, Job, JobState, Training
+from launcher.jobs.job import Array, Job, JobState, Single, Training
 
-__all__ = ["Array", "BatchCluster", "Cluster", "End", "Ending", "Job", "JobState", "Training", "ending_of"]
+__all__ = ["Array", "BatchCluster", "Cluster", "End", "Ending", "Job", "JobState", "Single", "Training", "ending_of"]

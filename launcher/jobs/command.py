@@ -37,11 +37,15 @@ def launch(
     Raises:
         UserError: a value is wrong, or the cluster refuses.
     """
-    own = {field.name for field in dataclasses.fields(kinds("cluster")[kind])}
-    changes = {name: value for name, value in arguments.items() if name in own}
-    cluster = load_site(kind, site, settings, {k: v for k, v in changes.items() if v is not None})
-    others = {name: value for name, value in arguments.items() if name not in own}
+    cluster, others = cluster_of(kind, site=site, settings=settings, **arguments)
     return int(cluster.launch(supervisor, **others))
+
+
+def cluster_of(kind: str, *, site: str | None, settings: Sequence[str], **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    """The cluster that the arguments of `launch` describe, and those of them that are none of its fields."""
+    own = {field.name for field in dataclasses.fields(kinds("cluster")[kind])}
+    changes = {name: value for name, value in arguments.items() if name in own and value is not None}
+    return load_site(kind, site, settings, changes), {k: v for k, v in arguments.items() if k not in own}
 
 
 def commands(words: Sequence[str] = ()) -> dict[str, Command]:

@@ -90,6 +90,16 @@ class Array(Job):
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class Single(Job):
+    """One command, run once."""
+
+    words: tuple[str, ...]
+    """The command; the word `zeromt` in front is the cluster's."""
+    stdout: str = ""
+    """A file that gets what it prints; empty: the job's output."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class JobState:
     """The state of a job on a cluster."""
 

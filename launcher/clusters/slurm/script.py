@@ -14,7 +14,7 @@ from importlib import resources
 
 from configs import UserError
 from launcher.clusters.slurm.section import SlurmSection, format_time, parse_time
-from launcher.jobs import Array, Job, Training
+from launcher.jobs import Array, Job, Single, Training
 from launcher.jobs.job import check_nodes
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -54,9 +54,7 @@ def render_training(site: SlurmSection, job: Training, *, output: str, lead: int
     lines.add("nodes", check_nodes(job.nodes))
     lines.add("nodelist", site.nodelist and f"'{site.nodelist}'")
     lines.add("ntasks-per-node", 1)
-    if site.gpus_per_node:
-        parts = ("gpu" if site.gpu_request == "gres" else None, site.gpu_type, str(site.gpus_per_node))
-        lines.add(site.gpu_request, ":".join(filter(None, parts)))
+    _add_gpus(lines, site)
     lines.add("signal", f"B:USR1@{lead}")
     lines.add("requeue" if site.requeue and job.num_links == 1 else "no-requeue")
     node_options = [
@@ -102,6 +100,40 @@ def render_array(site: SlurmSection, job: Array, *, output: str) -> str:
     return _fill("array.sh", _common_values(site, job, lines) | own)
 
 
+def render_command(site: SlurmSection, job: Single, *, output: str) -> str:
+    """The batch script of one command.
+
+    Args:
+        site: the cluster.
+        job: what is to run.
+        output: as of `render_training`.
+
+    Raises:
+        UserError: a value that must not be in a script; the message names the field.
+    """
+    lines = _common_directives(site, job, output)
+    lines.add("nodes", 1)
+    lines.add("ntasks", 1)
+    _add_gpus(lines, site)
+    lines.add("requeue" if site.requeue else "no-requeue")
+    program = [_python(site), "-P", "-m", "zeromt"] if job.words[0] == "zeromt" else job.words[:1]
+    own = {
+        "WORDS": _words("command", [*program, *job.words[1:]]),
+        "STDOUT": _word("stdout", job.stdout),
+    }
+    return _fill("command.sh", _common_values(site, job, lines) | own)
+
+
+def _add_gpus(lines: _Directives, site: SlurmSection) -> None:
+    if site.gpus_per_node:
+        parts = ("gpu" if site.gpu_request == "gres" else None, site.gpu_type, str(site.gpus_per_node))
+        lines.add(site.gpu_request, ":".join(filter(None, parts)))
+
+
+def _python(site: SlurmSection) -> str:
+    return site.python or ("python3" if site.container != "none" else sys.executable)
+
+
 def _common_directives(site: SlurmSection, job: Job, output: str) -> _Directives:
     if not _NAME.fullmatch(job.name):
         raise UserError(f"--job-name: {job.name!r}; allowed are letters, digits and _.+:@=-, at most 128")
@@ -132,10 +164,9 @@ def _common_directives(site: SlurmSection, job: Job, output: str) -> _Directives
 def _common_values(site: SlurmSection, job: Job, directives: _Directives) -> dict[str, str]:
     container, srun_options = _container(site)
     environment = {**site.environment, **job.variables}
-    python = site.python or ("python3" if site.container != "none" else sys.executable)
     return {
         "DIRECTIVES": "\n".join(directives.lines),
-        "PYTHON": _word("python", python),
+        "PYTHON": _word("python", _python(site)),
         "MODULES": _words("modules", site.modules),
         "SOURCES": _words("source", site.source),
         "ENVIRONMENT": _words("environment", [f"{name}={value}" for name, value in environment.items()]),

@@ -56,6 +56,8 @@ done
 for pair in "${environment[@]}"; do
     declare -x "$pair"
 done
+ended=$ZEROMT_ENDED # a file for the exit code; jobs that this one sends must not write it
+unset ZEROMT_ENDED
 if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
 
 # Asked before srun: it would end with the largest code of its tasks, and 2 is less than that of those that it kills.
@@ -91,5 +93,7 @@ decision=$(one launcher.clusters.slurm.decide end "$run" --code "$code" --signal
     --max-requeues "$max_requeues" | tail -n 1)
 if [[ $decision == requeue ]]; then
     scontrol requeue "$SLURM_JOB_ID" || say "cannot be put back in the queue; submit it again"
+elif [[ $ended ]]; then
+    echo "$code $SLURM_JOB_ID" >"$ended"
 fi
 exit "$code"

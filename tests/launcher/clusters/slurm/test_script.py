@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from configs import UserError
 from configs.site import load_site
 from launcher.clusters.slurm.cluster import SlurmCluster
-from launcher.clusters.slurm.script import render_array, render_training
-from launcher.jobs import Array, Training
+from launcher.clusters.slurm.script import render_array, render_command, render_training
+from launcher.jobs import Array, Single, Training
 from launcher.jobs.job import check_nodes, most_nodes
 from launcher.options.node import parse_launch_node
 from tests.launcher.clusters.refusals import HARM, refusal
@@ -75,6 +75,11 @@ def array(site: SlurmCluster = BARE, **changes: Any) -> str:
     return render_array(site, dataclasses.replace(job, **changes), output="/home/me/prepare-%A_%a.out")
 
 
+def command(site: SlurmCluster = BARE, **changes: Any) -> str:
+    job = Single(**COMMON, words=("zeromt", "export", "a b", "-o", "c"))  # type: ignore[arg-type]
+    return render_command(site, dataclasses.replace(job, **changes), output="/home/me/step.log")
+
+
 SCRIPTS = {
     "bare": lambda: training(BARE),
     "full": lambda: training(FULL, nodes="2-4"),
@@ -83,10 +88,11 @@ SCRIPTS = {
     "chain": lambda: training(BARE, link=2, num_links=3),
     "array": lambda: array(),
     "merge": lambda: array(is_merge=True, after="3"),
+    "command": lambda: command(APPTAINER, stdout="it's out"),
 }
 
 
-@pytest.mark.parametrize("name", ["full", "array"])
+@pytest.mark.parametrize("name", ["full", "array", "command"])
 def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.sh"
     if "UPDATE_GOLDEN" in os.environ:
@@ -220,6 +226,33 @@ def test_what_the_tasks_of_an_array_are_told(tmp_path: Path) -> None:
         (step,) = run_script(array(stubbed(BARE, tmp_path)), tmp_path, task=task)[1]
         assert step[1:4] == ["--export=ALL", "--nodes=1", "--ntasks=1"]
         assert step[8:] == ["prepare", *share, "configs/runs/my run.yaml", "--", "seed=2", "name=a;b", "output=it's"]
+
+
+def ended_by(script: str, folder: Path, **changes: Any) -> str:
+    """What a script writes into the file for its exit code."""
+    (file := folder / "ended").unlink(missing_ok=True)
+    run_script(script, folder, **changes)
+    return file.read_text() if file.exists() else ""
+
+
+def test_the_exit_code_is_left_where_it_is_asked_for(tmp_path: Path) -> None:
+    """Not if the job comes again; of an array by the merge, or by a part that fails; once by a command."""
+    site = dataclasses.replace(stubbed(BARE, tmp_path), environment={"ZEROMT_ENDED": str(tmp_path / "ended")})
+    train, parts, once = training(site), array(site), command(site, stdout="out")
+    assert [ended_by(train, tmp_path, code=75, decision=one) for one in ("end", "requeue")] == ["75 20017\n", ""]
+    assert [ended_by(parts, tmp_path, code=code, task=task) for code, task in ((0, ""), (0, "3"), (2, "3"))] == [
+        "0 20017\n",
+        "",
+        "2 20017_3\n",
+    ]
+    assert [ended_by(once, tmp_path, code=code) for code in (0, 3)] == ["0 20017\n", "3 20017\n"]
+    assert (tmp_path / "out").read_text() == ""
+    assert run_script(once, tmp_path)[1] == [], "it has ended before"
+    (tmp_path / "ended").unlink()
+    (step,) = run_script(once, tmp_path)[1]
+    assert step[4:] == [str(tmp_path / "bin" / "python"), "-P", "-m", "zeromt", "export", "a b", "-o", "c"]
+    (tmp_path / "ended").unlink()
+    assert run_script(command(site, words=("cat", "a b")), tmp_path)[1][0][4:] == ["cat", "a b"]
 
 
 @pytest.mark.parametrize("decision", ["end", "requeue"])

@@ -39,9 +39,16 @@ done
 for pair in "${environment[@]}"; do
     declare -x "$pair"
 done
+ended=$ZEROMT_ENDED # a file for the exit code; jobs that this one sends must not write it
+unset ZEROMT_ENDED
 if [[ $SLURM_CPUS_PER_TASK ]]; then srun_step=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
 
 if [[ $SLURM_ARRAY_TASK_ID ]]; then share=(--part "$((SLURM_ARRAY_TASK_ID - ${SLURM_ARRAY_TASK_MIN:-1} + 1))/${SLURM_ARRAY_TASK_COUNT:-$parts}"); else share=(--merge); fi
 # ALL, because with SBATCH_EXPORT=NONE srun would drop what was set above.
-exec srun --export=ALL --nodes=1 --ntasks=1 "${srun_step[@]}" "${srun_options[@]}" \
+srun --export=ALL --nodes=1 --ntasks=1 "${srun_step[@]}" "${srun_options[@]}" \
     "${container[@]}" "$python" -P -m zeromt "${words[0]}" "${share[@]}" "${words[@]:1}"
+code=$?
+if [[ $ended ]] && ((code || !SLURM_ARRAY_TASK_ID)); then
+    echo "$code ${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}" >"$ended" # a part only if it has failed
+fi
+exit "$code"
