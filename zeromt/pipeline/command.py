@@ -18,10 +18,13 @@ from zeromt.pipeline.keys import Decision, Keys, Need
 from zeromt.pipeline.local import Local
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import RECORDS, Records
+from zeromt.pipeline.slurm import Slurm
 from zeromt.pipeline.work import Runner
 from zeromt.planning.command import on_one_gpu
 
 CLEAN = "clean"
+_ASKED = {"local": "the steps to stop", "slurm": "those that wait for jobs to stop, and no job"}
+"""What a request to stop asks."""
 _SHOWN = {Need.RUN: "runs", Need.MAYBE: "may run", Need.DONE: "is done", Need.USED: "is given"}
 
 
@@ -51,7 +54,7 @@ def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
 
 def drive(pipeline: Pipeline, names: Sequence[str], *, dry_run: bool) -> int:
     """Run some steps, or show what would be done."""
-    with Supervisor("the steps to stop") as supervisor:
+    with Supervisor(_ASKED[pipeline.place.kind]) as supervisor:
         driver = Driver(pipeline, names, _runner(pipeline, supervisor), supervisor)
         driver.check()
         if dry_run:
@@ -106,6 +109,8 @@ def locked(pipeline: Pipeline) -> Iterator[None]:
 
 
 def _runner(pipeline: Pipeline, supervisor: Supervisor) -> Runner:
+    if pipeline.place.kind == "slurm":
+        return Slurm(supervisor, pipeline)
     return Local(supervisor, cores=pipeline.place.cores, cards=pipeline.place.cards)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -60,6 +61,7 @@ class Driver:
         Returns:
             0; 75 stopped on request; the exit code of the first step that failed.
         """
+        self._check_left()
         self._write_graph()
         running: dict[Future[int], tuple[str, Record, float]] = {}
         with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
@@ -155,6 +157,22 @@ class Driver:
                 lines = str(error).splitlines()
                 raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error
 
+    def _check_left(self) -> None:
+        """Refuse to begin while jobs of an earlier driver write what would be put aside.
+
+        Raises:
+            UserError: naming the step and the jobs.
+        """
+        for name in self._names:
+            record = self._records.read(name)
+            if record is None or record.code is not None or record.key == key_of(self._keys.material(name)):
+                continue
+            if jobs := self._runner.left(_job(name, record), self._records.folder / f"{name}.lock"):
+                raise UserError(
+                    f"steps.{name}: has changed, and its job {', '.join(jobs)} of before is still in the queue; "
+                    f"`scancel {' '.join(jobs)}` ends it, or wait until it has ended"
+                )
+
     def _write_config(self, name: str, folder: Path) -> Path:
         file = folder / f"{name}.yaml"
         with disk_errors("output", folder):
@@ -164,13 +182,16 @@ class Driver:
     def _begin(self, name: str, decision: Decision) -> tuple[Work, Record] | None:
         """Note that a step begins; None if others have the cores that it needs."""
         record = self._records.read(name) or Record(material=decision.material, begun=time.time())
+        if record.code is not None or not record.attempt:
+            record.attempt, record.jobs = secrets.token_hex(6), []
 
         def note_jobs(jobs: list[str]) -> None:
             record.jobs = jobs
             self._records.write(name, record)
 
-        work = work_of(self._pipeline, name, self._runner.launcher, key=record.key)
-        work.jobs, work.note_jobs = record.jobs, note_jobs
+        job = _job(name, record)
+        work = work_of(self._pipeline, name, self._runner.launcher(job), job=job)
+        work.note_jobs = note_jobs
         if not self._runner.take(work):
             return None
         record.words, record.code = work.words, None
@@ -201,18 +222,26 @@ class Driver:
         record.ended = time.time()
         lost = [str(path) for path in self._pipeline.results(name).values() if not path.exists()] if code == 0 else []
         record.code = 1 if code < 0 or lost else code
-        if record.is_done:
+        if self._supervisor.was_stopped and code == STOPPED:
+            record.code = None  # as if it had been killed: it goes on
+        elif record.is_done:
             record.results = {part: one for part, one in self._keys.results(name).items() if one is not None}
             self._digests.save()
             say(f"{name}: done in {tqdm.format_interval(seconds)}")
-        elif not (self._supervisor.was_stopped and code == STOPPED):
+        else:
             self._failed[name] = record.code
             how = f"left nothing at {lost[0]}" if lost else f"failed with exit code {code}"
+            how += f" (job {', '.join(record.jobs)})" if record.jobs else ""
             note(f"error: step {name} {how}; its log is {self._records.folder / f'{name}.log'}")
             for line in _last_lines(self._records.folder / f"{name}.log"):
                 note(f"{name} | {line}")
             note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` goes on from there")
         self._records.write(name, record)
+
+
+def _job(name: str, record: Record) -> str:
+    """The name of a try's jobs, which schedulers take."""
+    return f"{name[:100]}.{record.attempt}"
 
 
 def _first(running: Iterable[Future[int]]) -> set[Future[int]]:

@@ -4,17 +4,15 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from configs.process.gpus import named_gpus, num_gpus
 from launcher.machine.supervise import Supervisor
-from zeromt.pipeline.work import Work
+from zeromt.pipeline.work import Work, held
 
 
 class Local:
     """Runs steps on this machine."""
-
-    launcher: Sequence[str] = ("local",)
-    """The words behind `zeromt launch`."""
 
     def __init__(self, supervisor: Supervisor, *, cores: int | None, cards: int | None) -> None:
         """Make one.
@@ -28,6 +26,15 @@ class Local:
         self._lock = threading.Lock()
         allowed, visible = sorted(os.sched_getaffinity(0)), _visible_cards()
         self._cores, self._cards = _Free(map(str, allowed[:cores])), _Free(visible[:cards])
+
+    def launcher(self, job: str) -> Sequence[str]:
+        """The words behind `zeromt launch`."""
+        return ["local"]
+
+    def left(self, job: str, lock: Path) -> Sequence[str]:
+        """None, once the lock is free that what was begun holds."""
+        with held(lock):
+            return []
 
     def take(self, work: Work) -> bool:
         """Take the cores and GPUs of a step, if all are free."""

@@ -47,6 +47,8 @@ class Place:
     """Profile of the cluster: a YAML file, or the name of an example."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Fields of the profile, as with `--set`."""
+    poll_seconds: Positive = 10
+    """How often the cluster's queue is asked, for all steps at once."""
 
     def problems(self) -> Iterator[str]:
         """What contradicts the kind."""
@@ -79,9 +81,9 @@ class StepSection:
     launch: str = ""
     """Options of `zeromt launch KIND`, such as `--nodes 2 --time 10:00:00`: they change no result."""
     cores: Positive | None = None
-    """Cores of this machine that it gets; null: all, so that nothing runs beside it."""
+    """Cores of this machine that it gets; null: all, so that nothing runs beside it; on SLURM, the profile's."""
     cards: Count | None = None
-    """GPUs of this machine that it gets; null: all."""
+    """GPUs of this machine that it gets; null: all; on SLURM, the profile's."""
     keep: bool = True
     """Whether `zeromt pipeline --clean` spares the result once no step needs it."""
 
@@ -227,9 +229,13 @@ class Pipeline:
         return [self.filled(word, name) for word in self.steps[name].words]
 
     def config(self, name: str) -> dict[str, Any]:
-        """The settings of a step, with paths; those of a run say where it is unless the recipe does."""
+        """The settings of a step, with paths; those of a run, or of parts, say where it is unless they do."""
         step = self.steps[name]
-        placed = {"output": str(self.folder), "name": name} if step.is_zeromt("train") else {}
+        placed: dict[str, Any] = {}
+        if step.is_zeromt("train"):
+            placed = {"output": str(self.folder), "name": name}
+        elif step.is_zeromt("prepare") and step.parts is not None:  # for what its jobs print
+            placed = {"output": str(self.folder / RECORDS), "name": name}
         filled = _mapped(step.config, lambda text: self.filled(text, name))
         if isinstance(plugins := filled.get("plugins"), list):  # else they would be relative to the written file
             filled["plugins"] = [str(Path(one).absolute()) for one in plugins]

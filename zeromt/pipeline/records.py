@@ -4,6 +4,7 @@
 .pipeline/STEP.json   what it was made of, when, by which command, and the digests of its results
 .pipeline/graph.json         the graph, as the last driver knew it
 .pipeline/STEP.yaml   its settings;  STEP.log  what it printed;  STEP.lock  held while it runs
+.pipeline/STEP.ATTEMPT.jobs, .code   on SLURM: the jobs of the last try, and the exit code that they left
 .pipeline/old/        results that were made of something else: brought back if that is asked for again
 ```
 """
@@ -44,6 +45,8 @@ class Record:
     """Digests of its results by name, once it has succeeded."""
     jobs: list[str] = field(default_factory=list)
     """On a cluster: those of the last try."""
+    attempt: str = ""
+    """Names the last try, for whoever finds its jobs again."""
 
     @property
     def key(self) -> str:

@@ -1,11 +1,15 @@
 """What a step runs, for the place where it runs."""
 
+import contextlib
+import fcntl
+import os
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from configs.process.files import inside
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import RECORDS
 
@@ -25,19 +29,26 @@ class Work:
     """What the command prints; None: with the log."""
     cores: int | None
     cards: int | None
-    key: str
-    """Of its result."""
-    jobs: list[str] = field(default_factory=list)
-    """On a cluster: those that a driver before this one has sent for the same result."""
+    job: str
+    """The name of its jobs on a cluster; a try that goes on under another driver keeps it."""
+    options: list[str]
+    """Those of `zeromt launch`, for a cluster's profile."""
     note_jobs: Callable[[list[str]], None] = lambda jobs: None
-    """Keeps the jobs that were sent, for the next driver."""
+    """Keeps the jobs that were sent, for people."""
 
 
 class Runner(Protocol):
     """A place where steps run; its methods are called from several threads."""
 
-    launcher: Sequence[str]
-    """The words behind `zeromt launch` for runs and arrays: kind and profile."""
+    def launcher(self, job: str) -> Sequence[str]:
+        """The words behind `zeromt launch` for runs and arrays: the kind, then options.
+
+        Args:
+            job: the job's name.
+        """
+
+    def left(self, job: str, lock: Path) -> Sequence[str]:
+        """Jobs of a try that an earlier driver began, and that still run; on this machine they are waited for."""
 
     def take(self, work: Work) -> bool:
         """Take what a step needs; False if it has to wait."""
@@ -50,14 +61,14 @@ class Runner(Protocol):
         """
 
 
-def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, key: str) -> Work:
+def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, job: str) -> Work:
     """The work of a step.
 
     Args:
         pipeline: with the step.
         name: of the step.
         launcher: the words behind `zeromt launch`.
-        key: of its result.
+        job: the name of its jobs on a cluster.
     """
     step, records = pipeline.steps[name], pipeline.folder / RECORDS
     return Work(
@@ -69,7 +80,8 @@ def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, key: str)
         stdout=None if step.stdout is None else Path(pipeline.filled(step.stdout, name)),
         cores=step.cores,
         cards=step.cards,
-        key=key,
+        job=job,
+        options=[*launcher[1:], *shlex.split(step.launch)],
     )
 
 
@@ -82,3 +94,14 @@ def _launched(pipeline: Pipeline, name: str, launcher: Sequence[str]) -> list[st
         array = ["--array", str(step.parts), "--", *words[1:]]
         return ["zeromt", "launch", *launcher, *options, *array]
     return words
+
+
+@contextlib.contextmanager
+def held(lock: Path) -> Iterator[int]:
+    """Hold a step's lock, once what an earlier driver began has let it go; yields the file."""
+    file = inside.appending(lock)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file
+    finally:
+        os.close(file)

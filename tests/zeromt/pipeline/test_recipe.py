@@ -62,10 +62,12 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
             },
             "given": {"use": "/models/x"},
             "run": {"run": "zeromt train {config} --nproc 2", "from": "{given}", "config": {"plugins": ["my.py"]}},
+            "parts": {"run": "zeromt prepare {config}", "config": {"seed": 1}, "parts": 2},
         },
     )
-    assert list(pipeline.steps) == ["first", "given", "last", "run"]
-    assert pipeline.needs == {"first": ("text",), "given": (), "last": ("first", "given"), "run": ("given",)}
+    assert list(pipeline.steps) == ["first", "given", "last", "run", "parts"]
+    needs = {"first": ("text",), "given": (), "last": ("first", "given"), "run": ("given",), "parts": ()}
+    assert pipeline.needs == needs
     assert pipeline.words("last") == ["cat", "out/second/first/one", "{x}", "7"]
     assert pipeline.words("first") == ["split", "in.txt", "a word"]
     assert pipeline.config("first") == {"a": [{"path": "in.txt"}]}
@@ -73,6 +75,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     assert pipeline.words("run")[-2:] == ["--from", "/models/x"]
     placed = {"output": "out/second", "name": "run", "plugins": [str(Path("my.py").absolute())]}
     assert pipeline.config("run") == placed
+    assert pipeline.config("parts") == {"output": "out/second/.pipeline", "name": "parts", "seed": 1}
     assert pipeline.wanted(["last"]) == ["first", "given", "last"]
-    with pytest.raises(UserError, match="STEP: 'x': no such step; the steps are first, given, last, run"):
+    with pytest.raises(UserError, match="STEP: 'x': no such step; the steps are first, given, last, run, parts"):
         pipeline.wanted(["x"])
