@@ -302,6 +302,9 @@ def _renamed(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if isinstance(step, dict):
                 problems += [f"steps.{name}.{own}: unknown key" for own in _KEYWORDS.values() if own in step]
                 steps[name] = {_KEYWORDS.get(key, key): value for key, value in step.items()}
+                if isinstance(words := step.get("run"), list):  # numbers are words too
+                    texts = [str(word) if isinstance(word, int | float) else word for word in words]
+                    steps[name]["run"] = texts
     return tree, problems
 
 

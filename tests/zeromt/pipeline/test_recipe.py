@@ -56,7 +56,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
         steps={
             "last": {"run": "cat {first.one} {{x}} ${settings.n}", "needs": ["given"], "stdout": "{output}"},
             "first": {
-                "run": ["split", "{text}", "a word"],
+                "run": ["split", "{text}", "a word", 7],
                 "outputs": {"one": "{output}/one", "two": "{folder}/two"},
                 "config": {"a": [{"path": "{text}"}]},
             },
@@ -69,7 +69,7 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     needs = {"first": ("text",), "given": (), "last": ("first", "given"), "run": ("given",), "parts": ()}
     assert pipeline.needs == needs
     assert pipeline.words("last") == ["cat", "out/second/first/one", "{x}", "7"]
-    assert pipeline.words("first") == ["split", "in.txt", "a word"]
+    assert pipeline.words("first") == ["split", "in.txt", "a word", "7"]
     assert pipeline.config("first") == {"a": [{"path": "in.txt"}]}
     assert pipeline.results("first") == {"one": Path("out/second/first/one"), "two": Path("out/second/two")}
     assert pipeline.words("run")[-2:] == ["--from", "/models/x"]
