@@ -86,6 +86,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     "inspect": (places.RUN,),
     "trace": (places.DATASET, "1"),
+    "pipeline": ("pipeline.yaml", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
     "report": (places.RUN, "--bootstrap", "20"),
 }

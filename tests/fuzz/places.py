@@ -10,6 +10,7 @@ from tests.fuzz.forgery import SOLID_BYTES
 from tests.small import FILES, small_runs
 
 RUN, CHECKPOINT, DATASET, CONFIG = "runs/small", "runs/small/checkpoints/step-00000010", "dataset", "small.yaml"
+PIPELINE = "output: out\ninputs: {text: file}\nsteps: {sorted: {run: '/usr/bin/sort {text}', stdout: '{output}'}}\n"
 TEXTS = ("corpus/in.en", "corpus/v.en", "corpus/v.fr")
 
 ODD = (
@@ -76,7 +77,7 @@ def _files(folder: Path) -> None:
         "text.gz": gzip.compress(text),
         "cut.gz": gzip.compress(text * 40)[:-20], "text.zst": text, "out/old.txt": b"old\n",
         "garbled.yaml": b"a: [1\n\tb: }", "bomb.yaml": b"a: &a [x]\nb: &b [*a, *a]\nseed: *b\n",
-        "list.yaml": b"- 1\n- 2\n",
+        "list.yaml": b"- 1\n- 2\n", "pipeline.yaml": PIPELINE.encode(),
         "hf-garbled/config.json": b"[1, 2", "hf-marian/config.json": b'{"model_type": "marian", "d_model": "x"}',
         "runs/bare/config.yaml": b"name: bare\n", "runs/garbled/config.yaml": b"\x00\xff",
         "runs/garbled/status.json": b"[]",

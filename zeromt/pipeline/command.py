@@ -9,6 +9,7 @@ from configs.errors import UserError
 from configs.process.environment import restored_environment
 from configs.process.files import disk_errors
 from configs.process.progress import say
+from configs.process.text import visible
 from configs.schema import RunConfig
 from launcher.machine.supervise import Supervisor
 from trainer.runs.run_lock import RunLock, RunLockedError
@@ -38,7 +39,7 @@ def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
         dry_run: show what would be done, and why.
 
     Returns:
-        0; 75 stopped on request; the exit code of the first step that failed.
+        0; 75 stopped on request; 2 refused; 1 a step failed.
 
     Raises:
         UserError: the file, a setting or an input is wrong, or another process drives the pipeline.
@@ -64,7 +65,7 @@ def drive(pipeline: Pipeline, names: Sequence[str], *, dry_run: bool) -> int:
             file = report.write(pipeline.folder)
     if code == 0:
         say(f"{pipeline.folder}: {driver.num_run} of {len(names)} steps were run; all are done")
-    say(f"report: {file}")
+    say(f"report: {visible(str(file))}")
     return code
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from configs.errors import UserError
-from configs.process.files import disk_errors, inside
+from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
 from data_pipeline.preparation.raw.lines import MERGED, summary_file
 from data_pipeline.prepared.index import INDEX_FILE
@@ -67,6 +67,14 @@ class Digests:
             self._is_changed = False
 
     def _file(self, path: Path) -> str:
+        try:
+            return self._known_or_read(path)
+        except OSError as error:
+            raise UserError(
+                f"{str(path)!r}: cannot be read: {explain(error)}; an input is a file or a folder"
+            ) from error
+
+    def _known_or_read(self, path: Path) -> str:
         status = path.stat()
         state = [status.st_size, status.st_ino, status.st_mtime_ns]
         known = self._known.get(str(path))

@@ -22,12 +22,14 @@ from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
 from configs.schema import RunConfig
+from launcher.agents.root_cause import REFUSED
 from launcher.machine.supervise import Supervisor
 from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
 from zeromt.pipeline.options import GRAPH_FILE
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import Record, Records, key_of
+from zeromt.pipeline.start import CANNOT_START
 from zeromt.pipeline.work import Runner, Work, work_of
 
 _LINES_OF_LOG = 8
@@ -59,7 +61,8 @@ class Driver:
         """Run what is to be run.
 
         Returns:
-            0; 75 stopped on request; the exit code of the first step that failed.
+            0; 75 stopped on request; of the first step that failed, 2 if zeromt refused it or its program cannot be
+            started, else 1.
         """
         self._check_left()
         self._write_graph()
@@ -229,7 +232,8 @@ class Driver:
             self._digests.save()
             say(f"{name}: done in {tqdm.format_interval(seconds)}")
         else:
-            self._failed[name] = record.code
+            is_refused = code == CANNOT_START or (code == REFUSED and self._pipeline.steps[name].is_zeromt())
+            self._failed[name] = REFUSED if is_refused else 1
             how = f"left nothing at {lost[0]}" if lost else f"failed with exit code {code}"
             how += f" (job {', '.join(record.jobs)})" if record.jobs else ""
             note(f"error: step {name} {how}; its log is {self._records.folder / f'{name}.log'}")

@@ -13,6 +13,9 @@ from pathlib import Path
 from configs.process.files import inside
 from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 
+CANNOT_START = 127
+"""The exit code of a command that cannot be started, as a shell's."""
+
 
 def main() -> int:
     """Become the command.
@@ -35,7 +38,7 @@ def main() -> int:
         os.execvp(command[0], command)
     except OSError as error:
         print(f"zeromt: error: {command[0]!r} cannot be started: {error.strerror}", file=sys.stderr)
-        return 127
+        return CANNOT_START
 
 
 if __name__ == "__main__":

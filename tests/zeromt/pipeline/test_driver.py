@@ -69,13 +69,15 @@ def test_a_result_that_need_not_be_kept_is_made_again_only_for_a_reader(folder: 
 
 def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
     write(folder, {**STEPS, "head": {"run": ["bash", "-c", "echo said; echo why >&2; exit 3"]}})
-    failed = run(folder, code=3)
+    failed = run(folder, code=1)
     assert begun(failed) == ["upper", "head"]
     assert "error: step head failed with exit code 3; its log is out/my/.pipeline/head.log" in failed.stderr
     assert "head | why\n" in failed.stderr
     assert "`zeromt pipeline my.yaml` goes on from there" in failed.stderr
     write(folder, STEPS)
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["head", "both"]
+    write(folder, {**STEPS, "both": {"run": "no-such-program"}})
+    assert "both | zeromt: error: 'no-such-program' cannot be started" in run(folder, code=2).stderr
     write(folder, {**STEPS, "both": {"run": "true"}})
     assert "error: step both left nothing at out/my/both" in run(folder, code=1).stderr
 
