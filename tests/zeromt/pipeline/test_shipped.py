@@ -15,6 +15,7 @@ from zeromt.pipeline.recipe import Pipeline
 _MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
 _TINY = [
     "settings.data=data",
+    "settings.licence=CC0-1.0",
     "settings.pieces=150",
     "settings.parts=1",
     "settings.warmup=2",
@@ -84,7 +85,7 @@ def test_a_student_has_scores_beside_its_teachers(corpus: Path) -> None:
         assert {"bleu_difference", "bleu_difference_interval"} <= set(scores)
         assert scores["sentences_per_second"] > 0
     assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
-    assert (results / "exported/search.json").is_file()
+    assert "CC0-1.0" in (results / "exported/README.md").read_text()
     assert _to_run(corpus, *words) == []
     assert _to_run(corpus, *words, "settings.mixed=5") == ["student"]  # and may run: what reads it
     assert _to_run(corpus, *words, "settings.candidates=1") == ["translated"]
