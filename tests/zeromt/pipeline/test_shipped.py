@@ -15,7 +15,6 @@ from zeromt.pipeline.recipe import Pipeline
 _MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
 _TINY = [
     "settings.data=data",
-    "settings.licence=CC0-1.0",
     "settings.pieces=150",
     "settings.parts=1",
     "settings.warmup=2",
@@ -28,6 +27,7 @@ _OF = {
         f"settings.teacher={{model: {_MODEL}, updates: 12}}",
         f"settings.student={{model: {_MODEL}, updates: 8}}",
         "settings.mixed=4",
+        "settings.licence=CC0-1.0",
         "settings.beam=2",
     ],
     "back_translation": [
