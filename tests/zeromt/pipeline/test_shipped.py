@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,13 @@ import pytest
 
 from configs.reading.shipped import shipped
 from tests.conftest import bundled
+from tests.small import small_runs
 from tests.zeromt.pipeline.conftest import run
 from zeromt.pipeline.recipe import Pipeline
 
 _MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
+_GIVEN = _MODEL.replace("{d_model", "{max_positions: 128, d_model")
+"""That of the small runs."""
 _TINY = [
     "settings.data=data",
     "settings.pieces=150",
@@ -35,18 +40,57 @@ _OF = {
         "settings.backward.updates=8",
         "settings.search=--sample",
     ],
+    "llm_teacher": [
+        f"settings.student={{run: given, model: {_GIVEN}, lr: 1.0e-4, updates: 8}}",
+        "settings.longest=64",
+        "settings.client=server.py",
+        "settings.teacher=[python, '{client}']",
+        "settings.in_flight=1",
+        "settings.candidates=2",
+        "settings.at_least=0.5",
+    ],
+    "low_resource": [
+        f"settings.parent={{run: given, model: {_GIVEN}, lr: 1.0e-4, updates: 8}}",
+        f"settings.student={{model: {_MODEL}, lr: 1.0e-3, updates: 8}}",
+        "settings.longest=64",
+        "settings.beam=2",
+    ],
 }
+_PATHS = {
+    "llm_teacher": ["settings.student.run=given", "settings.client=server.py"],
+    "low_resource": ["settings.parent.run=given"],
+}
+"""Of what a recipe needs beside `data`."""
+_SERVER = """
+import json, sys, zlib
+for line in sys.stdin:
+    asked = json.loads(line)
+    words = asked["source"].split()
+    said = {"candidates": [" ".join(reversed(words)), asked["source"]]}
+    if zlib.crc32(asked["source"].encode()) % 50 == 7:
+        said = {"error": "refused"}
+    print(json.dumps({"id": asked["id"], **said}), flush=True)
+"""
+_JUDGE = """
+import json, sys
+for text in sys.stdin:
+    line = json.loads(text)
+    print(json.dumps({"id": line["id"], "score": float(line["target"] == line["source"])}), flush=True)
+"""
 
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A folder with the files that recipes ask for, in `data`."""
+    """A folder with the files that recipes ask for, in `data`, and a run that was trained elsewhere."""
     (tmp_path / "data").mkdir()
     for language in ("en", "fr"):
         for name, lines in {"train": slice(0, 240), "mono": slice(240, 300)}.items():
             _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, lines))
         for name in ("valid", "test"):
             _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, slice(300, 320)))
+    for name, text in {"server.py": _SERVER, "qe.py": _JUDGE, "prompt.txt": "Translate {source}\n"}.items():
+        (tmp_path / name).write_text(text)
+    shutil.copytree(small_runs() / "runs/small", tmp_path / "given")
     return tmp_path
 
 
@@ -65,8 +109,9 @@ def _to_run(folder: Path, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("name", shipped("configs.pipelines"))
 def test_settings_of_every_step_are_right(name: str, corpus: Path) -> None:
-    steps = Pipeline.read(name, ["settings.data=data"]).steps
-    assert _to_run(corpus, name, "settings.data=data") == list(steps)
+    given = ["settings.data=data", *_PATHS.get(name, [])]
+    steps = Pipeline.read(name, given).steps
+    assert _to_run(corpus, name, *given) == [one for one in steps if steps[one].use is None]
 
 
 def test_every_recipe_is_run() -> None:
@@ -100,3 +145,29 @@ def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path) -
     assert _read(results / "synthetic/index.json")["target_tag"] == ">>bt<<"
     assert _to_run(corpus, *words) == []
     assert _to_run(corpus, *words, "settings.search=--beam 2") == ["translated"]
+
+
+def test_what_an_llm_says_is_judged_before_a_student_learns_it(corpus: Path) -> None:
+    words = ["llm_teacher", *_TINY, *_OF["llm_teacher"]]
+    run(corpus, *words)
+    results = corpus / "pipelines/llm_teacher"
+    index = _read(results / "judged/index.json")
+    lines = gzip.decompress((corpus / "data/mono.en.gz").read_bytes()).splitlines()
+    refused = sum(zlib.crc32(line) % 50 == 7 for line in lines)
+    assert refused > 0
+    assert index["dropped"]["empty"] == refused
+    assert index["dropped"]["threshold of qe"] == index["pairs"] == len(lines) - refused
+    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["given", "tuned"]
+    assert _to_run(corpus, *words) == []
+    (corpus / "qe.py").write_text(_JUDGE.replace("==", "!="))
+    assert _to_run(corpus, *words) == ["judged"]
+
+
+@pytest.mark.slow
+def test_a_given_model_gets_a_new_vocabulary_and_a_student(corpus: Path) -> None:
+    words = ["low_resource", *_TINY, *_OF["low_resource"]]
+    run(corpus, *words)
+    results = corpus / "pipelines/low_resource"
+    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["teacher", "student"]
+    assert _read(results / "dataset/index.json")["tokenizer"]["source_vocab_size"] == 150
+    assert _to_run(corpus, *words) == []
