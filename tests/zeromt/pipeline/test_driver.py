@@ -152,6 +152,23 @@ def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path) -> No
     assert (folder / "out/my/log").read_text().split() == ["begin", "end", "begin"]
 
 
+def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path) -> None:
+    """It would be in the result of the step as it is now."""
+    script = (
+        "trap 'sleep 6; echo late >> {output}; exit 75' TERM; touch {folder}/up; for _ in {{1..9999}}; do sleep 0.05"
+    )
+    write(folder, {"long": {"run": ["bash", "-c", f"{script}; done"]}})
+    driver = start(folder)
+    wait_until((folder / "out/my/up").exists, "the step")
+    driver.kill()
+    driver.communicate()
+    write(folder, {"long": {"run": "touch {output}"}})
+    assert begun(run(folder)) == ["long: words has changed"]
+    assert (folder / "out/my/long").read_text() == ""
+    (aside,) = (folder / "out/my/.pipeline/old").glob("*/results/long")
+    assert aside.read_text() == "late\n"
+
+
 def test_steps_share_cores_and_cards(folder: Path) -> None:
     """Two of one core each meet; one that asks for nothing gets all, and runs alone."""
     if len(os.sched_getaffinity(0)) < 2:
