@@ -110,8 +110,8 @@ class StepSection:
     def plain_texts(self) -> Iterator[str]:
         """Words and settings that refer to nothing; the program of the command, given as a path, counts as such."""
         found: list[str] = []
-        program, rest = self.words[:1], self.words[1:]
-        _mapped([[] if any(map(os.path.isabs, program)) else program, rest, self.config], _noting(found))
+        program = [] if any(map(os.path.isabs, self.words[:1])) else self.words[:1]
+        _mapped([program, self.words[1:], self.continues or "", self.config], _noting(found))
         yield from (text for text in found if not _REFERENCE.search(text))
 
     def is_zeromt(self, *commands: str) -> bool:

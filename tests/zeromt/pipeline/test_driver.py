@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.launcher.conftest import environment
+from tests.small import FILES, small_runs
 from tests.waiting import PATIENCE, wait_until
 from tests.zeromt.pipeline.conftest import STEPS, UPPER, begun, command, run, write
 
@@ -102,7 +104,27 @@ def test_what_is_wrong_is_refused_before_the_first_step(folder: Path, steps: dic
     assert not (folder / "out").exists()
 
 
-def test_given_results_and_a_run_that_is_continued(folder: Path) -> None:
+def test_a_copy_of_a_given_run_is_continued(folder: Path) -> None:
+    for name in ("corpus", "dataset", "runs/small"):
+        shutil.copytree(small_runs() / name, folder / name)
+    config = yaml.safe_load((FILES / "small.yaml").read_text())
+    config["prepare"] = {"output": "{dataset}", "max_pieces": 64}
+    config["training"]["max_updates"] = 12
+    del config["name"]
+    step = {"run": "zeromt train {config}", "continue": "{given}", "config": config}
+    write(folder, {"longer": step}, inputs={"given": "runs/small", "dataset": "dataset"})
+    run(folder)
+    steps = sorted(path.name for path in (folder / "out/my/longer/checkpoints").glob("step-*"))
+    assert steps[-1] == "step-00000012"
+    assert (
+        "resumed from out/my/longer/checkpoints/step-00000010" in (folder / "out/my/.pipeline/longer.log").read_text()
+    )
+    assert begun(run(folder)) == []
+    write(folder, {"longer": {**step, "continue": "runs/small"}}, inputs={"given": "runs/small", "dataset": "dataset"})
+    assert "steps.longer: 'runs/small': is no input" in run(folder, code=2).stderr
+
+
+def test_a_result_that_is_somebody_elses(folder: Path) -> None:
     (folder / "given").mkdir()
     (folder / "given/data").write_text("x")
     steps = {"model": {"use": "given"}, "copy": {"run": "cp -r {model} {output}"}}
