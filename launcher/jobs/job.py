@@ -79,6 +79,11 @@ class Array(Job):
     parts: int
     is_merge: bool = False
 
+    @property
+    def takes_gpus(self) -> bool:
+        """Whether it computes by models, where GPUs are: parts that translate or score, not those of a preparation."""
+        return self.words[0] != "prepare" and not self.is_merge
+
     def command(self, part: str, *, python: str = sys.executable) -> list[str]:
         """The command of a task, or of the merge.
 

@@ -93,7 +93,7 @@ def _array(site: KubernetesSection, job: Array) -> dict[str, Any]:
     part = ["-P", "-m", f"{_ENTRY}.pod", "part", "--parts", str(job.parts), "--", *job.words]
     words = job.command("", python=site.python)[1:] if job.is_merge else part
     command = [*words_of("python", [site.python]), *words_of("command", words)]
-    pod = pod_of(site, job, command, gpus=0, grace=_SHORTEST_GRACE)
+    pod = pod_of(site, job, command, gpus=site.gpus_per_node if job.takes_gpus else 0, grace=_SHORTEST_GRACE)
     return _job(site, job, pod, 1 if job.is_merge else job.parts)
 
 

@@ -95,6 +95,8 @@ def render_array(site: SlurmSection, job: Array, *, output: str) -> str:
     lines.add("nodes", 1)
     lines.add("ntasks", 1)
     lines.add("array", None if job.is_merge else f"1-{job.parts}")
+    if job.takes_gpus:
+        _add_gpus(lines, site)
     lines.add("requeue" if site.requeue else "no-requeue")
     own = {"WORDS": _words("command", job.words), "PARTS": str(job.parts)}
     return _fill("array.sh", _common_values(site, job, lines) | own)

@@ -119,6 +119,14 @@ MANIFESTS: dict[str, Callable[[], str]] = {
 }
 
 
+@pytest.mark.parametrize(("words", "expected"), [("translate run", True), ("prepare x", False)])
+def test_parts_that_compute_get_gpus(words: str, expected: bool) -> None:
+    shown = array(dataclasses.replace(BARE, gpus_per_node=4), words=tuple(words.split()))
+    (container,) = yaml.safe_load(shown)["spec"]["template"]["spec"]["containers"]
+    limits = container["resources"].get("limits", {})
+    assert limits.get(BARE.gpu_resource) == ("4" if expected else None)
+
+
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.yaml"

@@ -92,6 +92,20 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("words", "is_merge", "expected"),
+    [
+        ("translate run", False, True),
+        ("score data", False, True),
+        ("translate run", True, False),
+        ("prepare x", False, False),
+    ],
+)
+def test_parts_that_compute_get_gpus(words: str, is_merge: bool, expected: bool) -> None:
+    script = array(APPTAINER, words=tuple(words.split()), is_merge=is_merge)
+    assert ("#SBATCH --gpus-per-node=4\n" in script) == expected
+
+
 @pytest.mark.parametrize("name", ["full", "array", "command"])
 def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.sh"
