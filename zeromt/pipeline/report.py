@@ -87,13 +87,28 @@ def _lines(boxes: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 
 
 def _scores(results: Mapping[str, Sequence[Path]]) -> Iterator[dict[str, Any]]:
-    """What `zeromt evaluate` has printed: for each set the figures, with intervals where there are some."""
+    """What `zeromt evaluate` and `compare` have printed as JSON: for each set the figures, with their intervals."""
     for name, paths in results.items():
-        for path in paths:
-            for which, figures in _sets(_json(path)):
+        for tree in map(_json, paths):
+            if isinstance(tree, dict) and "runs" in tree and isinstance(tree.get("sets"), list):
+                yield from ({"step": name, "set": one["name"], "figures": _compared(tree, one)} for one in tree["sets"])
+                continue
+            for which, figures in _sets(tree):
                 shown = {key: value for key, value in figures.items() if _is_figure(key, value, figures)}
                 speed = {key: figures[key] for key in _OF_SPEED if key in figures}
                 yield {"step": name, "set": which, "figures": {**shown, **speed}}
+
+
+def _compared(tree: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, str]:
+    """A set's scores by metric and run, and each one's difference from the first run."""
+    shown = {}
+    for score in one["scores"]:
+        for run, of_run in zip(tree["runs"], score["runs"], strict=True):
+            text = f"{of_run['score']:.2f} \u00b1 {of_run['interval'] or 0:.2f}"
+            if of_run["difference"] is not None:
+                text += f" ({of_run['difference']:+.2f} \u00b1 {of_run['difference_interval'] or 0:.2f})"
+            shown[f"{score['label']} of {run['label']}"] = text
+    return shown
 
 
 def _sets(tree: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -16,6 +16,13 @@ def text(folder: Path) -> str:
     """The report on a dataset, a score and a translated corpus."""
     shutil.copytree(small_runs() / "dataset", folder / "dataset")
     (folder / "made").mkdir()
+    runs = [{"score": 30.0, "interval": 1.5, "difference": None, "difference_interval": None}]
+    runs.append({"score": 31.0, "interval": 1.25, "difference": 1.0, "difference_interval": 0.5})
+    compared = {
+        "runs": [{"label": "a"}, {"label": "b"}],
+        "sets": [{"name": "test", "scores": [{"label": "BLEU", "runs": runs}]}],
+    }
+    (folder / "compared.json").write_text(json.dumps(compared))
     scores = {"sets": {"news<b>": {"bleu": 31.25, "bleu_signature": "tok:13a", "pairs": 40, "checkpoint": "x"}}}
     (folder / "scores.json").write_text(json.dumps(scores))
     (folder / "made/translations.txt").write_text("une <i>ligne</i>\n")
@@ -24,18 +31,20 @@ def text(folder: Path) -> str:
         "corpus": {"use": "dataset"},
         "translated": {"run": "cp -r {made} {output}"},
         "evaluated": {"run": "cat {scores}", "stdout": "{output}", "needs": ["corpus"]},
+        "compared": {"run": "cat {compared_json}", "stdout": "{output}"},
         "broken": {"run": "false", "needs": ["evaluated"]},
     }
-    write(folder, steps, inputs={"made": "made", "scores": "scores.json"})
+    write(folder, steps, inputs={"made": "made", "scores": "scores.json", "compared_json": "compared.json"})
     run(folder, code=1)
     return (folder / "out/my/report.html").read_text()
 
 
 def test_all_kinds_of_results(text: str) -> None:
-    assert "3 of 4 steps are done" in text
+    assert "4 of 5 steps are done" in text
     assert "<h3>evaluated, news&lt;b&gt;</h3>" in text
     assert '<td>bleu</td><td class="number">31.25</td>' in text
     assert "checkpoint" not in text
+    assert '<td>BLEU of b</td><td class="number">31.00 \u00b1 1.25 (+1.00 \u00b1 0.50)</td>' in text
     assert "<h3>translated: 1 lines, 0 without a translation</h3>" in text
     assert "une &lt;i&gt;ligne&lt;/i&gt;" in text
     assert "<h3>corpus: en to fr, " in text
