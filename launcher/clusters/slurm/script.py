@@ -190,9 +190,13 @@ def _container(site: SlurmSection) -> tuple[list[str], list[str]]:
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
-    """Fill the template's holes in one pass, so that holes in values are not filled."""
-    text = resources.files("launcher.clusters.slurm").joinpath(template).read_text(encoding="utf-8")
-    return _HOLE.sub(lambda hole: values[hole[1]], text)
+    """Fill the template's holes in one pass, so that holes in values are not filled; all share what site.sh does."""
+    text, site = map(_template, (template, "site.sh"))
+    return _HOLE.sub(lambda hole: values[hole[1]], text.replace("@SITE@\n", site))
+
+
+def _template(name: str) -> str:
+    return resources.files("launcher.clusters.slurm").joinpath(name).read_text(encoding="utf-8")
 
 
 def _words(field_name: str, values: Sequence[str]) -> str:
