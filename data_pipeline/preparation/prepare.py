@@ -112,7 +112,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     with naming("prepare.output"):
         is_there = is_already_prepared(output, recipe, gives_way=replaces)
     if is_there:
-        preparation.check_scores(Dataset.load(output))
+        preparation.check_beside_shards(Dataset.load(output))
         _leave_as_it_is(output, work)
         return
     warn_of_languages(section)
@@ -226,7 +226,7 @@ class Preparation:
         said = {name: given for name in ("licence", "attribution") if (given := getattr(self.section.train, name))}
         return self.recipe | ({"scores": self.scores} if self.scores else {}) | ({"sources": said} if said else {})
 
-    def check_scores(self, dataset: Dataset) -> None:
+    def check_beside_shards(self, dataset: Dataset) -> None:
         """Refuse a dataset of this recipe that has not the section's scores, licences and attributions.
 
         Raises:

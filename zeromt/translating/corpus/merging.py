@@ -59,9 +59,9 @@ class Outputs:
     def __init__(self, to: Path) -> None:
         self.translations = to
         stem = to.name.removesuffix(".zst").removesuffix(".txt")
-        self.side = side_file(to)
         self.summary = summary_file(to)
         """What identifies the translations, written last."""
+        self.side = side_file(to)
         """A head for each chunk, and for each line of the output its source's number and hash, or why it is a hole."""
         self.sources = to.with_name(to.name.replace(stem, f"{stem}.source", 1))
         """Beside several translations of a line: its source, as often."""
@@ -85,6 +85,7 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
     counts, whole = _Counts(), hashlib.sha256()
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_errors("-o", outputs.translations.parent))
+        outputs.summary.unlink(missing_ok=True)  # of an earlier merge, whose lines are about to go
         lines = stack.enter_context(_writing(outputs.translations))
         side = stack.enter_context(_writing(outputs.side))
         sources = None if choose == "best" else stack.enter_context(_writing(outputs.sources))
