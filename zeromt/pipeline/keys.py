@@ -142,7 +142,8 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any], pending: Set[str
                     shown = f" ({old.get(name)} -> {new.get(name)})" if key == "versions" else ""
                     yield f"{name} has changed{shown}" if name in new and name in old else f"{name}: {_came(name, new)}"
         else:
-            yield from (f"{place} has changed" for place in places(before.get(key), now[key], key))
+            shown = "the command" if key == "words" else key
+            yield from (f"{place} has changed" for place in places(before.get(key), now[key], shown))
 
 
 def _came(name: str, new: Mapping[str, Any]) -> str:

@@ -37,14 +37,14 @@ def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
 
 def test_settings_count_and_a_result_of_before_is_brought_back(folder: Path) -> None:
     run(folder)
-    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: words has changed", "both: head has changed"]
+    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: the command has changed", "both: head has changed"]
     back = run(folder)
     assert begun(back) == []
     assert "head: brought back: it was made of the same before\n" in back.stdout
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
     assert len(list((folder / "out/my/.pipeline/old").iterdir())) == 2
     assert "2 results" in run(folder, "clean", "my.yaml").stdout
-    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: words has changed", "both: head has changed"]
+    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: the command has changed", "both: head has changed"]
 
 
 def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_result_that_need_not_be_kept_is_made_again_only_for_a_reader(folder: 
     assert begun(run(folder)) == []
     again = begun(run(folder, "my.yaml", "settings.n=1"))
     assert again[0] == "upper: out/my/upper is not there, and head and both may need it"
-    assert again[1:] == ["head: words has changed", "both: head has changed"]
+    assert again[1:] == ["head: the command has changed", "both: head has changed"]
 
 
 def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path) -
     driver.kill()
     driver.communicate()
     write(folder, {"long": {"run": "touch {output}"}})
-    assert begun(run(folder)) == ["long: words has changed"]
+    assert begun(run(folder)) == ["long: the command has changed"]
     assert (folder / "out/my/long").read_text() == ""
     (aside,) = (folder / "out/my/.pipeline/old").glob("*/results/long")
     assert aside.read_text() == "late\n"
