@@ -53,7 +53,7 @@ def shared_sets(
     own = [_own_sets(subject, notes, allow_paths=allow_paths) for subject in subjects]
     validated = [_validated(subject, sets) for subject, sets in zip(subjects, own, strict=True)]
     if named:
-        return [_named(one, subjects, own, allow_paths=allow_paths) for one in named], notes, validated
+        return [_named(one, subjects, own, notes, allow_paths=allow_paths) for one in named], notes, validated
     shared = []
     for name, text in own[0].items():
         texts = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
@@ -109,17 +109,22 @@ def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[
 
 
 def _named(
-    wanted: str | HeldOutSection, subjects: Sequence[Subject], own: Sequence[dict[str, SetText]], *, allow_paths: bool
+    wanted: str | HeldOutSection,
+    subjects: Sequence[Subject],
+    own: Sequence[dict[str, SetText]],
+    notes: Sequence[str],
+    *,
+    allow_paths: bool,
 ) -> SharedSet:
     """A set that was asked for, in the form of every run.
 
     Raises:
-        UserError: there is no set of that name, or it cannot be read.
+        UserError: there is no set of that name (the notes say which were not read), or it cannot be read.
     """
     if isinstance(wanted, str):
         known = {name: text for sets in reversed(own) for name, text in sets.items()}
         if wanted not in known:
-            raise UserError(f"--set: {unknown(wanted, known, what='set of the runs')}")
+            raise UserError("; ".join([f"--set: {unknown(wanted, known, what='set of the runs')}", *notes]))
         text = known[wanted]
     else:
         needs_data = wanted.prepared is not None

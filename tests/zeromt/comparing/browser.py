@@ -1,9 +1,11 @@
 """A headless Chromium, spoken to through a pipe by its DevTools protocol: no port, no package beside it."""
 
 import base64
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,7 @@ class Browser:
 
     def __init__(self) -> None:
         assert CHROMIUM is not None
-        self._profile = tempfile.TemporaryDirectory()
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
         arguments = [
@@ -38,7 +40,11 @@ class Browser:
             "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars", "about:blank",
         ]  # fmt: skip
         self._process = subprocess.Popen(
-            arguments, pass_fds=(to_read, to_write), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            arguments,
+            pass_fds=(to_read, to_write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         os.close(to_read)
         os.close(to_write)
@@ -57,10 +63,13 @@ class Browser:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._process.kill()
-        self._process.wait()
         os.close(self._write)
         os.close(self._read)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)  # it ends when its pipe is closed, and its helpers before it
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._profile.cleanup()
 
     def call(self, method: str, **parameters: Any) -> Any:

@@ -115,6 +115,9 @@ def test_what_a_strangers_run_names_is_not_read(zeromt: Zeromt, kept: Path) -> N
     found = json.loads(done.out)
     assert found["sets"] == []
     assert f"small: its sets are not read: {named}; if that may be read, add --allow-paths" in found["notes"]
+    done = zeromt("report", "runs/small", "--set", "dataset", *QUICK[:-1], cwd=kept)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"'dataset'; none is known; small: its sets are not read: {named}; if that may be read, add" in done.err
     mine = f"{{name: mine, source: {kept}/a, references: [{kept}/a]}}"
     (kept / "a").write_text("a\n")
     for option, code in ((mine, 0), ("{name: valid, prepared: valid}", 2)):
