@@ -1,9 +1,15 @@
 """Triton's kernels compiled for a GPU that need not be there, as a task of a process of its own."""
 
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 BF16, FP32, INT = "*bf16", "*fp32", "i32"
 Constants = dict[str, Any]
+Variant = tuple[Any, dict[str, str], Constants, dict[str, int]]
+"""A kernel, the types of its arguments, constants, and the compiler's options."""
 OF_ROWS = ("num_columns", "logits_stride")
 """Multiples of 16 by the padding of the vocabulary."""
 
@@ -14,39 +20,58 @@ def cubins(capability: int) -> dict[str, int]:
     Args:
         capability: of the GPU: 90 is an H100.
     """
+    found = {}
+    for variant in _variants():
+        kernel, _, constants, _ = variant
+        name = f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__} {constants}"
+        found[name] = len(_compiled(variant, capability).asm["cubin"])
+    return found
+
+
+def _compiled(variant: Variant, capability: int, aligned: Callable[[str, str], bool] = lambda name, kind: False) -> Any:
+    """A kernel as Triton leaves it; `aligned` says of an argument's name and type whether 16 divides it."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    found = {}
-    for kernel, types, constants, num_warps in _variants():
-        signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
-        places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-        source = ASTSource(fn=kernel, signature=signature, constexprs=places)
-        target = GPUTarget("cuda", capability, 32)
-        done = triton.compile(source, target=target, options={"num_warps": num_warps})
-        found[f"{kernel.fn.__module__.rpartition('.')[2]}.{kernel.fn.__name__} {constants}"] = len(done.asm["cubin"])
-    return found
+    kernel, types, constants, options = variant
+    signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    hints = {
+        (at,): [["tt.divisibility", 16]] for at, (name, kind) in enumerate(signature.items()) if aligned(name, kind)
+    }
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=hints)
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
 def wide_loads(capability: int) -> list[int]:
     """Bytes that a thread of the loss's kernels reads at once at most, of a vocabulary that no power of two divides."""
-    import re
-
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     found = []
-    for kernel, types, constants, num_warps in _variants()[:2]:
-        signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
-        places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-        aligned = [name for name in kernel.arg_names if signature[name][0] == "*" or name in OF_ROWS]
-        hints = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-        source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=hints)
-        done = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": num_warps})
+    for variant in _variants()[:2]:
+        done = _compiled(variant, capability, lambda name, kind: kind[0] == "*" or name in OF_ROWS)
         loads = re.findall(r"ld\.global(?:\.v(\d))?\.b(\d+)", done.asm["ptx"])
         found += [int(times or 1) * int(bits) // 8 for times, bits in loads if bits != "64"]  # 64: the target
+    return found
+
+
+def registers(capability: int, precision: str, width: int) -> dict[str, tuple[int, int]]:
+    """Of attention of short rows, heads of a width: registers of a thread, and bytes that it keeps in memory instead.
+
+    By kernel, whether it is causal and whether it drops.
+    """
+    from triton import knobs
+
+    found = {}
+    for variant in _attentions(capability, precision, width):
+        kernel, _, constants, _ = variant
+        done = _compiled(variant, capability, lambda name, kind: kind == f"*{precision}" or name.endswith("_stride"))
+        file = Path("kernel.cubin")
+        file.write_bytes(done.asm["cubin"])
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        usage = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}
+        name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants['IS_CAUSAL']} {constants['DROPS']}"
+        found[name] = usage["REG"], usage["STACK"] + usage["LOCAL"]
     return found
 
 
@@ -56,8 +81,28 @@ def specialised() -> list[str]:
     return [p.name for p in parameters if not (p.do_not_specialize or p.do_not_specialize_on_alignment)]
 
 
-def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
-    """Kernels, the types of their arguments, constants, and warps: with all that is optional, and with none."""
+def _attentions(capability: int, precision: str, width: int) -> list[Variant]:
+    from model.kernels.cuda.triton_kernels import short_attention, short_attention_backward
+
+    tensors = ("query", "key", "value", "out", "grad", "grad_query", "grad_key", "grad_value")
+    types = {**dict.fromkeys(tensors, f"*{precision}"), "log_sums": FP32}
+    types |= dict.fromkeys(("query_bounds", "key_bounds", "tokens"), "*i32")
+    numbers = ("grad_stride", "query_stride", "key_stride", "value_stride", "num_tokens", "site", "drop_below")
+    types |= {**dict.fromkeys(numbers, INT), "drop_scale": "fp32", "scale": "fp32"}
+    uses_cores = precision != "fp32" and divmod(capability, 10) >= short_attention.TENSOR_CORES_SINCE
+    found: list[Variant] = []
+    for kernel in (short_attention._rows, short_attention_backward._rows):
+        for is_causal in (True, False):
+            for drops in (True, False):
+                sizes = short_attention.sizes(width, uses_cores=uses_cores, drops=drops)
+                options = {name: sizes.pop(name) for name in tuple(sizes) if name.islower()}
+                constants = {"HEADS": 8, "WIDTH": width, **sizes, "IS_CAUSAL": is_causal}
+                found.append((kernel, types, constants if drops else {**constants, "tokens": None}, options))
+    return found
+
+
+def _variants() -> list[Variant]:
+    """With all that is optional, and with none."""
     from model.kernels.cuda.triton_kernels import (
         cross_entropy,
         drop,
@@ -88,7 +133,7 @@ def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
         left_out = {} if has else {name: none[name] for name in ("grad_summed", "tokens")}
         return {"BLOCK": 1024, "HAS_GRAD_SUMMED": has, "IS_CENTRED": has, "DROPS": has, **left_out}
 
-    return [
+    variants = [
         *((cross_entropy._rows, loss, {"WITH_GRAD": grad, "BLOCK": 8192}, 16) for grad in (True, False)),
         *((residual_norm._rows, rows, forward(has), 4) for has in (True, False)),
         *((residual_norm_backward._rows, back, backward(has), 4) for has in (True, False)),
@@ -96,3 +141,7 @@ def _variants() -> list[tuple[Any, dict[str, str], Constants, int]]:
         (relu_backward._columns, columns, {"ROWS": 256, "COLUMNS": 16}, 8),
         *((drop._drop, {**columns, **more}, {"BLOCKS": 256}, 4) for more in ({}, few)),
     ]
+    others: list[Variant] = [
+        (kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants
+    ]
+    return [*others, *_attentions(90, "bf16", 64)]

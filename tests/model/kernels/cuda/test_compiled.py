@@ -5,7 +5,9 @@ before there is a GPU.
 """
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,5 +37,29 @@ def test_the_loss_reads_16_bytes_at_once_whatever_the_vocabulary(forked: Forked,
 def test_no_batch_and_no_layer_compiles_anew(forked: Forked, tmp_path: Path) -> None:
     [found] = forked.ranks(1, compiled.specialised, cwd=tmp_path, meet=False)
     assert {"vocab", "logits"} <= set(found)
-    assert not set(found) & {"num_rows", "programs", "losses_stride", "site"}
-    assert not set(found) & {"tokens", "targets", "losses"}, "parts of other tensors, which begin anywhere"
+    assert not set(found) & {"num_rows", "num_tokens", "programs", "losses_stride", "site"}
+    assert not set(found) & {"tokens", "targets", "losses", "query_bounds", "key_bounds"}, (
+        "parts of other tensors, which begin anywhere"
+    )
+
+
+def _cards() -> Iterator[Any]:
+    kinds = ("bf16", "fp16", "fp32")
+    for capability, precisions in ((70, kinds[1:]), (75, kinds[1:]), (80, kinds), (90, kinds)):
+        for precision in precisions:
+            for width in (32, 64, 128):
+                is_sample = (capability, precision, width) in ((70, "fp32", 32), (90, "bf16", 64))
+                yield pytest.param(capability, precision, width, marks=() if is_sample else pytest.mark.slow)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.parametrize(("capability", "precision", "width"), list(_cards()))
+def test_attention_of_short_rows_fits_the_registers(
+    forked: Forked, tmp_path: Path, capability: int, precision: str, width: int
+) -> None:
+    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    [found] = forked.ranks(
+        1, compiled.registers, capability, precision, width, cwd=tmp_path, meet=False, variables=variables
+    )
+    assert len(found) == 8
+    assert {in_memory for _, in_memory in found.values()} == {0}, found
