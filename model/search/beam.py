@@ -107,8 +107,9 @@ def beam_search(
             staying, unread = _read_steps(unread, [all_sentences[s] for s in sentences], step), []
         if not staying:
             break
-        history_BkT = history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1))
-        history_BkT = torch.cat([history_BkT, token_Bk[..., None]], dim=2)
+        if constraints.need_history:
+            history_BkT = history_BkT.gather(1, origin_Bk[..., None].expand(-1, -1, step - 1))
+            history_BkT = torch.cat([history_BkT, token_Bk[..., None]], dim=2)
         rows_Bk = torch.arange(len(sentences), device=device)[:, None] * num_open + origin_Bk
         keep = None  # all rows
         if len(staying) < len(sentences):

@@ -55,6 +55,8 @@ class Constraints:
             max(max_length(n, section, model), len(p) + 1) for n, p in zip(source_lengths, self._prefixes, strict=True)
         ]
         """Maximum length of each translation in tokens, EOS included."""
+        self.need_history = self._ngram > 0
+        """Whether `apply` looks at the tokens so far."""
         self._shortest = [
             min(int(n * section.min_length_ratio) + section.min_length_extra, limit)
             for n, limit in zip(source_lengths, self.limits, strict=True)
@@ -67,7 +69,7 @@ class Constraints:
             log_p_BkV: log-probabilities of the next token of k hypotheses of each sentence.
             step: number of that token, counted from 1.
             sentences: number of each row's sentence.
-            history_BkT: tokens of each hypothesis so far.
+            history_BkT: tokens of each hypothesis so far; of no matter unless `need_history`.
         """
         only = self._only(step, sentences)
         if only:

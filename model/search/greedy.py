@@ -132,7 +132,8 @@ def _decode(
         constraints.apply(log_p_NV[:, None], step, [owners[r] for r in rows], history_NT[:, None])
         last_N = choose(log_p_NV, rows, step)
         sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
-        history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
+        if constraints.need_history:
+            history_NT = torch.cat([history_NT, last_N[:, None]], dim=1)
         unread += [last_N.double(), sums_N]
         if step % steps and step < max(constraints.limits[owners[r]] for r in open_rows):
             continue
