@@ -30,14 +30,23 @@ class AttentionCache:
     @property
     def key(self) -> Tensor | None:
         """All keys so far; None when the cache is empty."""
-        self._move()
-        return None if self._key is None else self._key[:, :, : self.length]
+        held = self.held()
+        return None if held is None else held[0]
 
     @property
     def value(self) -> Tensor | None:
         """All values so far; None when the cache is empty."""
-        self._move()
-        return None if self._value is None else self._value[:, :, : self.length]
+        held = self.held()
+        return None if held is None else held[1]
+
+    def held(self) -> tuple[Tensor, Tensor] | None:
+        """All keys and all values so far; None when the cache is empty."""
+        if self._key is None or self._value is None:
+            return None
+        if self._rows is not None:
+            self._key, self._value = self._key.index_select(0, self._rows), self._value.index_select(0, self._rows)
+            self._rows = None
+        return self._key[:, :, : self.length], self._value[:, :, : self.length]
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add positions; returns all keys and all values."""
@@ -62,11 +71,6 @@ class AttentionCache:
             held = buffer
         held[:, :, self.length : length] = new
         return held
-
-    def _move(self) -> None:
-        if self._rows is not None and self._key is not None and self._value is not None:
-            self._key, self._value = self._key.index_select(0, self._rows), self._value.index_select(0, self._rows)
-            self._rows = None
 
 
 def attention_weights(
@@ -138,6 +142,7 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(width, memory_width, bias=heads.bias)
         self.output = nn.Linear(query_width, width, bias=heads.output_bias)
         self.rotation = NoRotation() if rotation is None else rotation
+        self.rotates = rotation is not None
         self.dropout = Dropout(heads.dropout)
 
     def forward(
@@ -159,16 +164,21 @@ class MultiHeadAttention(nn.Module):
                 and cached; later calls ignore `memory_BSD`.
         """
         start = 0 if cache is None or memory_is_fixed else cache.length
-        if cache is not None and memory_is_fixed and cache.key is not None and cache.value is not None:
+        if cache is not None and memory_is_fixed and (held := cache.held()) is not None:
             query, *_ = self.project(queries_BLD, queries_BLD[:, :0])
-            key, value = cache.key, cache.value
+            key, value = held
         else:
             query, key, value = self.project(queries_BLD, memory_BSD)
-            key, value = self.rotation(self._split(key), start), self._split(value)
+            key, value = self._split(key), self._split(value)
+            if self.rotates:
+                key = self.rotation(key, start)
             if cache is not None:
                 key, value = self.extend(cache, key, value)
-        query = self.rotation(self._split(query), start)
-        key, value = self._for_each_query(key), self._for_each_query(value)
+        query = self._split(query)
+        if self.rotates:
+            query = self.rotation(query, start)
+        if self.queries_per_key != 1:
+            key, value = self._for_each_query(key), self._for_each_query(value)
         out = self.attend(query, key, value, bias, is_causal=is_causal)
         merged: Tensor = self.output(out.transpose(1, 2).flatten(2))
         return merged
@@ -179,8 +189,7 @@ class MultiHeadAttention(nn.Module):
         A search that has the keys and values already gives a memory of S = 0.
         """
         if not memory_BSD.shape[1]:
-            none = queries_BLD.new_empty(len(memory_BSD), 0, self.key.out_features)
-            return self.query(queries_BLD), none, none
+            return self.query(queries_BLD), memory_BSD, memory_BSD
         return self.query(queries_BLD), self.key(memory_BSD), self.value(memory_BSD)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:

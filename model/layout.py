@@ -65,13 +65,17 @@ class Current:
         self.layout: Layout | None = None
         self.projections: Mapping[str, Projection] = {}
         """Joined projections, by the name of the attention module that uses them."""
+        self.is_bare = False
+        """Whether the layers of this pass are known to have no hooks and not to be compiled: kernels need not look."""
 
     @contextlib.contextmanager
-    def using(self, layout: Layout | None, projections: Mapping[str, Projection] | None = None) -> Iterator[None]:
+    def using(
+        self, layout: Layout | None, projections: Mapping[str, Projection] | None = None, *, is_bare: bool = False
+    ) -> Iterator[None]:
         """A context in which the current pass has this layout and these projections."""
-        before = self.layout, self.projections
-        self.layout, self.projections = layout, projections or {}
+        before = self.layout, self.projections, self.is_bare
+        self.layout, self.projections, self.is_bare = layout, projections or {}, is_bare
         try:
             yield
         finally:
-            self.layout, self.projections = before
+            self.layout, self.projections, self.is_bare = before

@@ -109,19 +109,16 @@ def relu_in_matmul() -> None:
     assert out.tolist() == [[2.0, 0.0], [1.0, 0.0]]
 
 
-@private("torch", "_varlen_attn", "_varlen_attn_backward")
-def varlen() -> None:
-    """Flash attention of rows one after the other."""
-    importlib.import_module("torch.nn.attention.varlen")
+@private("torch", "_flash_attention_forward")
+def flash_attention() -> None:
+    """Flash attention of rows one after the other, whose gradient torch's autograd knows."""
     arguments(
-        torch.ops.torch_attn._varlen_attn,
-        *("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k", "is_causal", "scale", "window_size"),
+        torch.ops.aten._flash_attention_forward,
+        *("query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal"),
+        *("return_debug_mask", "scale", "window_size_left", "window_size_right"),
     )
-    arguments(
-        torch.ops.torch_attn._varlen_attn_backward,
-        *("grad_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "max_q", "max_k", "is_causal"),
-        *("rng_state", "scale", "window_size"),
-    )
+    found = torch._C._dispatch_has_computed_kernel_for_dispatch_key("aten::_flash_attention_forward", "AutogradCUDA")
+    assert found
 
 
 @private(

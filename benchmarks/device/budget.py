@@ -1,21 +1,27 @@
-"""Kernels, host waits, bytes and FLOPs of an update by ZeRO stage, counted without a GPU.
+"""Kernels, host waits, bytes and FLOPs of an update by ZeRO stage, and Python calls, counted without a GPU.
 
     python -m benchmarks.device.budget --preset vaswani_base
+    python -m benchmarks.device.budget --preset vaswani_base --json -
 
 One rank of several runs the trainer's loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 with
 clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted, the memory
-that they read and write (each tensor once), and the FLOPs of matmuls. How long they take only a GPU can say.
+that they read and write (each tensor once), and the FLOPs of matmuls. How long they take only a GPU can say. The Python
+calls of a pass and of a greedy step are those of the model alone. With `--json -` the figures go to stdout, and nothing
+else.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.common.measure import machine, parser, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.device.budget_batches import by_operator, padded_shape, padding_fraction, typical_micro_batch
+from benchmarks.device.budget_calls import calls
 from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
 from benchmarks.device.budget_model import SMALL, count_model
 from benchmarks.device.work import flops_per_target_token
@@ -55,11 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows += [_update(config, world, args.vocab, tokens) for tokens in args.tokens]
     figures = {
         "kernels": {"forward": model[0].num_kernels, "backward": model[1].num_kernels},
+        "calls": calls(args.preset),
         "stages": stages,
         "lines": lines,
         "updates": rows,
     }
-    _print(args, figures)
+    is_piped = str(args.json) == "-"
+    with contextlib.redirect_stdout(sys.stderr) if is_piped else contextlib.nullcontext():
+        _print(args, figures)
     _write(args, figures)
     return 0
 
@@ -134,6 +143,11 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
     ]
     columns = ["", "forward + backward", *names.values()]
     print_table(title, [{c: row.get(c, "") for c in columns} for row in table])
+    calls_of = [
+        {"": f"kernels: {name}", "a pass": f"{found['pass']:,.0f}", "a greedy step": f"{found['step']:,.0f}"}
+        for name, found in figures["calls"].items()
+    ]
+    print_table("Python calls of the model alone, without those of a GPU's driver", calls_of)
     for stage, found in figures["lines"].items():
         for kind in ("waits", "uploads", "added", "step"):
             for line, number in list(found[kind].items())[:MAX_LINES]:
@@ -165,10 +179,12 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
 
 
 def _write(args: argparse.Namespace, figures: Row) -> None:
-    if args.json is not None:
+    if str(args.json) == "-":
+        print(json.dumps(figures, indent=1))
+    elif args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        args.json = None  # already written, in a form of its own
+    args.json = None  # already written, in a form of its own
     settings = {
         n: getattr(args, n)
         for n in ("preset", "layers", "vocab", "ranks", "rank", "micro_batches", "offload", "kernels")

@@ -81,16 +81,20 @@ def packed_forward(
     bounds_k: Tensor,
     max_q: int,
     max_k: int,
-    is_causal: bool = False,
+    dropout_p: float,
+    is_causal: bool,
+    return_debug_mask: bool,
+    *,
     scale: float | None = None,
-    *_: object,
+    **_: object,
 ) -> tuple[Tensor, ...]:
     """torch's attention for rows of different lengths, one behind the other, on the host: (N, H, K) and log-sums."""
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
     scores = _scores(q, k, _seen(len(query), len(key), bounds_q, bounds_k, is_causal), False, scale)
     log_sums = scores.logsumexp(-1)
     out = ((scores - log_sums[..., None]).exp() @ v.float()).to(query.dtype)
-    return out.transpose(0, 1).contiguous(), log_sums, torch.zeros(2, dtype=torch.uint64, device=query.device)
+    nothing = query.new_empty(0)
+    return out.transpose(0, 1).contiguous(), log_sums, nothing, nothing.clone(), nothing.clone()
 
 
 def packed_backward(
@@ -104,10 +108,13 @@ def packed_backward(
     bounds_k: Tensor,
     max_q: int,
     max_k: int,
+    dropout_p: float,
     is_causal: bool,
-    rng_state: Tensor,
+    seed: Tensor,
+    offset: Tensor,
+    *,
     scale: float | None = None,
-    *_: object,
+    **_: object,
 ) -> tuple[Tensor, ...]:
     """Its gradients by query, key and value."""
     seen = _seen(len(query), len(key), bounds_q, bounds_k, is_causal)

@@ -33,7 +33,7 @@ FREE = {
 
 LAUNCHES = {
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": 3,
-    "torch_attn::_varlen_attn_backward": 3,
+    "aten::_flash_attention_backward": 3,
 }
 """Kernels of an operator that launches another number than one. Flash attention goes backward in three: the products of
 output and gradient, the gradients, the query's to 16 bits. A `_foreach_` operator counts as one; a GPU launches one for
@@ -43,8 +43,8 @@ every 30 to 100 tensors."""
 ATTENTION_PRODUCTS = {
     "aten::_scaled_dot_product_fused_attention_overrideable": 2,
     "aten::_scaled_dot_product_fused_attention_overrideable_backward": 5,
-    "torch_attn::_varlen_attn": 2,
-    "torch_attn::_varlen_attn_backward": 5,
+    "aten::_flash_attention_forward": 2,
+    "aten::_flash_attention_backward": 5,
 }
 """Matmuls of fused attention; backward the scores are computed again."""
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.attention.varlen  # its operators
 from torch import Tensor
 from torch.optim.optimizer import _foreach_supported_types as _stepped_together
 from torch.utils._foreach_utils import _foreach_supported_types as _taken_together
@@ -119,8 +118,8 @@ _COPIES = {"aten::copy_", "aten::_to_copy"}
 _OWN = {
     aten._scaled_dot_product_fused_attention_overrideable.default: attention.forward,
     aten._scaled_dot_product_fused_attention_overrideable_backward.default: attention.backward,
-    torch.ops.torch_attn._varlen_attn.default: attention.packed_forward,
-    torch.ops.torch_attn._varlen_attn_backward.default: attention.packed_backward,
+    aten._flash_attention_forward.default: attention.packed_forward,
+    aten._flash_attention_backward.default: attention.packed_backward,
 }
 
 

@@ -10,7 +10,7 @@ from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
-from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link
+from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link, neighbours_of
 from model.layout import Current, SideName
 from model.loss import OutputLayer
 from model.objective import Objective
@@ -41,7 +41,7 @@ def use(module: nn.Module) -> None:
         part.__class__ = FASTER[type(part)]
         path = name.split(".")
         side: SideName = "source" if {"encoder", "source_embedding"} & set(path) else "target"
-        if isinstance(part, (CudaAttention, CudaDropout, CudaObjective, CudaStack, CudaTransformer)):
+        if not isinstance(part, (CudaFeedForward, CudaOutputLayer)):
             part.current = current
         if isinstance(part, CudaAttention):
             part.name = name
@@ -49,6 +49,10 @@ def use(module: nn.Module) -> None:
         elif isinstance(part, CudaDropout):
             part.side, part.site = side, site
             site += 1
+        elif isinstance(part, (CudaPostNorm, CudaPreNorm)):
+            part.neighbours = neighbours_of(part)
     for part in module.modules():
         if isinstance(part, (EncoderLayer, DecoderLayer)):
             link(part)
+        elif isinstance(part, CudaTransformer):
+            part.plan()

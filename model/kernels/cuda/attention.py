@@ -3,8 +3,7 @@
 Shapes: N queries and M keys in R rows, H heads of width K.
 """
 
-from importlib.util import find_spec
-from typing import Any
+import functools
 
 import torch
 from torch import Tensor
@@ -14,15 +13,12 @@ from typing_extensions import override
 from model.attention import AttentionCache, MultiHeadAttention
 from model.kernels.cuda.linear import joined_linear
 from model.layout import Current, Side, SideName
-from model.positions import NoRotation
 
 _HALVES = (torch.float16, torch.bfloat16)
 _HEAD_MULTIPLE, _WIDEST_HEAD = 8, 256
 _MIN_CAPABILITY = (8, 0)
 _SMALL_SHARED_MEMORY, _WIDTHS_WITHOUT_BACKWARD = ((8, 6), (8, 7), (8, 9), (12, 0), (12, 1)), range(193, 225)
 """Compute capabilities with less shared memory, and the head widths without a backward pass there (sdp_utils.cpp)."""
-_HAS_VARLEN = find_spec("torch.nn.attention.varlen") is not None
-"""Looked up once: it takes 30 microseconds, too long for every attention call."""
 
 
 def packed_attention(
@@ -42,36 +38,24 @@ def packed_attention(
     Returns:
         (N, H, K)
     """
-    if query.device.type == "cpu" or why_not_varlen(query.device, query.dtype, query.shape[-1]) is not None:
-        return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
-    out: Tensor = _Varlen.apply(query, key, value, queries, keys, is_causal, scale)  # type: ignore[no-untyped-call]
+    has_flash = query.device.type != "cpu" and _has_varlen(query.device, query.dtype, query.shape[-1])
+    way = flash_attention if has_flash else plain_attention
+    return way(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
+
+
+def flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
+) -> Tensor:
+    """`packed_attention` by the operator below `torch.nn.attention.varlen`, without the steps that torch makes before
+    it and the zeros that it fills; torch's C++ knows its gradient."""
+    out: Tensor = torch.ops.aten._flash_attention_forward(
+        *(query, key, value, queries.bounds, keys.bounds, queries.padded_longest, keys.padded_longest),
+        *(0.0, is_causal, False),
+        scale=scale,
+        window_size_left=-1,
+        window_size_right=0 if is_causal else -1,
+    )[0]
     return out
-
-
-class _Varlen(torch.autograd.Function):
-    """`torch.nn.attention.varlen.varlen_attn` without the two extra zero tensors that its own backward pass fills."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, is_causal: bool, scale: float
-    ) -> Tensor:
-        import torch.nn.attention.varlen  # registers the operators
-
-        assert queries.bounds is not None
-        assert keys.bounds is not None
-        ctx.lengths = queries.padded_longest, keys.padded_longest, is_causal
-        ctx.rest = scale, [-1, 0] if is_causal else [-1, -1]
-        bounds = queries.bounds, keys.bounds
-        outputs = torch.ops.torch_attn._varlen_attn(query, key, value, *bounds, *ctx.lengths, *ctx.rest)
-        ctx.save_for_backward(query, key, value, *outputs[:2], *bounds, outputs[2])
-        out: Tensor = outputs[0]
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        *tensors, nothing = ctx.saved_tensors
-        by = torch.ops.torch_attn._varlen_attn_backward(grads[0], *tensors, *ctx.lengths, nothing, *ctx.rest)
-        return *by, None, None, None, None
 
 
 def plain_attention(
@@ -97,9 +81,12 @@ def why_not_varlen(device: torch.device, dtype: torch.dtype, head_width: int) ->
         return "attention without padding needs a GPU of compute capability 8.0 or newer"
     if capability in _SMALL_SHARED_MEMORY and head_width in _WIDTHS_WITHOUT_BACKWARD:
         return f"heads are {head_width} wide, for which this GPU has no backward pass of attention without padding"
-    if not _HAS_VARLEN:
-        return "this torch has no attention without padding"
     return None
+
+
+@functools.cache  # it takes too long for every attention call
+def _has_varlen(device: torch.device, dtype: torch.dtype, head_width: int) -> bool:
+    return why_not_varlen(device, dtype, head_width) is None
 
 
 def _rows(side: Side, num_tokens: int) -> Tensor:
@@ -138,10 +125,11 @@ class CudaAttention(MultiHeadAttention):
                 queries_BLD, memory_BSD, bias, is_causal=is_causal, cache=cache, memory_is_fixed=memory_is_fixed
             )
         queries, keys = layout.side(self.queries_side), layout.side(self.memory_side)
-        query, key, value = (
-            x.view(x.shape[1], -1, self.head_width) for x in self.project(queries_BLD, memory_BSD)
-        )  # (N, H, K)
-        if not isinstance(self.rotation, NoRotation):
+        width = self.head_width
+        query, key, value = self.project(queries_BLD, memory_BSD)
+        query, key = query.view(query.shape[1], -1, width), key.view(key.shape[1], -1, width)  # (N, H, K)
+        value = value.view(key.shape)
+        if self.rotates:
             query, key = self._rotate(query, queries), self._rotate(key, keys)
         if self.queries_per_key != 1:
             key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))

@@ -3,8 +3,8 @@
 Those are one matmul. Each weight remains its own parameter, so checkpoints and the optimizer are not affected.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from model.feed_forward import FeedForward
-from model.kernels.cuda.operators import Operator, define
+from model.kernels.cuda.operators import Operator, define, direct
+from model.layout import Current
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -23,38 +24,47 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, hooks) for hooks in HOOKS)
 
 
-class LastLinear(nn.Linear):
-    """The last layer of a sub-layer. While `defers_bias` is set, the next operator adds its bias."""
+@dataclass(slots=True)
+class Fusion:
+    """What a linear layer does at the moment for its neighbours. No attributes of the layer: torch's modules look at
+    each that is set, which takes ten Python calls."""
 
-    defers_bias = False
+    current: Current = field(default_factory=Current)
+    defers_bias: bool = False
+    """Whether the operator behind the last layer of a sub-layer adds its bias."""
+    applies_relu: bool = False
+    """Whether the forward matmul of a first layer applies ReLU."""
+    fuses_residual_gradient: bool = False
+    """Whether the backward matmul of a first layer adds the gradient of the residual connection, which must then use
+    `residual_input` instead of the layer's input."""
+    residual_input: Tensor | None = None
+    """The first layer's input, passed through so that its gradient arrives in the layer's backward pass."""
+
+
+class LastLinear(nn.Linear):
+    """The last layer of a sub-layer, without its bias while `fusion` says so."""
+
+    fusion: Fusion
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        return F.linear(input, self.weight, None if self.defers_bias else self.bias)
+        return F.linear(input, self.weight, None if self.fusion.defers_bias else self.bias)
 
 
 class FirstLinear(nn.Linear):
-    """The first layer of a sub-layer, which can fuse two operations into its matmuls.
+    """The first layer of a sub-layer, which can fuse two operations into its matmuls while `fusion` says so."""
 
-    With `applies_relu` its forward matmul applies ReLU. With `fuses_residual_gradient` its backward matmul adds the
-    gradient of the residual connection.
-    """
-
-    fuses_residual_gradient = False
-    """Whether the residual connection must use `residual_input` instead of this layer's input."""
-    applies_relu = False
-    residual_input: Tensor | None = None
-    """This layer's input, passed through so that its gradient arrives in this layer's backward pass."""
+    fusion: Fusion
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        if not (self.fuses_residual_gradient or self.applies_relu):
+        fusion = self.fusion
+        if not (fusion.fuses_residual_gradient or fusion.applies_relu):
             return F.linear(input, self.weight, self.bias)
+        apply = _first_linear if fusion.current.is_bare else _FirstLinear.apply
         out: Tensor
-        out, residual_input = _FirstLinear.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, self.applies_relu
-        )
-        self.residual_input = residual_input if self.fuses_residual_gradient else None
+        out, residual_input = apply(input, self.weight, self.bias, fusion.applies_relu)
+        fusion.residual_input = residual_input if fusion.fuses_residual_gradient else None
         return out
 
 
@@ -98,6 +108,9 @@ class _FirstLinear(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias if needs_bias else None, None
 
 
+_first_linear = direct(_FirstLinear)
+
+
 def _plain_relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
     masked_RO = torch.where(out_RO > 0, grad_RO, 0.0)
     return masked_RO, masked_RO.sum(0, dtype=torch.float32).to(out_RO.dtype)
@@ -120,11 +133,11 @@ class CudaFeedForward(FeedForward):
         inner = self.inner
         if self.activation is not F.relu or not isinstance(inner, FirstLinear):
             return super().forward(x)
-        inner.applies_relu = True
+        inner.fusion.applies_relu = True
         try:
             hidden = inner(x)
         finally:
-            inner.applies_relu = False
+            inner.fusion.applies_relu = False
         out: Tensor = self.outer(self.dropout(hidden))
         return out
 
@@ -133,16 +146,18 @@ class CudaFeedForward(FeedForward):
 class Joined:
     """Layers of the same input, with their weights and biases concatenated."""
 
-    layers: Sequence[nn.Linear]
     weight: Tensor
     bias: Tensor | None
+    widths: Sequence[int]
+    parameters: Sequence[Tensor]
+    """Weights, then biases of the layers."""
+    apply: Callable[..., Any]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         """The output (..., O) of each layer for x (..., I)."""
-        weights, biases = _parameters(self.layers)
-        out: tuple[Tensor, ...] = _JoinedLinear.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, len(weights), *weights, *biases
-        )
+        if not torch.is_grad_enabled():
+            return torch.split_with_sizes(F.linear(x, self.weight, self.bias), self.widths, -1)
+        out: tuple[Tensor, ...] = self.apply(x, self.weight, self.bias, self.widths, *self.parameters)
         return out
 
 
@@ -152,16 +167,26 @@ def can_join(layers: Sequence[nn.Linear]) -> bool:
     return len(alike) == 1 and not any(map(has_hooks, layers))
 
 
-def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
-    """Join the layers of each group, with one copy of all weights and one of all biases; see `can_join`."""
+def join(groups: Mapping[str, Sequence[nn.Linear]], *, is_bare: bool = False) -> dict[str, Joined]:
+    """Join the layers of each group, with one copy of all weights and one of all biases; see `can_join`.
+
+    `is_bare`: see `model.layout.Current`.
+    """
     weights, biases = _parameters([layer for layers in groups.values() for layer in layers])
     with torch.no_grad():
         weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
-    joined, begin = {}, 0
+    joined, begin, first = {}, 0, 0
     for name, layers in groups.items():
-        end = begin + sum(len(layer.weight) for layer in layers)
-        joined[name] = Joined(layers=layers, weight=weight[begin:end], bias=None if bias is None else bias[begin:end])
-        begin = end
+        widths, after = [layer.out_features for layer in layers], first + len(layers)
+        end = begin + sum(widths)
+        joined[name] = Joined(
+            weight=weight[begin:end],
+            bias=None if bias is None else bias[begin:end],
+            widths=widths,
+            parameters=(*weights[first:after], *biases[first:after]),
+            apply=_joined_linear if is_bare else _JoinedLinear.apply,
+        )
+        begin, first = end, after
     return joined
 
 
@@ -181,7 +206,8 @@ def apart(layers: Sequence[nn.Linear], x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _parameters(layers: Sequence[nn.Linear]) -> tuple[list[Tensor], list[Tensor]]:
-    return [layer.weight for layer in layers], [layer.bias for layer in layers if layer.bias is not None]
+    biases: list[Tensor] = [] if layers[0].bias is None else [layer.bias for layer in layers]
+    return [layer.weight for layer in layers], biases
 
 
 class _JoinedLinear(torch.autograd.Function):
@@ -189,11 +215,11 @@ class _JoinedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, count: int, *parameters: Tensor
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequence[int], *_: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
-        ctx.widths, ctx.has_bias = [len(w) for w in parameters[:count]], bias is not None
-        return torch.split(F.linear(x, weight, bias), ctx.widths, -1)
+        ctx.widths, ctx.has_bias = widths, bias is not None
+        return torch.split_with_sizes(F.linear(x, weight, bias), widths, -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -201,6 +227,9 @@ class _JoinedLinear(torch.autograd.Function):
         grad_RO = torch.cat([grad.flatten(0, -2) for grad in grads], 1)
         x_RI = x.flatten(0, -2)
         grad_x = torch.mm(grad_RO, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.split(torch.mm(grad_RO.T, x_RI), ctx.widths)
-        grad_biases = torch.split(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
+        grad_weights = torch.split_with_sizes(torch.mm(grad_RO.T, x_RI), ctx.widths)
+        grad_biases = torch.split_with_sizes(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
         return grad_x, None, None, None, *grad_weights, *grad_biases
+
+
+_joined_linear = direct(_JoinedLinear)

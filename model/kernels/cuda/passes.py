@@ -5,18 +5,18 @@ import functools
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention, why_not_varlen
-from model.kernels.cuda.linear import apart, can_join, has_hooks, join
-from model.kernels.cuda.search import share
+from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
+from model.kernels.cuda.search import CudaDecoderState
 from model.layout import Current, Layout, LayoutKind, Projection
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
-from model.transformer import DecoderLayer, DecoderState, EncoderLayer, Stack, Transformer
+from model.transformer import DecoderLayer, DecoderState, Stack, Transformer
 
 _MEMORY = "memory"
 
@@ -76,8 +76,22 @@ class CudaTransformer(Transformer):
     current: Current
 
     @override
-    def start(self, source_BS: Tensor) -> DecoderState:
-        return share(super().start(source_BS))
+    def start(self, source_BS: Tensor) -> CudaDecoderState:
+        """Projections of the decoder's layers are joined once, for all steps: the weights must not change meanwhile."""
+        is_bare = self.is_bare()
+        with self.current.using(None, is_bare=is_bare):
+            encoded = self.encode(source_BS)
+        layers = cast(list[DecoderLayer], self.decoder.layers)
+        names = [getattr(layer.self_attention, "name", None) for layer in layers]
+        groups = {name: self.of_self[name] for name in names if name is not None}
+        projections = join(groups) if is_bare and self.can_join and groups else {}
+        return CudaDecoderState(*encoded, len(layers), projections, is_bare=is_bare)
+
+    @override
+    def step(self, last_N: Tensor, state: DecoderState) -> Tensor:
+        assert isinstance(state, CudaDecoderState)
+        with self.current.using(None, state.projections, is_bare=state.is_bare):
+            return super().step(last_N, state)
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """In a packed pass (1, N) each to (1, N, D)."""
@@ -86,35 +100,55 @@ class CudaTransformer(Transformer):
             return super().forward(source_BS, target_BT)
         for side in (layout.source, layout.target):
             check_length(side.longest, self.max_positions)
-        projections = self._projections()
-        with self.current.using(layout, projections):
+        is_bare = self.is_bare()
+        projections = self._projections(is_bare=is_bare)
+        with self.current.using(layout, projections, is_bare=is_bare):
             memory = self.encoder(self.source_embedding(source_BS, layout.source.positions), None)
         if _MEMORY in projections:  # one matmul for keys and values of all layers
             both = iter(projections[_MEMORY](memory))
-            for layer in cast(list[DecoderLayer], self.decoder.layers):
-                projections[cast(CudaAttention, layer.cross_attention).name] = _constant(next(both), next(both))
-        with self.current.using(layout, projections):
+            for name in self.of_memory:
+                projections[name] = _constant(next(both), next(both))
+        with self.current.using(layout, projections, is_bare=is_bare):
             out: Tensor = self.decoder(self.target_embedding(target_BT, layout.target.positions), memory, None)
         return out
 
-    def _projections(self) -> dict[str, Projection]:
+    def plan(self) -> None:
+        """Note whose hooks are to be looked at before a pass, and which linear layers have the same input."""
+        self.all_layers = tuple(self.layers)
+        self.hooks = tuple(
+            getattr(part, kind) for layer in self.all_layers for part in layer.modules() for kind in HOOKS
+        )
+        of_self, of_memory = (
+            [part for layer in layers if isinstance(part := getattr(layer, name), CudaAttention)]
+            for layers, name in ((self.all_layers, "self_attention"), (self.decoder.layers, "cross_attention"))
+        )
+        self.of_self = {part.name: (part.query, part.key, part.value) for part in of_self}
+        self.of_memory = {part.name: (part.key, part.value) for part in of_memory}
+        self.groups = self.of_self | {_MEMORY: tuple(layer for layers in self.of_memory.values() for layer in layers)}
+        self.can_join = can_join([layer for layers in self.groups.values() for layer in layers])
+
+    def is_bare(self) -> bool:
+        """Whether the layers have no hooks and are not compiled."""
+        return not (any(self.hooks) or self._is_compiled())
+
+    def _is_compiled(self) -> bool:
+        return any(layer._compiled_call_impl is not None for layer in self.all_layers)
+
+    def _projections(self, *, is_bare: bool) -> dict[str, Projection]:
         """The joined projections of attention by name: one matmul for each input, all from one copy of the weights.
 
         Empty if layers are compiled, because every new function would recompile them. If they have hooks, in which
         ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep its weights whole for a pass.
         """
-        if any(layer._compiled_call_impl is not None for layer in self.layers):
+        if is_bare:
+            return dict(join(self.groups, is_bare=True)) if self.can_join else {}
+        if self._is_compiled():
             return {}
-        groups: dict[str, list[nn.Linear]] = {}
-        for layer in cast(list[EncoderLayer], self.layers):
-            part = cast(CudaAttention, layer.self_attention)
-            groups[part.name] = [part.query, part.key, part.value]
-        cross = [cast(CudaAttention, layer.cross_attention) for layer in cast(list[DecoderLayer], self.decoder.layers)]
-        if any(map(has_hooks, self.layers)):
-            groups |= {part.name: [part.key, part.value] for part in cross}
+        if any(map(has_hooks, self.all_layers)):
+            groups = self.of_self | self.of_memory
             return {name: functools.partial(apart, layers) for name, layers in groups.items()}
-        groups[_MEMORY] = [projection for part in cross for projection in (part.key, part.value)]
-        return dict(join(groups)) if can_join([layer for group in groups.values() for layer in group]) else {}
+        can = can_join([layer for layers in self.groups.values() for layer in layers])
+        return dict(join(self.groups)) if can else {}
 
 
 def _constant(*results: Tensor) -> Projection:
@@ -130,10 +164,10 @@ class CudaStack(Stack):
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
         if not (self.is_checkpointed and torch.is_grad_enabled()):
             return super().forward(x_BLD, *context)
-        then = self.current.layout, self.current.projections
+        then, is_bare = (self.current.layout, self.current.projections), self.current.is_bare
 
         def contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-            return contextlib.nullcontext(), self.current.using(*then)
+            return contextlib.nullcontext(), self.current.using(*then, is_bare=is_bare)
 
         for layer in self.layers:
             x_BLD = checkpoint(layer, x_BLD, *context, use_reentrant=False, context_fn=contexts)

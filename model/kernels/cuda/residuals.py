@@ -4,7 +4,8 @@ Kept for the backward pass: the sums x + dropout(y + bias), and the mean and rst
 each row. Dropout masks are recomputed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -14,58 +15,91 @@ from typing_extensions import override
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, LastLinear, has_hooks
-from model.kernels.cuda.operators import Operator, define
+from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
+from model.kernels.cuda.operators import Operator, define, direct
+from model.layout import Current
 from model.residuals import PostNorm, PreNorm, Residual
 
 Norm = nn.LayerNorm | nn.RMSNorm
 
 
-class _Fused(Residual):
-    """What pre-norm and post-norm have in common.
+@dataclass(kw_only=True, slots=True)
+class Neighbours:
+    """What a residual module can be fused with. No module itself, so that torch registers none of them twice."""
 
-    `link` sets both attributes. They are tuples so that torch does not register the layers as submodules.
-    """
-
-    last: tuple[LastLinear, ...] = ()
-    """The last linear layer of the sub-layer, if known."""
-    first: tuple[FirstLinear, ...] = ()
+    norm: Norm | None
+    """The norm behind it, if the operator computes it."""
+    dropout: Dropout
+    first: FirstLinear | None = None
     """The only linear layer that reads the sub-layer's input, if there is just one."""
+    last: LastLinear | None = None
+    """The last linear layer of the sub-layer, if known and with a bias."""
+    following: "CudaPreNorm | None" = None
+    """Of a PreNorm, the layer's next one, whose norm is `norm`."""
+    precomputed: tuple[Tensor, Tensor] | None = None
+    """The output of the previous PreNorm of the layer, and that output normalised with this one's norm."""
+
+
+class _Fused(Residual):
+    """What pre-norm and post-norm have in common. `use` of this package sets both attributes."""
+
+    current: Current
+    neighbours: Neighbours
 
     def add_and_norm(
-        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], sublayer_input: Tensor, norm: nn.Module
+        self, x: Tensor, sublayer: Callable[[Tensor], Tensor], sublayer_input: Tensor
     ) -> tuple[Tensor, Tensor] | None:
         """x + dropout(sublayer(sublayer_input)) and its norm; None, with nothing done, if they cannot be fused.
 
         A norm with hooks is not fused, because hooks run only when the module is called: ZeRO-3 gathers parameters in
         them.
         """
-        if not isinstance(norm, Norm) or norm.weight is None or norm.weight.dtype != x.dtype or has_hooks(norm):
+        near, is_bare = self.neighbours, self.current.is_bare
+        norm, last, first = near.norm, near.last, near.first
+        if norm is None or (weight := norm.weight).dtype != x.dtype or not (is_bare or not has_hooks(norm)):
             return None
-        drawn = _tokens_of(self.dropout, x)
-        if drawn is None or (isinstance(norm, nn.LayerNorm) and norm.bias is None):
+        if (drawn := _tokens_of(near.dropout, x)) is None:
             return None
         tokens, site, p = drawn
-        last = next((layer for layer in self.last if layer.bias is not None and not has_hooks(layer)), None)
-        first = next((layer for layer in self.first if sublayer_input is x and not has_hooks(layer)), None)
+        if last is not None and not is_bare and has_hooks(last):
+            last = None
+        if first is not None and (sublayer_input is not x or not (is_bare or not has_hooks(first))):
+            first = None
+        has_grad = torch.is_grad_enabled()
         if last is not None:
-            last.defers_bias = True
+            last.fusion.defers_bias = True
         if first is not None:
-            first.fuses_residual_gradient = torch.is_grad_enabled()
+            first.fusion.fuses_residual_gradient = has_grad
         try:
             y = sublayer(sublayer_input)
         finally:
             if last is not None:
-                last.defers_bias = False
+                last.fusion.defers_bias = False
             if first is not None:
-                first.fuses_residual_gradient = False
-        if first is not None and first.residual_input is not None:
-            x, first.residual_input = first.residual_input.view_as(x), None
+                first.fusion.fuses_residual_gradient = False
+        if first is not None and first.fusion.residual_input is not None:
+            x, first.fusion.residual_input = first.fusion.residual_input.view_as(x), None
         eps = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
-        fused: tuple[Tensor, Tensor] = ResidualNorm.apply(  # type: ignore[no-untyped-call]
-            x, y, None if last is None else last.bias, norm.weight, getattr(norm, "bias", None), tokens, site, p, eps
-        )
+        bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+        given = x, y, None if last is None else last.bias, weight, bias, tokens, site, p, eps
+        if not has_grad:
+            summed, normed, *_ = residual_norm(x.contiguous(), y.contiguous(), *given[2:])
+            return summed, normed
+        apply = _residual_norm if is_bare else ResidualNorm.apply
+        fused: tuple[Tensor, Tensor] = apply(*given)
         return fused
+
+
+def neighbours_of(residual: Residual) -> Neighbours:
+    """Those that it has without a sub-layer: its own norm and dropout."""
+    return Neighbours(norm=_fusible(residual.norm), dropout=residual.dropout)
+
+
+def _fusible(norm: nn.Module) -> Norm | None:
+    """The norm, if the operator computes it."""
+    if not isinstance(norm, Norm) or norm.weight is None or (isinstance(norm, nn.LayerNorm) and norm.bias is None):
+        return None
+    return norm
 
 
 class CudaPostNorm(PostNorm, _Fused):
@@ -73,26 +107,21 @@ class CudaPostNorm(PostNorm, _Fused):
 
     @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        fused = self.add_and_norm(x, sublayer, x, self.norm)
+        fused = self.add_and_norm(x, sublayer, x)
         return super().forward(x, sublayer) if fused is None else fused[1]
 
 
 class CudaPreNorm(PreNorm, _Fused):
     """PreNorm for GPUs, which also computes the norm of the layer's next PreNorm."""
 
-    following: "tuple[CudaPreNorm, ...]" = ()
-    precomputed: tuple[Tensor, Tensor] | None = None
-    """The output of the previous PreNorm of the layer, and that output normalised with this one's norm."""
-
     @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        precomputed, self.precomputed = self.precomputed, None
+        near = self.neighbours
+        precomputed, near.precomputed = near.precomputed, None
         normed = precomputed[1] if precomputed is not None and precomputed[0] is x else self.norm(x)
-        for following in self.following:
-            fused = self.add_and_norm(x, sublayer, normed, following.norm)
-            if fused is not None:
-                following.precomputed = fused
-                return fused[0]
+        if near.following is not None and (fused := self.add_and_norm(x, sublayer, normed)) is not None:
+            near.following.neighbours.precomputed = fused
+            return fused[0]
         out: Tensor = x + self.dropout(sublayer(normed))
         return out
 
@@ -107,17 +136,22 @@ three projections are joined."""
 L = TypeVar("L", bound=nn.Linear)
 
 
-def _as(kind: type[L], linear: nn.Module | None) -> Iterator[L]:
-    """The layer, changed to class `kind` if it is a plain nn.Linear; nothing for any other class."""
+def _as(kind: type[L], linear: nn.Module | None, current: Current | None) -> L | None:
+    """The layer, changed to class `kind` if it is a plain nn.Linear; None for any other class."""
     if type(linear) is nn.Linear:
         linear.__class__ = kind
-    if isinstance(linear, kind):
-        yield linear
+        linear.fusion = Fusion() if current is None else Fusion(current=current)  # type: ignore[assignment]
+    return linear if isinstance(linear, kind) else None
 
 
-def fuse(sublayer: nn.Module, first: str, last: str) -> tuple[tuple[FirstLinear, ...], tuple[LastLinear, ...]]:
+def fuse(
+    sublayer: nn.Module, first: str, last: str, current: Current | None = None
+) -> tuple[FirstLinear | None, LastLinear | None]:
     """Make the first and last linear layers of a sub-layer fusible; returns those that are."""
-    return tuple(_as(FirstLinear, getattr(sublayer, first, None))), tuple(_as(LastLinear, getattr(sublayer, last)))
+    return (
+        _as(FirstLinear, getattr(sublayer, first, None), current),
+        _as(LastLinear, getattr(sublayer, last), current),
+    )
 
 
 def link(layer: nn.Module) -> None:
@@ -128,11 +162,14 @@ def link(layer: nn.Module) -> None:
         if not isinstance(residual, _Fused):
             before = None
             continue
+        near = residual.neighbours
         if isinstance(sublayer, (CudaAttention, CudaFeedForward)):
-            residual.first, residual.last = fuse(sublayer, first, last)
+            near.first, near.last = fuse(sublayer, first, last, residual.current)
+            if near.last is not None and near.last.bias is None:
+                near.last = None
         if isinstance(residual, CudaPreNorm):
             if before is not None:
-                before.following = (residual,)
+                before.neighbours.following, before.neighbours.norm = residual, near.norm
             before = residual
 
 
@@ -143,7 +180,7 @@ def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] 
     layout = dropout.current.layout if isinstance(dropout, CudaDropout) else None
     if layout is None or not isinstance(dropout, CudaDropout):
         return None
-    tokens_N4 = layout.side(dropout.side).places
+    tokens_N4 = (layout.source if dropout.side == "source" else layout.target).places
     return (tokens_N4, dropout.site, dropout.p) if x.shape[:-1].numel() == tokens_N4.shape[0] else None
 
 
@@ -164,28 +201,30 @@ class ResidualNorm(torch.autograd.Function):
         eps: float,
     ) -> tuple[Tensor, Tensor]:
         """Returns the sum and its norm."""
-        x_ND, y_ND = x.flatten(0, -2).contiguous(), y.flatten(0, -2).contiguous()
-        summed, normed, mean, rstd = residual_norm(x_ND, y_ND, linear_bias, weight, bias, tokens, site, p, eps)
+        x, y = x.contiguous(), y.contiguous()
+        summed, normed, mean, rstd = residual_norm(x, y, linear_bias, weight, bias, tokens, site, p, eps)
         ctx.save_for_backward(summed, mean, rstd, weight, tokens)
         ctx.site, ctx.p, ctx.set = site, p, (linear_bias is not None, bias is not None)
         ctx.set_materialize_grads(False)
-        return summed.view_as(x), normed.view_as(x)
+        return summed, normed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the tensor inputs; one of the two output gradients may be None."""
         summed, mean, rstd, weight, tokens = ctx.saved_tensors
         has_linear_bias, has_bias = ctx.set
-        grad_summed, grad_normed = (None if g is None else g.flatten(0, -2).contiguous() for g in grads)
-        if grad_normed is None:
-            grad_normed = torch.zeros_like(summed)
+        grad_summed, grad_normed = grads
+        grad_summed = None if grad_summed is None else grad_summed.contiguous()
+        grad_normed = torch.zeros_like(summed) if grad_normed is None else grad_normed.contiguous()
         grad_x, grad_y, sums_3D = residual_norm_backward(
             grad_normed, grad_summed, summed, mean, rstd, weight, tokens, ctx.site, ctx.p, has_bias
         )
-        shape = next(g.shape for g in grads if g is not None)
-        grad_x, grad_y = grad_x.view(shape), grad_y.view(shape) if ctx.p else grad_x.view(shape)
+        grad_y = grad_y if ctx.p else grad_x
         grad_linear_bias = sums_3D[2] if has_linear_bias else None
         return grad_x, grad_y, grad_linear_bias, sums_3D[0], sums_3D[1] if has_bias else None, None, None, None, None
+
+
+_residual_norm = direct(ResidualNorm)
 
 
 def _plain_forward(
@@ -201,12 +240,13 @@ def _plain_forward(
 ) -> tuple[Tensor, ...]:
     y = y if linear_bias is None else y + linear_bias
     summed = x + (y if tokens is None else torch.ops.zeromt.drop(y, tokens, site, p))
-    s = summed.float()
+    s = summed.float().flatten(0, -2)
     mean = s.mean(-1) if bias is not None else s.new_zeros(s.shape[0])
     s = s - mean[:, None]
     rstd = (s.square().mean(-1) + eps).rsqrt()
     normed = s * rstd[:, None] * weight.float()
-    return summed, (normed if bias is None else normed + bias.float()).to(x.dtype), mean, rstd
+    normed = normed if bias is None else normed + bias.float()
+    return summed, normed.to(x.dtype).view_as(x), mean, rstd
 
 
 def _plain_backward(
@@ -221,21 +261,23 @@ def _plain_backward(
     p: float,
     is_centred: bool,
 ) -> tuple[Tensor, ...]:
-    grad, normed = grad_normed.float(), (summed.float() - mean[:, None]) * rstd[:, None]
+    shape, summed, grad = summed.shape, summed.flatten(0, -2), grad_normed.float().flatten(0, -2)
+    normed = (summed.float() - mean[:, None]) * rstd[:, None]
     scaled = grad * weight.float()
     inner = scaled - normed * (scaled * normed).mean(-1, keepdim=True)
     if is_centred:
         inner = inner - scaled.mean(-1, keepdim=True)
     grad_x = inner * rstd[:, None]
     if grad_summed is not None:
-        grad_x = grad_x + grad_summed.float()
+        grad_x = grad_x + grad_summed.float().flatten(0, -2)
     grad_y = grad_x if tokens is None else torch.ops.zeromt.drop(grad_x, tokens, site, p)
     sums = torch.stack([(grad * normed).sum(0), grad.sum(0), grad_y.sum(0)]).to(weight.dtype)
-    return grad_x.to(summed.dtype), grad_y.to(summed.dtype) if tokens is not None else summed.new_empty(0), sums
+    grad_x = grad_x.to(summed.dtype).view(shape)
+    return grad_x, summed.new_empty(0) if tokens is None else grad_y.to(summed.dtype).view(shape), sums
 
 
 def _fake_forward(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    numbers = x.new_empty(x.shape[0], dtype=torch.float32)
+    numbers = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)  # a size may be a symbol here
     return torch.empty_like(x), torch.empty_like(x), numbers, torch.empty_like(numbers)
 
 
@@ -254,8 +296,8 @@ residual_norm = define(
     cost=Operator(launches=1),
     fake=_fake_forward,
 )
-"""summed = x + dropout(y + linear_bias), (N, D) in the precision of x; normed = its layer norm, or its RMS norm without
-`bias`; mean (0 for RMS norm) and rstd (reciprocal standard deviation) of each row, (N) in fp32.
+"""summed = x + dropout(y + linear_bias), (..., D) of N rows, in the precision of x; normed = its layer norm, or its RMS
+norm without `bias`; mean (0 for RMS norm) and rstd (reciprocal standard deviation) of each row, (N) in fp32.
 
 `tokens` is `model.layout.Side.places` (N, 4); without it nothing is dropped.
 """
@@ -266,5 +308,5 @@ residual_norm_backward = define(
     cost=Operator(launches=2),  # gradients with partial sums for some rows each, then the total sums
     fake=_fake_backward,
 )
-"""Gradients of x and y (N, D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient of
-y equals that of x, and an empty tensor is returned for it."""
+"""Gradients of x and y (..., D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient
+of y equals that of x, and an empty tensor is returned for it."""

@@ -1,10 +1,13 @@
 """The self-attention cache of a search in one buffer: one kernel moves the selected rows, not two for each layer."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from model.attention import CACHE_MULTIPLE, AttentionCache
+from model.layout import Projection
 from model.transformer import DecoderState
 
 
@@ -65,9 +68,20 @@ class LayerPart(AttentionCache):
             self._shared.select(rows)
 
 
-def share(state: DecoderState) -> DecoderState:
-    """Give the self-attention of all layers one cache; `state` has made no step yet."""
-    shared = SharedCache(len(state.layers))
-    for number, layer in enumerate(state.layers):
-        layer.self_attention = LayerPart(shared, number)
-    return state
+class CudaDecoderState(DecoderState):
+    """DecoderState with one cache for the self-attention of all layers, and what holds for all steps of a search."""
+
+    def __init__(
+        self,
+        memory_BSD: Tensor,
+        memory_bias: Tensor | None,
+        num_layers: int,
+        projections: Mapping[str, Projection],
+        *,
+        is_bare: bool,
+    ) -> None:
+        super().__init__(memory_BSD, memory_bias, num_layers)
+        self.projections, self.is_bare = projections, is_bare
+        shared = SharedCache(num_layers)
+        for number, layer in enumerate(self.layers):
+            layer.self_attention = LayerPart(shared, number)

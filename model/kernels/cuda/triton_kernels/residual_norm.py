@@ -10,8 +10,8 @@ from model.kernels.cuda.triton_kernels.drop import random_words
 
 
 def residual_norm(
-    x_ND: Tensor,
-    y_ND: Tensor,
+    x: Tensor,
+    y: Tensor,
     linear_bias_D: Tensor | None,
     weight_D: Tensor,
     bias_D: Tensor | None,
@@ -21,13 +21,13 @@ def residual_norm(
     eps: float,
 ) -> tuple[Tensor, ...]:
     """The operator `residual_norm` of `model.kernels.cuda.residuals`."""
-    num_rows, width = x_ND.shape
-    summed, normed = torch.empty_like(x_ND), torch.empty_like(x_ND)
-    mean = torch.empty(num_rows, dtype=torch.float32, device=x_ND.device)
+    num_rows, width = x.shape[:-1].numel(), x.shape[-1]
+    summed, normed = torch.empty_like(x), torch.empty_like(x)
+    mean = torch.empty(num_rows, dtype=torch.float32, device=x.device)
     rstd = torch.empty_like(mean)
     if num_rows:
         _rows[(num_rows,)](
-            x_ND, y_ND, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, rstd,
+            x, y, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, rstd,
             site, threshold(p), 1 / (1 - p), eps, width, BLOCK=block_of(width), num_warps=warps_of(width),
             HAS_LINEAR_BIAS=linear_bias_D is not None, HAS_BIAS=bias_D is not None, DROPS=tokens_N4 is not None,
         )  # fmt: skip

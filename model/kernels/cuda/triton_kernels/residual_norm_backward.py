@@ -25,9 +25,9 @@ MULTIPROCESSORS = 132
 
 
 def residual_norm_backward(
-    grad_normed_ND: Tensor,
-    grad_summed_ND: Tensor | None,
-    summed_ND: Tensor,
+    grad_normed: Tensor,
+    grad_summed: Tensor | None,
+    summed: Tensor,
     mean_N: Tensor,
     rstd_N: Tensor,
     weight_D: Tensor,
@@ -37,16 +37,16 @@ def residual_norm_backward(
     is_centred: bool,
 ) -> tuple[Tensor, ...]:
     """The operator `residual_norm_backward` of `model.kernels.cuda.residuals`."""
-    num_rows, width = summed_ND.shape
-    grad_x = torch.empty_like(summed_ND)
-    grad_y = summed_ND.new_empty(0) if tokens_N4 is None else torch.empty_like(summed_ND)
+    num_rows, width = summed.shape[:-1].numel(), summed.shape[-1]
+    grad_x = torch.empty_like(summed)
+    grad_y = summed.new_empty(0) if tokens_N4 is None else torch.empty_like(summed)
     sums_3D = weight_D.new_empty((3, width))
-    programs = num_programs(num_rows, width, summed_ND.device)
-    parts_P3D = torch.empty((programs, 3, width), dtype=torch.float32, device=summed_ND.device)
+    programs = num_programs(num_rows, width, summed.device)
+    parts_P3D = torch.empty((programs, 3, width), dtype=torch.float32, device=summed.device)
     _rows[(programs,)](
-        grad_normed_ND, grad_summed_ND, summed_ND, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D,
+        grad_normed, grad_summed, summed, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D,
         site, threshold(p), 1 / (1 - p), num_rows, width, programs, BLOCK=block_of(width), num_warps=warps_of(width),
-        HAS_GRAD_SUMMED=grad_summed_ND is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
+        HAS_GRAD_SUMMED=grad_summed is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
     )  # fmt: skip
     _add_up[(triton.cdiv(3 * width, COLUMNS),)](parts_P3D, sums_3D, programs, 3 * width, ROWS=ROWS, BLOCK=COLUMNS)
     return grad_x, grad_y, sums_3D
