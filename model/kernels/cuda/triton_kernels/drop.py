@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
+from model.kernels.cuda.triton_kernels.launching import launch
 
 MAX_FEATURES = 1024
 """Most features of a token in one program."""
@@ -38,6 +39,9 @@ def drop(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
     x = x.contiguous()
     num_features, out = x.shape[-1], torch.empty_like(x)
     blocks = triton.next_power_of_2(-(-min(num_features, MAX_FEATURES) // 4))
-    grid = (len(tokens_N4), triton.cdiv(num_features, 4 * blocks))
-    _drop[grid](x, out, tokens_N4.contiguous(), site, threshold(p), 1 / (1 - p), num_features, BLOCKS=blocks)
+    grid = (tokens_N4.shape[0], triton.cdiv(num_features, 4 * blocks), 1)
+    numbers = site, threshold(p), 1 / (1 - p), num_features
+    launch(
+        _drop, grid, (x, out, tokens_N4.contiguous()), numbers, {"BLOCKS": blocks}, variant=(threshold(p), num_features)
+    )
     return out

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from model.kernels.cuda.triton_kernels.launching import launch
+
 COLUMNS = 16
 ROWS = 256
 
@@ -17,8 +19,9 @@ def relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
     grad_RO = grad_RO.contiguous()
     num_rows, width = out_RO.shape
     masked_RO, sums_O = torch.empty_like(out_RO), out_RO.new_empty(width)
-    grid = (triton.cdiv(width, COLUMNS),)
-    _columns[grid](grad_RO, out_RO, masked_RO, sums_O, num_rows, width, ROWS=ROWS, COLUMNS=COLUMNS, num_warps=8)
+    grid, constants = (triton.cdiv(width, COLUMNS), 1, 1), {"ROWS": ROWS, "COLUMNS": COLUMNS}
+    tensors = grad_RO, out_RO, masked_RO, sums_O
+    launch(_columns, grid, tensors, (num_rows, width), constants, variant=(width,), num_warps=8)
     return masked_RO, sums_O
 
 

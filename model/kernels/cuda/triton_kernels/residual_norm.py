@@ -7,6 +7,7 @@ from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
 from model.kernels.cuda.triton_kernels.drop import random_words
+from model.kernels.cuda.triton_kernels.launching import launch
 
 
 def residual_norm(
@@ -26,11 +27,20 @@ def residual_norm(
     mean = torch.empty(num_rows, dtype=torch.float32, device=x.device)
     rstd = torch.empty_like(mean)
     if num_rows:
-        _rows[(num_rows,)](
-            x, y, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, rstd,
-            site, threshold(p), 1 / (1 - p), eps, width, BLOCK=block_of(width), num_warps=warps_of(width),
-            HAS_LINEAR_BIAS=linear_bias_D is not None, HAS_BIAS=bias_D is not None, DROPS=tokens_N4 is not None,
-        )  # fmt: skip
+        launch(
+            _rows,
+            (num_rows, 1, 1),
+            (x, y, linear_bias_D, weight_D, bias_D, tokens_N4, summed, normed, mean, rstd),
+            (site, threshold(p), 1 / (1 - p), eps, width),
+            {
+                "BLOCK": block_of(width),
+                "HAS_LINEAR_BIAS": linear_bias_D is not None,
+                "HAS_BIAS": bias_D is not None,
+                "DROPS": tokens_N4 is not None,
+            },
+            variant=(threshold(p), width),
+            num_warps=warps_of(width),
+        )
     return summed, normed, mean, rstd
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
 from model.kernels.cuda.triton_kernels.drop import random_words
+from model.kernels.cuda.triton_kernels.launching import launch
 from model.kernels.cuda.triton_kernels.residual_norm import block_of, warps_of
 
 ELEMENTS = 4096
@@ -43,12 +44,23 @@ def residual_norm_backward(
     sums_3D = weight_D.new_empty((3, width))
     programs = num_programs(num_rows, width, summed.device)
     parts_P3D = torch.empty((programs, 3, width), dtype=torch.float32, device=summed.device)
-    _rows[(programs,)](
-        grad_normed, grad_summed, summed, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D,
-        site, threshold(p), 1 / (1 - p), num_rows, width, programs, BLOCK=block_of(width), num_warps=warps_of(width),
-        HAS_GRAD_SUMMED=grad_summed is not None, IS_CENTRED=is_centred, DROPS=tokens_N4 is not None,
-    )  # fmt: skip
-    _add_up[(triton.cdiv(3 * width, COLUMNS),)](parts_P3D, sums_3D, programs, 3 * width, ROWS=ROWS, BLOCK=COLUMNS)
+    launch(
+        _rows,
+        (programs, 1, 1),
+        (grad_normed, grad_summed, summed, mean_N, rstd_N, weight_D, tokens_N4, grad_x, grad_y, parts_P3D),
+        (site, threshold(p), 1 / (1 - p), num_rows, width, programs),
+        {
+            "BLOCK": block_of(width),
+            "HAS_GRAD_SUMMED": grad_summed is not None,
+            "IS_CENTRED": is_centred,
+            "DROPS": tokens_N4 is not None,
+        },
+        variant=(threshold(p), width),
+        num_warps=warps_of(width),
+    )
+    grid = (triton.cdiv(3 * width, COLUMNS), 1, 1)
+    constants = {"ROWS": ROWS, "BLOCK": COLUMNS}
+    launch(_add_up, grid, (parts_P3D, sums_3D), (programs, 3 * width), constants, variant=(width,))
     return grad_x, grad_y, sums_3D
 
 

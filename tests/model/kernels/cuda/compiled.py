@@ -145,3 +145,67 @@ def _variants() -> list[Variant]:
         (kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants
     ]
     return [*others, *_attentions(90, "bf16", 64)[::4]]
+
+
+def launched() -> list[tuple[list[Any], int]]:
+    """Launches of the same kernel by a driver that launches nothing: what it is given, and how often Triton looked.
+
+    In order: twice the same, another dropout number, a width of another kind, a tensor that begins elsewhere, twice.
+    """
+    import torch
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime.driver import driver
+
+    from model.kernels.cuda.triton_kernels.drop import _drop, drop
+
+    given: list[Any] = []
+    driver.set_active(_Driver(GPUTarget("cuda", 90, 32), given))
+    looks: list[Any] = []
+    run = _drop.run
+
+    def look(*args: Any, **kwargs: Any) -> Any:
+        looks.append(args)
+        return run(*args, **kwargs)
+
+    vars(_drop)["run"] = look
+    found = []
+    tokens = torch.zeros(3, 4, dtype=torch.int32)
+    wide, narrow, apart = torch.zeros(3, 64), torch.zeros(3, 61), torch.zeros(3 * 64 + 1)[1:].view(3, 64)
+    for x, site in ((wide, 1), (wide, 1), (wide, 16), (narrow, 1), (apart, 1), (apart, 1)):
+        drop(x, tokens, site, 0.25)
+        grid, arguments = given[-1]
+        found.append(([grid, arguments[0] is x, arguments[2] is tokens, *arguments[3:]], len(looks)))
+    return found
+
+
+class _Driver:
+    """Of a GPU that is not there."""
+
+    def __init__(self, target: Any, given: list[Any]) -> None:
+        class Utils:
+            def get_device_properties(self, _: int) -> dict[str, int]:
+                return {"max_shared_mem": 232_448}
+
+            def load_binary(self, *_: Any) -> tuple[int, ...]:
+                return 1, 1, 32, 0, 1024
+
+        class Launcher:
+            def __init__(self, *_: Any) -> None:
+                pass
+
+            def __call__(self, *args: Any) -> None:
+                given.append((args[:3], args[9:]))  # behind them stream, function, metadata and hooks
+
+        self.target, self.utils, self.launcher_cls = target, Utils(), Launcher
+
+    def get_current_target(self) -> Any:
+        return self.target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _: int) -> int:
+        return 0
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name

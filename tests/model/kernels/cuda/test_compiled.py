@@ -63,3 +63,15 @@ def test_attention_of_short_rows_fits_the_registers(
     )
     assert len(found) == 8
     assert {in_memory for _, in_memory in found.values()} == {0}, found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
+def test_what_is_compiled_is_launched_again(forked: Forked, tmp_path: Path) -> None:
+    """With the same arguments as by Triton's own way, which a tensor takes that does not begin at 16 bytes."""
+    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    [found] = forked.ranks(1, compiled.launched, cwd=tmp_path, meet=False, variables=variables)
+    looks = [number for _, number in found]
+    assert looks == [1, 1, 1, 2, 3, 4]
+    given = [arguments for arguments, _ in found]
+    assert given[0] == given[1] == given[5] == [(3, 1, 1), True, True, 1, 2**30, 4 / 3, 64, 16]
+    assert given[2] == [*given[0][:3], 16, *given[0][4:]]
