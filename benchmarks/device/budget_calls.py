@@ -5,6 +5,7 @@ what the host does for the kernels of a GPU, without the driver's part and Trito
 """
 
 import cProfile
+import gc
 import pstats
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,10 +93,15 @@ def _tiny(preset: str) -> ModelSection:
 
 
 def _counted(function: Callable[[], object]) -> int:
+    gc.collect()
+    gc.disable()  # what it frees of others may call something
     profile = cProfile.Profile()
-    profile.enable()
-    function()
-    profile.disable()
+    try:
+        profile.enable()
+        function()
+        profile.disable()
+    finally:
+        gc.enable()
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
