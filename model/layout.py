@@ -14,8 +14,10 @@ Projection = Callable[[Tensor], tuple[Tensor, ...]]
 LENGTH_MULTIPLE = 32
 """`Side.padded_longest` is a multiple of it."""
 SideName = Literal["source", "target"]
-LayoutKind = Literal["none", "padded", "packed"]
-"""none: modules do not know token positions. padded: they do, and rows are padded. packed: they do, without padding."""
+LayoutKind = Literal["none", "padded", "flash", "efficient", "short"]
+"""none: modules do not know token positions. padded: they do, and rows are padded. Others: they do, rows are packed,
+one behind the other without padding, and attention within them is of this kind."""
+PACKED: frozenset[LayoutKind] = frozenset({"flash", "efficient", "short"})
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -47,6 +49,7 @@ class Layout:
 
     source: Side
     target: Side
+    kind: LayoutKind
 
     @property
     def is_packed(self) -> bool:
@@ -79,3 +82,24 @@ class Current:
             yield
         finally:
             self.layout, self.projections, self.is_bare = before
+
+
+def first_possible(layouts: Mapping[LayoutKind, str]) -> tuple[LayoutKind, str]:
+    """The layout to take without a choice, and why rows are not packed where they are not.
+
+    Args:
+        layouts: see `Objective.layouts`.
+    """
+    kind = next(kind for kind, why in layouts.items() if not why)
+    return kind, "" if kind in PACKED else why_not_packed(layouts)
+
+
+def why_not_packed(layouts: Mapping[LayoutKind, str]) -> str:
+    """What each way of attention within packed rows lacks, in one line."""
+    reasons: dict[str, list[str]] = {}
+    for kind, why in layouts.items():
+        if why:
+            reasons.setdefault(why, []).append(kind)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{', '.join(kinds)}: {why}" for why, kinds in reasons.items())

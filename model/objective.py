@@ -27,9 +27,12 @@ class Objective(nn.Module):
         self.model = model
         self.loss = loss
 
-    def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
-        """The layout of passes on a device in a precision, and the reason if kernels could pack rows but do not."""
-        return "none", ""
+    def layouts(self, device: torch.device, dtype: torch.dtype) -> dict[LayoutKind, str]:
+        """The layouts that kernels know, each with why it cannot be on a device in a precision; empty if it can.
+
+        Any of those that can may be had; without a choice it is the first.
+        """
+        return {"none": ""}
 
     def forward(
         self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor, gradient_scale: float = 1.0

@@ -121,6 +121,20 @@ def flash_attention() -> None:
     assert found
 
 
+@private("torch", "_efficient_attention_forward")
+def efficient_attention() -> None:
+    """The kernels of xFormers for rows one after the other, whose gradient torch's autograd knows."""
+    arguments(
+        torch.ops.aten._efficient_attention_forward,
+        *("query", "key", "value", "bias", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+        *("dropout_p", "custom_mask_type", "compute_log_sumexp", "scale"),
+    )
+    found = torch._C._dispatch_has_computed_kernel_for_dispatch_key(
+        "aten::_efficient_attention_forward", "AutogradCUDA"
+    )
+    assert found
+
+
 @private(
     "torch", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl"
 )

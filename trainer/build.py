@@ -48,6 +48,7 @@ from trainer.runs.parents import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
+from trainer.stability.attention import settle_attention
 from trainer.stability.memory import settle_memory
 from trainer.stability.rewind import NONE, Rewind, passing_over
 from trainer.terminal.tables import announce
@@ -125,6 +126,7 @@ def build(
     engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world)
     evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     with passing_over(engine, checkpoint, rewind):
+        config = settle_attention(config, datasets, engine, world, checkpoint)
         config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
         state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=rewind.skipped_ranges)

@@ -22,7 +22,7 @@ from configs.components import make
 from data_pipeline.stream.batch import MicroBatch
 from model import build_transformer
 from model.kernels import STEPS_BETWEEN_SYNCS, cpu, use_kernels
-from model.kernels.cuda import attention
+from model.kernels.cuda import ways
 from model.search import search
 from trainer.engines.layouts import laid_out
 
@@ -74,7 +74,7 @@ def one_pass(preset: str, kernels: str) -> Callable[[], None]:
     lane = MicroBatch(lane=0, dataset=0, pair_ids=np.arange(ROWS), source=ids, target_input=ids, target_output=ids)
     objective = make_objective(_tiny(preset), VOCAB)
     use_kernels(objective, CPU, kernels)
-    batch = laid_out([lane], [1], CPU, is_packed=kernels == "cuda")
+    batch = laid_out([lane], [1], CPU, kind="flash" if kernels == "cuda" else "padded")
     more = (1.0, batch.layout) if kernels == "cuda" else ()
 
     def once() -> None:
@@ -120,7 +120,7 @@ def without_kernels() -> Iterator[None]:
     aten.impl("_flash_attention_forward", _attention, "CPU")  # type: ignore[no-untyped-call]
     aten.impl("_flash_attention_backward", _attention_backward, "CPU")  # type: ignore[no-untyped-call]
     try:
-        with mock.patch.object(attention, "plain_attention", attention.flash_attention):
+        with mock.patch.object(ways, "plain_attention", ways.flash_attention):
             yield
     finally:
         for library in (ours, aten):

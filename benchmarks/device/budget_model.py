@@ -6,6 +6,7 @@ from configs import ModelSection
 from model import Objective, SpecialIds, build_transformer
 from model.flops import BatchShape
 from model.kernels import use_kernels
+from model.layout import first_possible
 from model.loss import CrossEntropy, OutputLayer
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
@@ -26,7 +27,7 @@ def count_model(section: ModelSection, *, shape: BatchShape, vocab: int, kernels
     with without_numbers(), torch.device(DEVICE):
         objective = make_objective(section, vocab).bfloat16()
         use_kernels(objective, DEVICE, kernels)
-        kind, _ = objective.layout_kind(DEVICE, torch.bfloat16)
+        kind, _ = first_possible(objective.layouts(DEVICE, torch.bfloat16))
         batch = full_batch(shape.rows, shape.source, shape.target, DEVICE, kind)
         layout = () if batch.layout is None else (1.0, batch.layout)
         with metered() as forward:

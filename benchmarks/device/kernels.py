@@ -23,8 +23,8 @@ from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels import use_kernels
 from model.kernels.cuda import dropout, residuals
-from model.kernels.cuda.attention import packed_attention, plain_attention
-from model.layout import Side
+from model.kernels.cuda.ways import WAYS, packed_attention, plain_attention
+from model.layout import LayoutKind, Side
 from model.loss import CrossEntropy, OutputLayer
 
 TOLERANCE = 2e-2
@@ -72,7 +72,7 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
         residual_kernel(sizes, side, device),
         _dropout(sizes, side, device),
         _feed_forward(sizes, num_tokens, device),
-        _attention(sizes, side, lengths, device),
+        *(_attention(way, sizes, side, lengths, device) for way in WAYS),
     ]
 
 
@@ -232,7 +232,7 @@ def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel
     return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
 
 
-def _attention(sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:
+def _attention(way: LayoutKind, sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:
     heads, each = sizes.heads, sizes.width // sizes.heads
     q, k, v = (leaf(len(side.places), heads, each, device=device) for _ in range(3))
     a, b, c = (leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
@@ -240,8 +240,8 @@ def _attention(sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) 
     bias = torch.zeros(is_text.shape).masked_fill(~is_text, -1e9)[:, None, None].to(device, torch.bfloat16)
     scale = each**-0.5
     return Kernel(
-        name="packed attention",
-        ours=differentiated(lambda: packed_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        name=f"packed attention, {way}",
+        ours=differentiated(lambda: packed_attention(way, q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
         twin=differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
         plain=differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
     )

@@ -32,6 +32,7 @@ __all__ = ["DataError", "Dataset"]
 
 MAX_HASHED_LENGTHS = 1 << 20
 """Maximum bytes of a table that every rank hashes when it opens a dataset: lengths of 262,144 pairs."""
+SAMPLED_RUNS = 16
 
 
 class Dataset:
@@ -236,6 +237,14 @@ class Dataset:
         if entry.pairs != self.num_pairs:
             raise DataError(f"{where}: is of {entry.pairs:,} pairs; allowed is the dataset's {self.num_pairs:,}")
         return entry
+
+    def sampled_lengths(self, size: int) -> NDArray[np.uint16]:
+        """(pairs, 2): lengths of `size` pairs or some more, in contiguous runs spread evenly, or of all if there are
+        fewer."""
+        size = min(size, self.num_pairs)
+        run = -(-size // SAMPLED_RUNS)
+        starts = np.linspace(0, self.num_pairs - run, -(-size // run), dtype=np.int64)
+        return np.concatenate([self.lengths[start : start + run] for start in starts])
 
     def score(self, name: str) -> NDArray[np.float32]:
         """(pairs,): a score of each pair, NaN where it has none; the row is the pair's id. See `tables.open_table`.

@@ -109,7 +109,7 @@ class MultiHead(Attention):
         """The query's gradient in fp32, which flash attention (Dao, 2023) sums with up to a tile more for each row.
 
         Its name is `dq_accum` in `mha_varlen_bwd` (flash-attention, csrc/flash_attn/flash_api.cpp; torch's is a copy).
-        Where rows are not packed, other kernels run, which need none.
+        In fp32 and with dropout other kernels run, which need none.
         """
         if not storage.is_fused or storage.element == FLOAT or self.dropout:
             return 0

@@ -127,6 +127,54 @@ def packed_backward(
     return tuple(x[0].transpose(0, 1).contiguous() for x in found if x is not None)
 
 
+def efficient_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    bounds_q: Tensor,
+    bounds_k: Tensor,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    mask_type: int,
+    compute_log_sums: bool,
+    *,
+    scale: float | None = None,
+    **_: object,
+) -> tuple[Tensor | int, ...]:
+    """xFormers' attention for such rows, (1, N, H, K)."""
+    rows = query[0], key[0], value[0], bounds_q, bounds_k, max_q, max_k
+    found = packed_forward(*rows, dropout_p, mask_type == 1, False, scale=scale)
+    return found[0][None], found[1][None], found[2], found[3], max_q, max_k
+
+
+def efficient_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    bounds_q: Tensor,
+    bounds_k: Tensor,
+    max_q: int,
+    max_k: int,
+    log_sums: Tensor,
+    dropout_p: float,
+    seed: Tensor,
+    offset: Tensor,
+    mask_type: int,
+    *_: object,
+    scale: float | None = None,
+    **__: object,
+) -> tuple[Tensor, ...]:
+    """Its gradients by query, key, value and, where there is one, bias."""
+    rows = grad_out[0], query[0], key[0], value[0], out[0], log_sums[0], bounds_q, bounds_k, max_q, max_k
+    of_rows = packed_backward(*rows, dropout_p, mask_type == 1, seed, offset, scale=scale)
+    return *(x[None] for x in of_rows), query.new_empty(0)
+
+
 def _seen(num_queries: int, num_keys: int, bounds_q: Tensor, bounds_k: Tensor, is_causal: bool) -> Tensor:
     """(N, M): whether a query sees a key."""
     places = [torch.arange(n, device=bounds_q.device) for n in (num_queries, num_keys)]

@@ -120,6 +120,8 @@ _OWN = {
     aten._scaled_dot_product_fused_attention_overrideable_backward.default: attention.backward,
     aten._flash_attention_forward.default: attention.packed_forward,
     aten._flash_attention_backward.default: attention.packed_backward,
+    aten._efficient_attention_forward.default: attention.efficient_forward,
+    aten._efficient_attention_backward.default: attention.efficient_backward,
 }
 
 

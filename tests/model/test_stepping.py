@@ -17,6 +17,7 @@ from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
 from model.kernels import use_kernels
 from model.kernels.cpu.decoding import packed_weights
+from model.layout import first_possible
 from model.loss import CrossEntropy
 from model.stepping import check_steps, steps_apart
 from tests.model.flat import section_of
@@ -147,13 +148,13 @@ def test_only_a_part_that_says_so_itself_packs_rows() -> None:
         change(model)
         objective = Objective(model, CrossEntropy(0.1)).train()
         use_kernels(objective, CPU, "cuda")
-        return objective.layout_kind(CPU, torch.float32)
+        return first_possible(objective.layouts(CPU, torch.float32))
 
     def rescale(model: Transformer) -> None:
         model.encoder.layers[0].self_attention.__class__ = Scaled
 
     section = section_of(d_model=16, encoder_layers=1, decoder_layers=1, max_positions=32)
-    assert layout(section) == ("packed", "")
+    assert layout(section) == ("flash", "")
     derived = dataclasses.replace(section, attention=Derived(kind="derived", num_heads=2))
     assert layout(derived) == ("padded", "model.attention.kind: derived may mix rows")
     assert layout(section, rescale)[0] == "padded"
@@ -163,4 +164,4 @@ def test_only_a_part_that_says_so_itself_packs_rows() -> None:
         "positions": ["rotary"],
     }.items():
         for kind in kinds:
-            assert layout(dataclasses.replace(section, **{family: make(family, kind)}))[0] == "packed", kind
+            assert layout(dataclasses.replace(section, **{family: make(family, kind)}))[0] == "flash", kind

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import EOS_ID, PAD_ID
-from model.layout import Layout, LayoutKind, Side
+from model.layout import PACKED, Layout, LayoutKind, Side
 from trainer.engines.batches import Update, empty_batch, micro_batch_seed, to_device
 from trainer.engines.protocol import DeviceBatch, Engine
 
@@ -77,11 +77,11 @@ def _batch(filled: Sequence[MicroBatch], seeds: Sequence[int], device: torch.dev
         return empty_batch(device)
     if kind == "none":
         return to_device(filled[0], device)
-    return laid_out(filled, seeds, device, is_packed=kind == "packed")
+    return laid_out(filled, seeds, device, kind=kind)
 
 
 def laid_out(
-    micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, is_packed: bool
+    micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, kind: LayoutKind
 ) -> DeviceBatch:
     """Micro-batches as one pass.
 
@@ -89,8 +89,9 @@ def laid_out(
         micro_batches: of different lanes; one, unless rows are packed.
         seeds: of each one's dropout.
         device: where they go, in one copy for which the host does not wait.
-        is_packed: without padding, one row behind the other, as (1, N).
+        kind: of the layout; packed, ids are (1, N).
     """
+    is_packed = kind in PACKED
     assert is_packed or len(micro_batches) == 1, "padded lanes have different lengths"
     sources, targets = ([getattr(m, name) for m in micro_batches] for name in ("source", "target_output"))
     inputs = [m.target_input for m in micro_batches]
@@ -111,7 +112,7 @@ def laid_out(
         )
         for i, texts in enumerate(is_text)
     ]
-    layout = Layout(source=sides[0], target=sides[1])
+    layout = Layout(source=sides[0], target=sides[1], kind=kind)
     return DeviceBatch(source=source, target_input=target_input, target_output=target_output, layout=layout)
 
 

@@ -68,8 +68,10 @@ class Engine(Protocol):
     """Whether it keeps an exponential moving average of the weights."""
     moments: tuple[str, ...]
     """Names of the optimizer's states of each parameter."""
+    layouts: Mapping[LayoutKind, str]
+    """What `Objective.layouts` says of this rank's device."""
     layout_kind: LayoutKind
-    """Layout of the batches that it is to be given."""
+    """Layout of the batches that it is to be given: the first possible until `settle_attention` says otherwise."""
     why_padded: str
     """Why they are not packed, where the kernels could; empty elsewhere."""
     merged_lanes: int

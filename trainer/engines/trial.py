@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from model.kernels import only_oom_safe_kernels
-from model.layout import LayoutKind
+from model.layout import LayoutKind, first_possible
 from trainer.engines.layouts import full_batch
 from trainer.engines.protocol import Shape
 from trainer.ranks.host_memory import available
@@ -61,7 +61,7 @@ def fits(
         shapes: of micro-batches.
         device: to try on.
         token: any id except PAD.
-        kind: the layout of the passes in training; None for the one that the plan's kernels take on the device.
+        kind: the layout of the passes in training; None for the first that the plan's kernels have on the device.
     """
     try:
         with bounded_memory(device, margin=MARGIN):
@@ -82,7 +82,7 @@ def _run(plan: nn.Module, shapes: Sequence[Shape], device: torch.device, token: 
         for tensor in (*module.parameters(), *module.buffers()):
             tensor.zero_()
     if kind is None:
-        kind, _ = module.layout_kind(device, next(module.parameters()).dtype)
+        kind, _ = first_possible(module.layouts(device, next(module.parameters()).dtype))
     for shape in shapes:
         loss = module(*full_batch(*shape, device, kind, token=token).arguments())[0]
         loss.backward()

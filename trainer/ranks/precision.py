@@ -9,7 +9,6 @@ import torch
 from configs import UserError
 from model.kernels import bf16_is_faster, has_kernels
 from model.kernels.check import problem
-from model.layout import LayoutKind
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 
@@ -74,19 +73,6 @@ def agreed_kernels(asked: Kernels, precision: Precision, world: World) -> Kernel
     """Like `working_kernels`, but the same on all ranks: plain if those for GPUs fail on any of them."""
     own = working_kernels(asked, world.device, DTYPES[precision])
     return "plain" if "plain" in world.gather(own) else own
-
-
-def agreed_layout(own: tuple[LayoutKind, str], world: World) -> tuple[LayoutKind, str]:
-    """The layout of batches on all ranks: padded, and why, if it has to be on any of them, such as on an older card.
-
-    Only packed lanes are merged: ranks with other layouts would make other numbers of passes, and wait for each other
-    without end in the collectives of the others' passes.
-
-    Args:
-        own: what `Objective.layout_kind` says on this rank.
-        world: the ranks.
-    """
-    return next((other for other in world.gather(own) if other[0] == "padded"), own)
 
 
 @functools.cache

@@ -9,12 +9,12 @@ import torch
 from configs import RunConfig, StreamSection, UserError, load_saved
 from configs.components.data import joined_pieces
 from data_pipeline.prepared.dataset import Dataset
+from model.layout import PACKED
 from trainer.checkpoint.format import Checkpoint
 from trainer.engines.protocol import Engine, Shape
 from trainer.engines.trial import MARGIN, bounded_memory, is_out_of_memory
 from trainer.evaluation.evaluator import Evaluator
 from trainer.ranks.distributed import World
-from trainer.ranks.precision import agreed_layout
 from trainer.runs.layout import CONFIG
 
 __all__ = [
@@ -119,7 +119,7 @@ def lanes_to_merge(engine: Engine, config: RunConfig, *, longest: Sequence[int],
         world: the ranks.
     """
     slots, given = _slots(config, world), config.engine.merge_lanes
-    if engine.layout_kind != "packed" or slots == 1 or len(config.datasets) > 1:
+    if engine.layout_kind not in PACKED or slots == 1 or len(config.datasets) > 1:
         return 1
     shapes = _shapes(config.stream, longest)
     most = max(1, MAX_ROWS // max(rows for rows, _, _ in shapes))
@@ -352,7 +352,6 @@ def settle_memory(
     Raises:
         UserError: they do not, naming the settings to lower.
     """
-    engine.layout_kind, engine.why_padded = agreed_layout((engine.layout_kind, engine.why_padded), world)
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
         evaluator.prepare()  # it stays allocated from the first evaluation on
     joined = max(joined_pieces(stream.augment) for stream in config.streams)

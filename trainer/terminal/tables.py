@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from configs import RunConfig, Schedule
 from configs.components.data import order_warnings
 from configs.process.text import visible
@@ -27,8 +25,8 @@ from trainer.terminal.lines import log_row
 
 log = logging.getLogger(__name__)
 
-SAMPLED_PAIRS, SAMPLED_RUNS = 8192, 16
-"""Number of pairs, in contiguous runs spread evenly over a dataset, from which micro-batches are estimated."""
+SAMPLED_PAIRS = 8192
+"""Number of pairs from which micro-batches are estimated."""
 
 
 def announce(
@@ -119,9 +117,7 @@ def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
     [dataset], section = reader.phase.datasets, config.stream
     of_lane = max(dataset.num_pairs // section.micro_batches, 1)
     size = min(of_lane, section.window_pairs, SAMPLED_PAIRS)  # a window's micro-batches, which have its padding
-    run = -(-size // SAMPLED_RUNS)
-    starts = np.linspace(0, dataset.num_pairs - run, -(-size // run), dtype=np.int64)
-    sample = np.concatenate([dataset.lengths[start : start + run] for start in starts])
+    sample = dataset.sampled_lengths(size)
     planned = plan_window(sample, Budget.of(section), seed=config.seed, place=(0, 0, 0, 0), before=None)
     return max(len(planned) * of_lane / len(sample), 1.0)
 

@@ -1,5 +1,6 @@
 """Single operators of the model by their plain implementations and by ours."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -11,7 +12,7 @@ from benchmarks.device.budget_batches import LENGTH_MULTIPLE
 from benchmarks.device.kernels import SMALL, Sizes
 from benchmarks.device.work import Figures
 from data_pipeline.stream.batch import round_up
-from model.kernels.cuda.attention import packed_attention, why_not_varlen
+from model.kernels.cuda.ways import WAYS, packed_attention, why_not
 from model.layout import Side
 from trainer.ranks.process import tune_process
 
@@ -61,7 +62,7 @@ def norm_backward(*, work: str, device: str, widths: Sequence[int], tokens: int)
 
 
 def attention(*, work: str, device: str, rows: int, length: int, heads: int, width: int) -> Figures:
-    """Self-attention of equal rows, forward and backward in bf16: three ways.
+    """Self-attention of equal rows, forward and backward in bf16: padded by SDPA, and packed in each way.
 
     Args:
         work: not used.
@@ -73,11 +74,11 @@ def attention(*, work: str, device: str, rows: int, length: int, heads: int, wid
     side = kernels.packed_side(torch.full((rows,), length), place)
     q, k, v = (kernels.leaf(rows * length, heads, width, device=place) for _ in range(3))
     ways = _ways(q, k, v, side, rows=rows, length=length)
-    expected = [x.float() for x in ways["padded SDPA"]()]
+    expected = [x.float() for x in ways["padded"]()]
     found: list[Figures] = []
     for name, way in ways.items():
         why = _why_not(name, place, width)
-        if why is not None:
+        if why:
             found.append({"way": name, "skipped": why})
             continue
         try:
@@ -92,11 +93,9 @@ def attention(*, work: str, device: str, rows: int, length: int, heads: int, wid
     return {"attention": found, "rows": rows, "length": length, "heads": heads, "width": width}
 
 
-def _why_not(way: str, place: torch.device, width: int) -> str | None:
-    """Why a device does not have it."""
-    if way == "efficient" and place.type == "cpu":
-        return "needs a card"
-    return why_not_varlen(place, torch.bfloat16, width) if way == "flash, packed" else None
+def _why_not(way: str, place: torch.device, width: int) -> str:
+    """Why a device does not have it; empty if it has."""
+    return next((why_not(kind, place, torch.bfloat16, width) for kind in WAYS if kind == way), "")
 
 
 def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int) -> dict[str, kernels.Pass]:
@@ -105,9 +104,6 @@ def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int
     bias = torch.zeros(rows, 1, 1, longest, dtype=q.dtype, device=q.device)
     bias[..., length:] = -1e9
 
-    def flash() -> Tensor:
-        return packed_attention(q, k, v, side, side, is_causal=False, scale=scale)
-
     def padded(x: Tensor) -> Tensor:
         return F.pad(x.view(rows, length, *x.shape[1:]), (0, 0, 0, 0, 0, longest - length)).transpose(1, 2)
 
@@ -115,29 +111,7 @@ def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int
         out = F.scaled_dot_product_attention(padded(q), padded(k), padded(v), bias, scale=scale)
         return out.transpose(1, 2)[:, :length].flatten(0, 1)
 
-    def efficient() -> Tensor:
-        return efficient_attention(q, k, v, side, scale=scale)
-
-    functions: dict[str, Callable[[], Tensor]] = {"flash, packed": flash, "padded SDPA": sdpa, "efficient": efficient}
-    return {name: kernels.differentiated(function, q, k, v) for name, function in functions.items()}
-
-
-def efficient_attention(query: Tensor, key: Tensor, value: Tensor, side: Side, *, scale: float) -> Tensor:
-    """Attention within packed rows by the kernels of xFormers that torch has: smaller tiles than flash attention's.
-
-    Args:
-        query, key, value: (N, H, K).
-        side: of the rows.
-        scale: of the scores.
-
-    Returns:
-        (N, H, K)
-    """
-    bounds, longest = side.bounds, side.longest
-    no_mask, no_dropout = 0, 0.0
-    found = torch.ops.aten._efficient_attention_forward(
-        *(x[None] for x in (query, key, value)), None, bounds, bounds, longest, longest, no_dropout, no_mask, True,
-        scale=scale,
-    )  # fmt: skip
-    out: Tensor = found[0][0]
-    return out
+    packed = functools.partial(packed_attention, query=q, key=k, value=v, queries=side, keys=side)
+    ways: dict[str, Callable[[], Tensor]] = {"padded": sdpa}
+    ways |= {way: functools.partial(packed, way, is_causal=False, scale=scale) for way in WAYS}
+    return {name: kernels.differentiated(way, q, k, v) for name, way in ways.items()}

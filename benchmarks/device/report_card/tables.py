@@ -107,7 +107,7 @@ def updates(mine: Known, known: Known) -> str:
             "limit": limit(f),
             "GiB": gib(f["peak_allocated"]),
             "planned": planned(f),
-            "padding": f"{f['padding']:.1%}" if f["layout"] != "packed" else f"{f['padding']:.1%}, skipped",
+            "padding": f"{f['padding']:.1%}" if f["layout"] in ("none", "padded") else f"{f['padding']:.1%}, skipped",
         }
         for name, f in mine.items()
         if "host_seconds" in f
@@ -168,7 +168,7 @@ def verdicts(known: Known) -> str:
 
 
 def attentions(mine: Known, known: Known) -> str:
-    """Three ways to attend, by the length of rows."""
+    """Ways to attend, by the length of rows."""
     rows = [
         {
             "rows": f"{cell['rows']} x {cell['length']} tokens",

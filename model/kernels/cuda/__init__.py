@@ -52,6 +52,8 @@ def use(module: nn.Module) -> None:
         elif isinstance(part, (CudaPostNorm, CudaPreNorm)):
             part.neighbours = neighbours_of(part)
     for part in module.modules():
+        if isinstance(part, CudaAttention) and isinstance(part.dropout, CudaDropout):
+            part.drops = part.dropout.site, part.dropout.p
         if isinstance(part, (EncoderLayer, DecoderLayer)):
             link(part)
         elif isinstance(part, CudaTransformer):

@@ -10,9 +10,10 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from model.attention import MultiHeadAttention
-from model.kernels.cuda.attention import CudaAttention, why_not_varlen
+from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
 from model.kernels.cuda.search import CudaDecoderState
+from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
 from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
@@ -32,24 +33,33 @@ class CudaObjective(Objective):
     current: Current
 
     @override
-    def layout_kind(self, device: torch.device, dtype: torch.dtype) -> tuple[LayoutKind, str]:
+    def layouts(self, device: torch.device, dtype: torch.dtype) -> dict[LayoutKind, str]:
         """On a CPU (in tests) rows are packed in every precision, with plain attention."""
+        mixes = self._mixes()
+        return {way: mixes or self._why_not(way, device, dtype) for way in WAYS} | {"padded": ""}
+
+    def _mixes(self) -> str:
+        """Which part of the model may look across packed rows; empty if none does."""
         section = self.model.section
         for part in (section.attention, section.feed_forward, section.positions, section.norm, section.residual):
             if not _packs_rows(part):
-                return "padded", f"model.{part.family}.kind: {part.kind} may mix rows"
+                return f"model.{part.family}.kind: {part.kind} may mix rows"
         for module in self.modules():
             is_ours = type(module).__module__.startswith(("model.", "torch.nn."))
             if not (is_ours or _packs_rows(module)):
-                return "padded", f"{type(module).__name__} may mix rows"
+                return f"{type(module).__name__} may mix rows"
             if isinstance(module, MultiHeadAttention) and not isinstance(module, CudaAttention):
-                return "padded", f"{type(module).__name__} has no kernel for packed rows"
+                return f"{type(module).__name__} has no kernel for packed rows"
+        return ""
+
+    def _why_not(self, way: LayoutKind, device: torch.device, dtype: torch.dtype) -> str:
+        for module in self.modules():
             if isinstance(module, CudaAttention):
-                if module.dropout.p:
-                    return "padded", "attention without padding needs model.attention.dropout: 0"
-                if device.type == "cuda" and (why := why_not_varlen(device, dtype, module.head_width)) is not None:
-                    return "padded", why
-        return "packed", ""
+                if module.dropout.p and way != "short":
+                    return "it needs model.attention.dropout: 0"
+                if why := why_not(way, device, dtype, module.head_width):
+                    return why
+        return ""
 
     def forward(
         self,

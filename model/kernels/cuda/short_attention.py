@@ -1,6 +1,7 @@
-"""Attention of packed rows of up to `LONGEST` tokens, with dropout as a function of where a weight stands.
+"""Attention of packed rows, made for short ones, with dropout as a function of where a weight stands.
 
-Flash attention (Dao, 2023) computes tiles of 128 x 128, where a row of sentences has some 30 tokens. Shapes: N queries
+Flash attention (Dao, 2023) computes tiles of 128 x 128, where a row of sentences has some 30 tokens. Longer rows are
+right too, and slow: a row and head is one program. Shapes: N queries
 and M keys in R rows, H heads of width K.
 """
 
@@ -12,8 +13,7 @@ from torch import Tensor
 from model.kernels.cuda.operators import Operator, define
 from model.kernels.cuda.philox import random_words, threshold
 
-LONGEST, WIDEST_HEAD = 128, 128
-MIN_CAPABILITY = (7, 0)
+WIDEST_HEAD = 128
 HEAD_SITES = 1 << 16
 """Head h draws like dropout number site + HEAD_SITES h of the model."""
 
@@ -59,7 +59,7 @@ def _weights(
     if tokens_N4 is None:
         return log_sums, weights, 1.0
     sites = range(site, site + query.shape[1] * HEAD_SITES, HEAD_SITES)
-    words = torch.stack([random_words(tokens_N4, head, LONGEST)[:, positions[1]] for head in sites])
+    words = torch.stack([random_words(tokens_N4, head, len(key))[:, positions[1]] for head in sites])
     return log_sums, weights, (words >= threshold(p)) / (1 - p)
 
 
@@ -106,7 +106,7 @@ short_attention = define(
 are the logarithms of the sums of exponentials of the scores.
 
 query is (N, H, K), key and value (M, H, K), with K up to `WIDEST_HEAD`; bounds (R + 1) and tokens (N, 4), of the
-queries, are `Side.bounds` and `Side.places`. No row has more than `LONGEST` tokens. With `is_causal` position l attends
+queries, are `Side.bounds` and `Side.places`. With `is_causal` position l attends
 to positions up to l only; then both sides are the same. Without tokens nothing is dropped.
 """
 short_attention_backward = define(

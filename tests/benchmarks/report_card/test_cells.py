@@ -9,7 +9,7 @@ from benchmarks.common.child import ROOT
 from benchmarks.device import kernels
 from benchmarks.device.report_card.cells import CELLS, PARTS
 from benchmarks.device.report_card.gpu_tests import outcomes
-from benchmarks.device.report_card.operators import efficient_attention
+from model.kernels.cuda.ways import efficient_attention
 from model.layout import Side
 from tests.conftest import ask_python
 
@@ -79,4 +79,4 @@ def test_torch_takes_what_the_attention_of_xformers_is_given() -> None:
     side = kernels.packed_side(torch.tensor([2, 4]), torch.device("cpu"))
     assert side.bounds is not None
     side = Side(places=side.places.to(there), bounds=side.bounds.to(there), longest=side.longest)
-    assert efficient_attention(query, key, value, side, scale=0.5).shape == (6, 2, 8)
+    assert efficient_attention(query, key, value, side, side, is_causal=True, scale=0.5).shape == (6, 2, 8)

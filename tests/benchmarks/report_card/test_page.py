@@ -26,7 +26,7 @@ def kernel(name: str, plain: float, ours: float, *, right: bool = True) -> dict[
 def size(rate: float, *, host: float, device: float) -> dict[str, Any]:
     return {
         "tokens_per_second": rate, "seconds_per_update": 0.04, "padding": 0.1, "flops_per_target_token": 4e8,
-        "peak_allocated": 2 << 30, "planned_peak": 3 << 30, "layout": "packed", "operators": [],
+        "peak_allocated": 2 << 30, "planned_peak": 3 << 30, "layout": "short", "operators": [],
         "host_seconds": host, "device_seconds": device, "pass_seconds": max(host, device),
     }  # fmt: skip
 

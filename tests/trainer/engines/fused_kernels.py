@@ -33,7 +33,7 @@ def _train(world: Any, stage: Any) -> list[float]:
     for number in range(UPDATES):
         for is_last in (False, True):
             seed = 4 * number + 2 * world.rank + is_last
-            batch = laid_out([lane(seed, rows=3)], [seed], world.device, is_packed=True)
+            batch = laid_out([lane(seed, rows=3)], [seed], world.device, kind="flash")
             found.append(float(engine.accumulate(batch, scale=1e-2, is_last=is_last).loss_sum))
         found.append(float(engine.step(1e-3).grad_norm))
     # DeepSpeed notes here which parameters of others a module takes: it keeps them whole for that module's pass

@@ -31,12 +31,16 @@ SETTINGS = (
     "model.dropout=0",
 )
 DROPOUT = ("model.dropout=0.2", "model.feed_forward.dropout=0.1")
+OF_WEIGHTS = ("model.attention.dropout=0.5",)
 ALONE, MERGED = ("engine.merge_lanes=1",), ("engine.merge_lanes=3", "training.memory_probe=true")
 RUNS = {
-    "padded": (*DROPOUT, *ALONE, "model.attention.dropout=1e-9"),
+    "padded": (*DROPOUT, *ALONE, "engine.attention=padded"),
     "packed": (*DROPOUT, *ALONE),
     "merged": (*DROPOUT, *MERGED),
     "sharded": (*DROPOUT, "engine.merge_lanes=2", "engine.zero_stage=3"),
+    "weights too, padded": (*DROPOUT, *ALONE, *OF_WEIGHTS, "engine.attention=padded"),
+    "weights too, packed": (*DROPOUT, *ALONE, *OF_WEIGHTS),
+    "weights too, merged": (*DROPOUT, *MERGED, *OF_WEIGHTS, "engine.attention=short"),
     "without": MERGED,
     "as many as fit": ("engine.merge_lanes=auto",),
 }
@@ -54,11 +58,14 @@ def test_losses_are_those_of_the_oracle(corpus_en_fr: Corpus, forked: Forked, tm
         found[name] = [(line["loss"], line["grad_norm"]) for line in lines]
     expected = plain_run(load_run("debug", common))
     plain = list(zip(expected.losses, expected.norms, strict=True))
-    of_dropout = found["merged"]
+    of_dropout, of_weights = found["merged"], found["weights too, merged"]
     for name, updates in found.items():
-        for update, other in zip(updates, plain if name.startswith(("with", "as")) else of_dropout, strict=True):
+        same = plain if name.startswith(("without", "as")) else of_weights if name.startswith("weights") else of_dropout
+        for update, other in zip(updates, same, strict=True):
             assert update == (pytest.approx(other[0], rel=1e-5), pytest.approx(other[1], rel=1e-3)), name
     assert all(not math.isclose(one[0], other[0], rel_tol=1e-4) for one, other in zip(plain, of_dropout, strict=True))
+    pairs = zip(of_dropout, of_weights, strict=True)
+    assert any(not math.isclose(one[0], other[0], rel_tol=1e-4) for one, other in pairs)
 
 
 def test_lanes_of_several_datasets_are_not_merged() -> None:

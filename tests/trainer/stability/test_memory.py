@@ -213,7 +213,7 @@ def test_merged_lanes_have_no_more_rows_than_a_grid(given: str, expected: int) -
          "stream.max_rows=1024", "stream.length_multiple=8", f"engine.merge_lanes={given}"],
     )  # fmt: skip
     engine: Any = SimpleNamespace(
-        layout_kind="packed", device=torch.device("cpu"), would_fit=lambda _: True, try_shapes=lambda _: None
+        layout_kind="short", device=torch.device("cpu"), would_fit=lambda _: True, try_shapes=lambda _: None
     )
     world: Any = SimpleNamespace(size=1, rank=0, all_succeeded=lambda x: x, meets=lambda _: True, gather=lambda x: [x])
     assert memory.lanes_to_merge(engine, config, longest=(30, 30), world=world) == expected

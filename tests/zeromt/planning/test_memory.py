@@ -111,8 +111,16 @@ def test_short_rows_need_the_workspace_of_flash_attention() -> None:
     assert wide == 4 * 128 * 512 * 16 * 64, "heads are padded to a multiple of 32"
 
 
-@pytest.mark.parametrize(("overrides", "precision"), [(["model.attention.dropout=0.1"], "bf16"), ([], "fp32")])
-def test_where_rows_are_not_packed_there_is_none(overrides: list[str], precision: str) -> None:
+@pytest.mark.parametrize(
+    ("overrides", "precision"),
+    [
+        (["model.attention.dropout=0.1"], "bf16"),
+        (["engine.attention=short"], "bf16"),
+        (["engine.attention=padded"], "bf16"),
+        ([], "fp32"),
+    ],
+)
+def test_where_other_attention_runs_there_is_none(overrides: list[str], precision: str) -> None:
     assert flash_workspace(*overrides, precision=precision) == 0
 
 

@@ -21,6 +21,7 @@ from typing_extensions import override
 from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
+from model.layout import first_possible
 from trainer.engines import trial
 from trainer.engines.adamw import decay_groups
 from trainer.engines.deepspeed import patches
@@ -66,7 +67,8 @@ class DeepSpeedEngine(Engine):
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
         use_kernels(objective, device, section.kernels)
-        self.layout_kind, self.why_padded = objective.layout_kind(device, DTYPES[precision])
+        self.layouts = objective.layouts(device, DTYPES[precision])
+        self.layout_kind, self.why_padded = first_possible(self.layouts)
         self.merged_lanes = 1
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])

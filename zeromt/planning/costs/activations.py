@@ -14,6 +14,10 @@ from model.flops import BatchShape
 from model.parameters import Vocabularies
 from zeromt.planning.costs.model_states import ELEMENT
 
+WITHOUT_WORKSPACE = ("padded", "short")
+"""Values of `engine.attention`. The efficient kernels' workspace is at most flash attention's: the query's gradient in
+fp32, too, in tiles of half the rows (torch, mem_eff_attention/kernel_backward.h)."""
+
 Kernels = Callable[[str], Storage]
 """How the kernels of a device store activations, given the training precision."""
 
@@ -50,7 +54,13 @@ class Activations:
 
 
 def activations(
-    section: ModelSection, shape: BatchShape, *, precision: str, kernels: Kernels = gpu, num_rows: int | None = None
+    section: ModelSection,
+    shape: BatchShape,
+    *,
+    precision: str,
+    kernels: Kernels = gpu,
+    num_rows: int | None = None,
+    attention: str = "auto",
 ) -> Activations:
     """Activation memory of all layers. With fused attention only the shape's numbers of tokens matter, not its lengths.
 
@@ -60,6 +70,7 @@ def activations(
         precision: fp32, bf16 or fp16.
         kernels: storage of the device's kernels.
         num_rows: rows of a packed micro-batch whose `shape` has all tokens in one.
+        attention: `engine.attention`.
 
     Raises:
         UserError: a part of the model does not state its activation memory.
@@ -81,7 +92,7 @@ def activations(
     return Activations(
         kept=kept,
         recomputed=0 if has_layers_kept else max(encoder, decoder),
-        working=_working(section, max(source, target), num_rows or shape.rows, storage),
+        working=_working(section, max(source, target), num_rows or shape.rows, storage, attention),
     )
 
 
@@ -116,10 +127,11 @@ def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -
     return num_bytes + sum(_residual(section, tokens, storage, is_last=i == 2) for i in range(3))
 
 
-def _working(section: ModelSection, tokens: int, rows: int, storage: Storage) -> int:
+def _working(section: ModelSection, tokens: int, rows: int, storage: Storage, way: str) -> int:
     width, attention = section.d_model, section.attention
     widest = max(section.feed_forward.widest(width), width, attention.widest(width))
-    workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage)
+    has_workspace = way not in WITHOUT_WORKSPACE
+    workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage) if has_workspace else 0
     # of queries, keys, values and the output
     gradients = 4 * tokens * attention.widest(width) * storage.element
     return max(2 * tokens * widest * storage.element, gradients + workspace)

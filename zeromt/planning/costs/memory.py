@@ -100,7 +100,8 @@ class MemoryModel:
         # a single row, because of fused attention's activations only the number of tokens matters
         shape = BatchShape(rows=1, source=source_tokens, target=target_tokens)
         num_rows = num_rows or self.most_rows(source_tokens, target_tokens)
-        layers = activations(model, shape, precision=self.precision, num_rows=num_rows)
+        attention = self.config.engine.attention
+        layers = activations(model, shape, precision=self.precision, num_rows=num_rows, attention=attention)
         output = output_bytes(model, self.config.loss, self.vocabularies, target_tokens, precision=self.precision)
         # with tied embeddings, the output matrix's gradient is kept until the embedding's is added to it
         matrix = self.vocabularies.target * model.d_model * ELEMENT[self.precision]

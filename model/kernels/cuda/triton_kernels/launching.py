@@ -19,9 +19,9 @@ def launch(
     constants: Mapping[str, Any],
     *,
     variant: Sequence[float],
-    num_warps: int = 4,
+    **options: int,
 ) -> None:
-    """`kernel[grid](*tensors, *numbers, **constants, num_warps=num_warps)`.
+    """`kernel[grid](*tensors, *numbers, **constants, **options)`.
 
     What Triton compiled for such arguments is kept and launched again: its way there takes 15 to 30 microseconds of the
     host. Tensors that begin elsewhere than at a multiple of 16 bytes take it every time.
@@ -33,17 +33,17 @@ def launch(
         numbers: integers and floats.
         constants: the `tl.constexpr`.
         variant: those of the numbers for which Triton may compile anew.
-        num_warps: of a program.
+        options: of the compiler, such as the warps of a program.
     """
     assert tensors[0] is not None
     types, places = [None if tensor is None else tensor.dtype for tensor in tensors], 0
     for tensor in tensors:
         if tensor is not None:
             places |= tensor.data_ptr()
-    key = (kernel.fn, tensors[0].device.index, num_warps, *types, *variant, *constants.values())
+    key = (kernel.fn, tensors[0].device.index, *options.values(), *types, *variant, *constants.values())
     if places % ALIGNMENT == 0 and (compiled := _compiled.get(key)) is not None:
         compiled[grid](*tensors, *numbers, *constants.values())
         return
-    compiled = kernel[grid](*tensors, *numbers, **constants, num_warps=num_warps)
+    compiled = kernel[grid](*tensors, *numbers, **constants, **options)
     if places % ALIGNMENT == 0 and compiled is not None:  # None under the interpreter
         _compiled[key] = compiled

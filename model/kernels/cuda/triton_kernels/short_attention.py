@@ -12,10 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
+from model.kernels.cuda.triton_kernels.launching import launch
 
-TENSOR_CORES = {"TILE": 32, "num_warps": 4}
-OTHERS = {"TILE": 16, "num_warps": 8}
-"""Without tensor cores a thread holds whole columns of what it multiplies; larger tiles do not fit its registers."""
+TENSOR_CORES, OTHERS = (32, 4), (16, 8)
+"""Tokens of a tile, and warps of a program. Without tensor cores a thread holds whole columns of what it multiplies;
+larger tiles do not fit its registers."""
 FEWER_REGISTERS, ALL_REGISTERS = 168, 255
 """Most of a thread: with three programs of four warps alive on a multiprocessor, and with two. Without a limit the
 compiler aims at still more programs, and moves a few registers to memory for that."""
@@ -35,11 +36,17 @@ def short_attention(
     out = torch.empty((num_queries, num_heads, width), dtype=query.dtype, device=query.device)
     log_sums = torch.empty((num_heads, num_queries), dtype=torch.float32, device=query.device)
     if num_queries:
-        _rows[((len(query_bounds) - 1) * num_heads,)](
-            query, key, value, query_bounds, key_bounds, tokens_N4, out, log_sums, query.stride(0), key.stride(0),
-            value.stride(0), num_queries, site, threshold(p), 1 / (1 - p), scale, HEADS=num_heads, WIDTH=width,
-            IS_CAUSAL=is_causal, **tiling(query.dtype, width, query.device, drops=tokens_N4 is not None),
-        )  # fmt: skip
+        strides, drop_below = (query.stride(0), key.stride(0), value.stride(0)), threshold(p)
+        constants, options = tiling(query.dtype, width, query.device, drops=tokens_N4 is not None)
+        launch(
+            _rows,
+            ((len(query_bounds) - 1) * num_heads, 1, 1),
+            (query, key, value, query_bounds, key_bounds, tokens_N4, out, log_sums),
+            (*strides, num_queries, site, drop_below, 1 / (1 - p), scale),
+            {"HEADS": num_heads, "WIDTH": width, "IS_CAUSAL": is_causal, **constants},
+            variant=(*strides, drop_below),
+            **options,
+        )
     return out, log_sums
 
 
@@ -49,20 +56,22 @@ def heads_together(x_NHK: Tensor) -> Tensor:
 
 
 @functools.cache
-def tiling(dtype: torch.dtype, width: int, device: torch.device, *, drops: bool) -> dict[str, int]:
-    """Sizes for a program: tokens and columns of a tile, parts of its columns, warps."""
+def tiling(
+    dtype: torch.dtype, width: int, device: torch.device, *, drops: bool
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The last constants of both kernels, in their order, and the compiler's options."""
     has_cores = device.type != "cuda" or torch.cuda.get_device_capability(device) >= TENSOR_CORES_SINCE
     return sizes(width, uses_cores=has_cores and dtype != torch.float32, drops=drops)
 
 
-def sizes(width: int, *, uses_cores: bool, drops: bool) -> dict[str, int]:
+def sizes(width: int, *, uses_cores: bool, drops: bool) -> tuple[dict[str, int], dict[str, int]]:
     """`tiling` of heads of this width, with tensor cores or without, with dropout or without."""
     block = max(CHUNK, int(triton.next_power_of_2(width)))
-    chunks = 1 if uses_cores else block // CHUNK
+    tile, num_warps = TENSOR_CORES if uses_cores else OTHERS
     registers = FEWER_REGISTERS if uses_cores and not drops else ALL_REGISTERS
+    constants = {"DROPS": drops, "BLOCK": block, "TILE": tile, "CHUNKS": 1 if uses_cores else block // CHUNK}
     # few loops have more than one turn, so none loads ahead
-    options = {"num_stages": 1, "maxnreg": registers, **(TENSOR_CORES if uses_cores else OTHERS)}
-    return {"BLOCK": block, "CHUNKS": chunks, "DROPS": drops, **options}
+    return constants, {"num_warps": num_warps, "num_stages": 1, "maxnreg": registers}
 
 
 @triton.jit
@@ -126,8 +135,8 @@ def is_kept(tokens, first_query, num_queries, first_key, site, head, drop_below,
 )
 def _rows(
     query, key, value, query_bounds, key_bounds, tokens, out, log_sums, query_stride, key_stride, value_stride,
-    num_tokens, site, drop_below, drop_scale, scale, HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-    TILE: tl.constexpr, IS_CAUSAL: tl.constexpr, DROPS: tl.constexpr, CHUNKS: tl.constexpr,
+    num_tokens, site, drop_below, drop_scale, scale, HEADS: tl.constexpr, WIDTH: tl.constexpr,
+    IS_CAUSAL: tl.constexpr, DROPS: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
     query_begin, key_begin = tl.load(query_bounds + row), tl.load(key_bounds + row)

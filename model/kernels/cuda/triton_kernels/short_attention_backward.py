@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.philox import threshold
+from model.kernels.cuda.triton_kernels.launching import launch
 from model.kernels.cuda.triton_kernels.short_attention import (
     heads_together,
     is_kept,
@@ -30,12 +31,17 @@ def short_attention_backward(
     grad, query, key, value = (heads_together(x) for x in (grad, query, key, value))
     grads = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (query, key, value)]
     if len(query) + len(key):
-        _rows[((len(query_bounds) - 1) * num_heads,)](
-            grad, query, key, value, out, log_sums, query_bounds, key_bounds, tokens_N4, *grads, grad.stride(0),
-            query.stride(0), key.stride(0), value.stride(0), len(query), site, threshold(p), 1 / (1 - p), scale,
-            HEADS=num_heads, WIDTH=width, IS_CAUSAL=is_causal,
-            **tiling(query.dtype, width, query.device, drops=tokens_N4 is not None),
-        )  # fmt: skip
+        strides, drop_below = tuple(x.stride(0) for x in (grad, query, key, value)), threshold(p)
+        constants, options = tiling(query.dtype, width, query.device, drops=tokens_N4 is not None)
+        launch(
+            _rows,
+            ((len(query_bounds) - 1) * num_heads, 1, 1),
+            (grad, query, key, value, out, log_sums, query_bounds, key_bounds, tokens_N4, *grads),
+            (*strides, len(query), site, drop_below, 1 / (1 - p), scale),
+            {"HEADS": num_heads, "WIDTH": width, "IS_CAUSAL": is_causal, **constants},
+            variant=(*strides, drop_below),
+            **options,
+        )
     return grads[0], grads[1], grads[2]
 
 
@@ -71,8 +77,8 @@ def _weights(
 def _rows(
     grad, query, key, value, out, log_sums, query_bounds, key_bounds, tokens, grad_query, grad_key, grad_value,
     grad_stride, query_stride, key_stride, value_stride, num_tokens, site, drop_below, drop_scale, scale,
-    HEADS: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, IS_CAUSAL: tl.constexpr,
-    DROPS: tl.constexpr, CHUNKS: tl.constexpr,
+    HEADS: tl.constexpr, WIDTH: tl.constexpr, IS_CAUSAL: tl.constexpr, DROPS: tl.constexpr, BLOCK: tl.constexpr,
+    TILE: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0) // HEADS, tl.program_id(0) % HEADS
     query_begin, key_begin = tl.load(query_bounds + row), tl.load(key_bounds + row)

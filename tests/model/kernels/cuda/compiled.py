@@ -94,9 +94,8 @@ def _attentions(capability: int, precision: str, width: int) -> list[Variant]:
     for kernel in (short_attention._rows, short_attention_backward._rows):
         for is_causal in (True, False):
             for drops in (True, False):
-                sizes = short_attention.sizes(width, uses_cores=uses_cores, drops=drops)
-                options = {name: sizes.pop(name) for name in tuple(sizes) if name.islower()}
-                constants = {"HEADS": 8, "WIDTH": width, **sizes, "IS_CAUSAL": is_causal}
+                sizes, options = short_attention.sizes(width, uses_cores=uses_cores, drops=drops)
+                constants = {"HEADS": 8, "WIDTH": width, "IS_CAUSAL": is_causal, **sizes}
                 found.append((kernel, types, constants if drops else {**constants, "tokens": None}, options))
     return found
 

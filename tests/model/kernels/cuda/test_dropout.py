@@ -102,7 +102,7 @@ def test_recomputed_layers_drop_the_same() -> None:
         section = tiny_section(dropout=0.3, activation_dropout=0.3, activation_checkpointing=is_on)
         objective = Objective(tiny_model(section).train(), CrossEntropy(0.1))
         use(objective)
-        batch = laid_out([lane(0, rows=4)], SEEDS[:1], CPU, is_packed=False)
+        batch = laid_out([lane(0, rows=4)], SEEDS[:1], CPU, kind="padded")
         before = torch.get_rng_state()
         out = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
         out.loss_sum.backward()

@@ -10,9 +10,10 @@ from torch import Tensor
 from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
-from model.kernels.cuda import attention, use
-from model.kernels.cuda.attention import packed_attention
+from model.kernels.cuda import use, ways
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.ways import packed_attention
+from model.layout import LayoutKind, first_possible
 from model.loss import CrossEntropy
 from model.search import search
 from tests.device.pseudo import DEVICE, metered
@@ -27,6 +28,7 @@ SEEDS = [0x1234_5678_9ABC_DEF0, 77, 2**63 - 1]
 each_option = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
 DROPOUTS = {"dropout": 0.3, "activation_dropout": 0.3}
+ALL_DROPOUTS = {**DROPOUTS, "attention_dropout": 0.3}
 
 Pass = tuple[Sequence[MicroBatch], Sequence[int]]
 TOKENS = sum(m.num_target_tokens for m in LANES)
@@ -42,12 +44,12 @@ def objective_of(option: dict[str, Any], *, with_kernels: bool = True) -> Object
 
 
 def trained(
-    objective: Objective, passes: Sequence[Pass], *, is_packed: bool, device: torch.device = CPU
+    objective: Objective, passes: Sequence[Pass], *, kind: LayoutKind, device: torch.device = CPU
 ) -> list[Tensor]:
     """Sums over all passes, and gradients, per token; on the CPU."""
     sums = []
     for micro_batches, seeds in passes:
-        batch = laid_out(micro_batches, seeds, device, is_packed=is_packed)
+        batch = laid_out(micro_batches, seeds, device, kind=kind)
         out = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
         (out.loss_sum / TOKENS).backward()
         sums.append(torch.stack([x.detach().cpu() for x in out]) / TOKENS)
@@ -64,10 +66,20 @@ def check(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
 def test_loss_and_gradients(option: dict[str, Any]) -> None:
     """With dropout: padded lane by lane, packed so, and all lanes at once; the latter on a device as well."""
     dropped = {**SHALLOW, **option, **DROPOUTS}
-    padded = trained(objective_of(dropped), PADDED, is_packed=False)
-    check(trained(objective_of(dropped), PADDED, is_packed=True), padded)
-    check(trained(objective_of(dropped), MERGED, is_packed=True), padded)
-    check(trained(objective_of(dropped).to(DEVICE), MERGED, is_packed=True, device=DEVICE), padded)
+    padded = trained(objective_of(dropped), PADDED, kind="padded")
+    check(trained(objective_of(dropped), PADDED, kind="flash"), padded)
+    check(trained(objective_of(dropped), MERGED, kind="flash"), padded)
+    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="flash", device=DEVICE), padded)
+
+
+@each_option
+def test_dropout_of_attention_weights(option: dict[str, Any]) -> None:
+    """The same are dropped whatever the layout, the pass and the device."""
+    dropped = {**SHALLOW, **option, **ALL_DROPOUTS}
+    padded = trained(objective_of(dropped), PADDED, kind="padded")
+    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="short", device=DEVICE), padded)
+    kept = trained(objective_of({**dropped, "attention_dropout": 0.0}), MERGED, kind="short")
+    assert not torch.allclose(kept[0], padded[0], rtol=1e-4)
 
 
 @each_option
@@ -80,10 +92,10 @@ def test_those_of_the_plain_model(option: dict[str, Any]) -> None:
         (out.loss_sum / TOKENS).backward()
         sums.append(torch.stack([x.detach() for x in out]) / TOKENS)
     plain = [torch.stack(sums).sum(0), *(p.grad for p in objective.parameters() if p.grad is not None)]
-    check(trained(objective_of({**SHALLOW, **option}), MERGED, is_packed=True), plain)
+    check(trained(objective_of({**SHALLOW, **option}), MERGED, kind="flash"), plain)
 
 
-def masks(passes: Sequence[Pass], *, is_packed: bool) -> dict[str, Tensor]:
+def masks(passes: Sequence[Pass], *, kind: LayoutKind) -> dict[str, Tensor]:
     """By dropout, which elements stay, of all tokens that are no padding: (N, F) of zeros and others."""
     objective = objective_of(DROPOUTS)
     found: dict[str, Tensor] = {}
@@ -98,16 +110,16 @@ def masks(passes: Sequence[Pass], *, is_packed: bool) -> dict[str, Tensor]:
         part.register_forward_pre_hook(lambda m, args: (torch.ones_like(args[0]),))
         part.register_forward_hook(lambda m, args, out, name=name: note(name, out))
     for micro_batches, seeds in passes:
-        batch = laid_out(micro_batches, seeds, CPU, is_packed=is_packed)
+        batch = laid_out(micro_batches, seeds, CPU, kind=kind)
         texts = {"source": batch.source.flatten() != 0, "target": batch.target_output.flatten() != 0}
         objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
     return found
 
 
 def test_masks_are_equal() -> None:
-    padded = masks(PADDED, is_packed=False)
-    packed = masks(PADDED, is_packed=True)
-    merged = masks(MERGED, is_packed=True)
+    padded = masks(PADDED, kind="padded")
+    packed = masks(PADDED, kind="flash")
+    merged = masks(MERGED, kind="flash")
     assert len(padded) > 10
     for name, mask in padded.items():
         assert torch.equal(mask, packed[name]), name
@@ -122,55 +134,62 @@ def test_no_padding_is_computed() -> None:
     for part in objective.modules():
         if not list(part.children()):
             part.register_forward_hook(lambda m, args, out: rows.add(args[0].shape[:-1].numel()))
-    batch = laid_out(LANES, SEEDS, CPU, is_packed=True)
+    batch = laid_out(LANES, SEEDS, CPU, kind="flash")
     objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
     tokens = {sum(getattr(m, f"num_{side}_tokens") for m in LANES) for side in ("source", "target")}
     assert tokens <= rows <= {1, *tokens}, "ids are (1, N)"
 
 
-def test_what_is_not_packed_says_why() -> None:
-    bf16 = torch.bfloat16
-    assert objective_of({}).layout_kind(CPU, bf16) == ("packed", "")
-    assert objective_of({}, with_kernels=False).layout_kind(CPU, bf16) == ("none", "")
-    kind, why = objective_of({"attention_dropout": 0.1}).layout_kind(CPU, bf16)
-    assert (kind, "dropout" in why) == ("padded", True)
-    gpu = torch.device("cuda", 0)
-    kind, why = objective_of({}).layout_kind(gpu, torch.float32)
-    assert (kind, "bf16" in why) == ("padded", True)
-    kind, why = objective_of({}).layout_kind(gpu, bf16)
-    assert (kind, "4 wide" in why) == ("padded", True)
+def test_what_is_not_packed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
+    half, gpu = torch.float16, torch.device("cuda", 0)
+    assert first_possible(objective_of({}).layouts(CPU, half)) == ("flash", "")
+    assert objective_of({}, with_kernels=False).layouts(CPU, half) == {"none": ""}
+    found = objective_of({"attention_dropout": 0.1}).layouts(CPU, half)
+    assert (found["flash"], found["efficient"]) == ("it needs model.attention.dropout: 0",) * 2
+    assert first_possible(found) == ("short", "")
+    found = objective_of({}).layouts(gpu, torch.bfloat16)
+    assert first_possible(found) == (
+        "padded",
+        "flash: heads are 4 wide; it needs a multiple of 8 up to 256; "
+        "efficient: heads are 4 wide; it needs a multiple of 8; "
+        "short: it needs a GPU of compute capability 8.0 or newer in bf16",
+    )
+    assert first_possible(objective_of({}).layouts(gpu, torch.float32)) == ("efficient", "")
+    assert first_possible(objective_of({}).layouts(gpu, half)) == ("short", "")
 
     class Foreign(torch.nn.Identity):
         """Of a plugin."""
 
     objective = objective_of({})
     objective.model.encoder.norm = Foreign()
-    assert objective.layout_kind(CPU, bf16) == ("padded", "Foreign may mix rows")
+    assert first_possible(objective.layouts(CPU, half)) == ("padded", "Foreign may mix rows")
 
 
 def test_what_is_too_long_is_refused() -> None:
     objective = objective_of({"max_positions": 4})
     with pytest.raises(ValueError, match="max_positions=4"):
-        trained(objective, PADDED, is_packed=True)
+        trained(objective, PADDED, kind="flash")
 
 
+@pytest.mark.parametrize("way", ["flash", "efficient"])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_a_device_calls_torchs_kernel(is_causal: bool) -> None:
+def test_a_device_calls_torchs_kernels(is_causal: bool, way: LayoutKind) -> None:
     """In half precision; with the sums and gradients of the plain way."""
-    batch = laid_out(LANES, SEEDS, CPU, is_packed=True)
-    there = laid_out(LANES, SEEDS, DEVICE, is_packed=True)
+    batch = laid_out(LANES, SEEDS, CPU, kind=way)
+    there = laid_out(LANES, SEEDS, DEVICE, kind=way)
     assert batch.layout is not None
     assert there.layout is not None
     queries, keys = batch.layout.target, batch.layout.target if is_causal else batch.layout.source
     sizes = [len(queries.places), len(keys.places), len(keys.places)]
     q, k, v = (torch.randn(n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in sizes)
     q_there, k_there, v_there = (x.detach().to(DEVICE).requires_grad_() for x in (q, k, v))
-    out = packed_attention(q, k, v, queries, keys, is_causal=is_causal, scale=0.3)
+    out = packed_attention(way, q, k, v, queries, keys, is_causal=is_causal, scale=0.3)
     queries, keys = there.layout.target, there.layout.target if is_causal else there.layout.source
     with metered() as meter:
-        found = packed_attention(q_there, k_there, v_there, queries, keys, is_causal=is_causal, scale=0.3)
+        found = packed_attention(way, q_there, k_there, v_there, queries, keys, is_causal=is_causal, scale=0.3)
         torch.autograd.backward(found, torch.ones_like(found))
-    assert meter.num_kernels == 1 + 3 + 1, meter.by_operator()
+    assert meter.num_kernels == 1 + (3 if way == "flash" else 1) + 1, meter.by_operator()
     assert not meter.waits
     torch.autograd.backward(out, torch.ones_like(out))
     pairs = zip([found, q_there.grad, k_there.grad, v_there.grad], [out, q.grad, k.grad, v.grad], strict=True)
@@ -195,21 +214,34 @@ def test_search_is_that_of_the_plain_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capability", "width", "reason"),
+    ("way", "capability", "dtype", "width", "reason"),
     [
-        ((9, 0), 64, None),
-        ((8, 9), 192, None),
-        ((8, 9), 200, "no backward pass"),
-        ((12, 0), 224, "no backward pass"),
-        ((8, 9), 256, None),
-        ((9, 0), 200, None),
-        ((7, 5), 64, "capability 8.0"),
-        ((9, 0), 60, "multiple of 8"),
+        ("flash", (9, 0), torch.bfloat16, 64, ""),
+        ("flash", (8, 9), torch.bfloat16, 192, ""),
+        ("flash", (8, 9), torch.bfloat16, 200, "no backward pass"),
+        ("flash", (12, 0), torch.bfloat16, 224, "no backward pass"),
+        ("flash", (8, 9), torch.bfloat16, 256, ""),
+        ("flash", (9, 0), torch.bfloat16, 264, "multiple of 8 up to 256"),
+        ("flash", (7, 5), torch.float16, 64, "capability 8.0"),
+        ("flash", (9, 0), torch.float32, 64, "bf16 or fp16"),
+        ("efficient", (7, 5), torch.float16, 64, ""),
+        ("efficient", (7, 5), torch.bfloat16, 64, "capability 8.0 or newer in bf16"),
+        ("efficient", (9, 0), torch.float32, 60, ""),
+        ("efficient", (9, 0), torch.bfloat16, 60, "multiple of 8"),
+        ("short", (7, 0), torch.float32, 60, ""),
+        ("short", (7, 0), torch.bfloat16, 64, "capability 8.0 or newer in bf16"),
+        ("short", (6, 1), torch.float16, 64, "capability 7.0"),
+        ("short", (9, 0), torch.bfloat16, 136, "up to 128"),
     ],
 )
 def test_cards_and_heads_without_it(
-    capability: tuple[int, int], width: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
+    way: LayoutKind,
+    capability: tuple[int, int],
+    dtype: torch.dtype,
+    width: int,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    found = attention.why_not_varlen(torch.device("cuda", 0), torch.bfloat16, width)
-    assert found is None if reason is None else reason in (found or "")
+    found = ways.why_not(way, torch.device("cuda", 0), dtype, width)
+    assert (reason in found) if reason else not found

@@ -77,7 +77,7 @@ def test_one_kernel_forward_and_two_backward() -> None:
     places = torch.zeros(6, 4, dtype=torch.int32).to(DEVICE)
     side = Side(places=places, bounds=None, longest=3)
     assert isinstance(residual.dropout.current, Current)
-    with residual.dropout.current.using(Layout(source=side, target=side)), metered() as forward:
+    with residual.dropout.current.using(Layout(source=side, target=side, kind="padded")), metered() as forward:
         out = residual(x, layer.self_attention.output)
     with metered() as backward:
         out.backward(torch.ones_like(out))

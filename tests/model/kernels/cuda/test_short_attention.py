@@ -19,8 +19,9 @@ SAMPLE: list[interpreted.Rows] = [
     ([7, 0, 3, 64], [27, 5, 0, 1], 2, 64, "float16", 0.3, False),
     ([33, 7], [33, 7], 1, 128, "bfloat16", 0.0, True),
     ([5, 18], [34, 1], 2, 12, "float32", 0.0, False),
+    ([0, 140], [0, 140], 1, 32, "float16", 0.3, True),
 ]
-"""The last has heads that no power of two is as wide as."""
+"""The last but one has heads that no power of two is as wide as; the last a row that is not short."""
 
 
 def _lengths() -> Iterator[interpreted.Rows]:
