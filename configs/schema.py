@@ -28,7 +28,7 @@ from configs.fields import (
 )
 from configs.model import ModelSection
 from configs.plugins.record import Plugin
-from configs.zero_keys import needs_quantizer, value_of, zero_problems
+from configs.zero_keys import needs_quantizer, sets_reduction, value_of, zero_problems
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -47,6 +47,10 @@ class EngineSection:
     """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
+    reduce_in_backward: bool = True
+    """Stages 1 and 2: reduce-scatter gradients in buckets while an update's last backward pass goes on (at 2: each), so
+    that a rank receives its own partition alone. false: all-reduce them afterwards. Without effect where DeepSpeed
+    reduces them: with offload_optimizer, or keys of zero_optimization such as overlap_comm."""
     compile: bool = False
     """Compile each layer with torch.compile (stages 0 to 2). It takes minutes and a C++ (CPUs) or C compiler (GPUs)."""
     kernels: Literal["auto", "plain", "cuda"] = "auto"
@@ -66,6 +70,12 @@ class EngineSection:
     numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
     """torchrun's `--numa-binding`: ranks run on cores close to their GPU. auto: node if the machine has GPUs, several
     NUMA nodes and numactl, else off."""
+
+    @property
+    def reduces_in_buckets(self) -> bool:
+        """Whether `reduce_in_backward` has an effect: stages 1 and 2, unless the reduction is left to DeepSpeed."""
+        is_left = self.offload_optimizer or sets_reduction(self.zero_optimization)
+        return self.reduce_in_backward and self.zero_stage in (1, 2) and not is_left
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

@@ -29,6 +29,14 @@ REMOVED = {
     "zeropp_loco_param": "zero_quantized_gradients, without its error feedback",
 }
 """Keys that DeepSpeed has removed or deprecated, with what to use instead."""
+OF_REDUCTION = (
+    "overlap_comm",
+    "reduce_scatter",
+    "contiguous_gradients",
+    "use_multi_rank_bucket_allreduce",
+    "parameter_alignment",
+)
+"""Keys about how DeepSpeed itself reduces gradients at stages 1 and 2."""
 _Size = Annotated[int, Field(ge=0)]
 _LEAF_MODULE: dict[str, Any] = dict.fromkeys(("classes", "names", "name_suffixes"), str | list[str])
 _STAGE_3: dict[str, Any] = {
@@ -148,6 +156,11 @@ def check_ranks(given: Mapping[str, Any], *, ranks: int, on_each: int) -> None:
             f"engine.zero_optimization.{HPZ}: {size} with {ranks} ranks, {on_each} on each machine; "
             f"allowed is {', '.join(map(str, allowed[:-1]))}{' or ' if allowed[1:] else ''}{allowed[-1]}"
         )
+
+
+def sets_reduction(given: Mapping[str, Any]) -> bool:
+    """Whether a key says how DeepSpeed itself is to reduce gradients at stages 1 and 2."""
+    return any(value_of(given, key) is not None for key in OF_REDUCTION)
 
 
 def needs_quantizer(given: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from trainer.engines.deepspeed import patches, steps
+from trainer.engines.deepspeed import patches, reduction, steps
 from trainer.engines.deepspeed.steps import Patch
 
 Probe = Callable[[], None]
@@ -299,6 +299,24 @@ def step_on_flat_gradients() -> None:
     takes(Optimizer._lazy_init_hp_params_optimizer_state)
     assigns(engine.DeepSpeedEngine._take_model_step, "zero_grad", "overflow")
     assigns(engine.DeepSpeedEngine._backward_epilogue, "enable_backward_allreduce")
+
+
+@of(reduction.REDUCE_IN_BACKWARD, "_grad_acc_hooks")
+def reduce_in_backward() -> None:
+    from deepspeed.runtime import engine
+    from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+    from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as Optimizer
+    from deepspeed.runtime.zero.stage_1_and_2 import GradPartitionBufferGroup
+
+    backends = importlib.import_module("deepspeed.comm.torch")
+    says(backends, "def reduce_scatter(self, output, input_list, op=ReduceOp.SUM, group=None, async_op=False):")
+    takes(nn.Parameter.register_post_accumulate_grad_hook, "hook")
+    assigns(engine.DeepSpeedEngine._backward_epilogue, "enable_backward_allreduce")
+    assigns(BF16_Optimizer._setup_for_real_optimizer, "fp32_groups_gradients_flat", "bf16_groups_flat")
+    assigns(BF16_Optimizer.backward_epilogue, "update_hp_grads")
+    assigns(Optimizer.__init__, "bit16_groups", "partition_size", "dp_process_group", "_grad_acc_hooks")
+    assigns(Optimizer.step, "_get_preflattened_grad_partition")
+    takes(GradPartitionBufferGroup, "grad_buffers", "flat_partition")
 
 
 @of(steps.MEASURE_ONCE, "_get_compact_grad_partition_slice", "_use_compact_grad_partition_buffer")

@@ -30,8 +30,8 @@ class Budget:
 # Wanted were 260 a micro-batch and a step of 60 at stages 0 to 2, 600 and 300 at 3, one wait, and 4 with offload.
 BUDGETS: dict[Case, Budget] = {
     (0, False): Budget(micro_batch=6, step=12, waits=1),
-    (1, False): Budget(micro_batch=8, step=18, waits=1),
-    (2, False): Budget(micro_batch=14, step=15, waits=1),
+    (1, False): Budget(micro_batch=10, step=16, waits=1),  # the last micro-batch sends what the step sent
+    (2, False): Budget(micro_batch=14, step=16, waits=1),  # the last buckets arrive in it
     (3, False): Budget(micro_batch=371, step=270, waits=1),
     (2, True): Budget(micro_batch=266, step=11, waits=1),
 }

@@ -88,6 +88,24 @@ class SharedMemory:
                 own.copy_(part[self._rank])
             self._add_up(own, part, slots)
 
+    def reduce_parts(self, output: Tensor, parts: Sequence[Tensor]) -> None:
+        """Sum over the ranks; each gets its own part of the sums. Parts of different sizes, the same on all ranks.
+
+        Args:
+            output: contiguous, for this rank's part; may be that part.
+            parts: one for each rank, contiguous, some may be empty.
+        """
+        if output.data_ptr() != parts[self._rank].data_ptr():
+            output.copy_(parts[self._rank])
+        flats = [*(part.view(-1) for part in parts)]
+        flats[self._rank] = output.view(-1)
+        width = SLOT_BYTES // output.element_size() // max(1, sum(flat.numel() > 0 for flat in flats))
+        for begin in range(0, max(flat.numel() for flat in flats), width):
+            shares = [flat[begin : begin + width] for flat in flats]
+            sizes = [share.numel() for share in shares]
+            slots = [torch.split(slot[: sum(sizes)], sizes) for slot in self._next_slots(output.dtype)]
+            self._add_up(shares[self._rank], shares, slots)
+
     def all_gather(self, output: Tensor, tensor: Tensor) -> None:
         """Gather every rank's tensor, one after the other.
 

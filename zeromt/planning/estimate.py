@@ -21,6 +21,8 @@ from zeromt.planning.costs.model_states import ELEMENT, FLOAT, num_moments
 from zeromt.planning.hardware import Cluster
 from zeromt.planning.trajectory import MicroBatches, split_update
 
+BACKWARD = 2 / 3
+"""Of a pass's FLOPs, those of its way back."""
 PCIE_BANDWIDTH = 25e9
 """Bytes per second between a GPU and its host, one way: PCIe 4.0 x16 in practice."""
 HOST_BANDWIDTH = 20e9
@@ -56,7 +58,8 @@ class Step:
     compute: float
     """Forward and backward passes: their FLOPs over the peak times the MFU."""
     communication: float
-    """Sending the bytes. It overlaps with the computation at stage 3 and with `overlap_comm`."""
+    """Sending the bytes. At stage 3 and with `overlap_comm` it overlaps with the computation, and at stages 1 and 2 the
+    reduction with the backward passes that it is for."""
     latency: float
     """Round trips of the collectives, in addition to `communication`."""
     offload: float
@@ -224,6 +227,9 @@ class Planner:
         is_overlapped = self.config.engine.zero_optimization.get("overlap_comm", setting.stage == 3)
         sending = communication + latency
         seconds = max(compute, sending) if is_overlapped else compute + sending
+        if sent and self.model.layout(setting, world_size).reduces_in_buckets:
+            reducing = sending * volume.scattered / (volume.scattered + volume.gathered)
+            seconds -= min(reducing, BACKWARD * compute / (1 if setting.stage == 2 else micro_batches.slots))
         return Step(
             flops=once,
             compute=compute,

@@ -1,5 +1,6 @@
 """Collectives through memory that the ranks of one machine share, against gloo's own."""
 
+import itertools
 from pathlib import Path
 from unittest import mock
 
@@ -30,6 +31,7 @@ def compare_with_gloo(world: World) -> int:
             for is_in_place in (False, True):
                 check_reduce_scatter(memory, whole, size, in_place=is_in_place)
                 check_all_gather(memory, own, in_place=is_in_place)
+                check_reduce_parts(memory, whole, in_place=is_in_place)
             num_compared += 1
     sums = 0.1 * torch.randn(1000, generator=dice)
     memory.all_reduce(sums)
@@ -67,6 +69,20 @@ def check_reduce_scatter(memory: SharedMemory, whole: Tensor, size: int, *, in_p
     found = given[own] if in_place else torch.full((size,), -1, dtype=whole.dtype)
     memory.reduce_scatter(found, given)
     assert torch.equal(found, total[own]), (whole.dtype, size, in_place)
+
+
+def check_reduce_parts(memory: SharedMemory, whole: Tensor, *, in_place: bool) -> None:
+    """Rank 0 has a third, the others all or nothing of what is left."""
+    rank, total = distributed.get_rank(), whole.clone()
+    distributed.all_reduce(total)
+    for rest in range(1, memory.num_ranks):
+        cuts = [whole.numel() // 3] + [2 * whole.numel()] * (rest - 1)
+        ends = [0, *(min(cut, whole.numel()) for cut in cuts[:rest]), *[whole.numel()] * (memory.num_ranks - rest)]
+        given = whole.clone()
+        parts = [given[begin:end] for begin, end in itertools.pairwise(ends)]
+        found = parts[rank] if in_place else torch.full_like(parts[rank], -1)
+        memory.reduce_parts(found, parts)
+        assert torch.equal(found, total[ends[rank] : ends[rank + 1]]), (whole.dtype, ends, in_place)
 
 
 def check_all_gather(memory: SharedMemory, own: Tensor, *, in_place: bool) -> None:

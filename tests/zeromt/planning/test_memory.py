@@ -10,6 +10,7 @@ from benchmarks.device.memory import peak
 from configs import EngineSection, load_run
 from model.parameters import Vocabularies
 from trainer.engines.deepspeed import config as zero_config
+from trainer.engines.deepspeed import reduction
 from trainer.ranks.precision import Precision
 from zeromt.planning.costs import model_states
 from zeromt.planning.costs.memory import MemoryModel, Setting, settings
@@ -24,6 +25,8 @@ def model(run: str = "wmt_base", *overrides: str) -> MemoryModel:
 
 def test_buckets_are_those_of_the_engine() -> None:
     assert model_states.BUCKET_ELEMENTS == zero_config.BUCKET_ELEMENTS
+    assert model_states.EARLY_BUCKET_ELEMENTS == zero_config.EARLY_BUCKET_ELEMENTS
+    assert model_states.ON_THE_WAY == reduction.ON_THE_WAY
 
 
 def test_settings_come_in_order_and_are_allowed() -> None:

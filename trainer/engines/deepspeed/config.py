@@ -3,11 +3,18 @@
 from typing import Any
 
 from configs import EngineSection
-from configs.zero_keys import by_deepspeeds_names
+from configs.zero_keys import by_deepspeeds_names, value_of
 from trainer.ranks.precision import Precision
 
 BUCKET_ELEMENTS = 50_000_000
 """Elements of a reduction bucket; DeepSpeed's default, 500 million, would take a gigabyte before the first step."""
+EARLY_BUCKET_ELEMENTS = 10_000_000
+"""Elements of a bucket that is reduced in the backward pass: some ten in a model, of which only the last comes late."""
+
+
+def early_bucket_elements(section: EngineSection) -> int:
+    """The most elements of a bucket of several parameters that is reduced in the backward pass."""
+    return value_of(section.zero_optimization, "reduce_bucket_size") or EARLY_BUCKET_ELEMENTS
 
 
 def deepspeed_config(
@@ -25,7 +32,8 @@ def deepspeed_config(
         # What DeepSpeed 0.19.8 calls a reduce-scatter there is an all-reduce of a copy of the bucket, copied back.
         zero |= {"allgather_bucket_size": BUCKET_ELEMENTS, "reduce_scatter": False}
     overlaps = section.zero_optimization.get("overlap_comm")  # DeepSpeed then needs a second buffer to write to
-    if section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or overlaps):
+    fills_at_once = section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or overlaps)
+    if fills_at_once or section.reduces_in_buckets:
         zero["contiguous_gradients"] = False  # fills a bucket in one operation instead of one copy per parameter
     if section.zero_stage == 3:
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS

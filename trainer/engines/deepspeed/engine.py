@@ -59,7 +59,7 @@ class DeepSpeedEngine(Engine):
     ) -> None:
         self.device = device
         self.keeps_ema = ema_decay > 0
-        self._stage = stage_of(section.zero_stage, precision, device)
+        self._stage = stage_of(section, precision, device)
         self._world_size = world_size
         self.precision = precision
         self._clip_norm = optimizer.clip_norm
@@ -97,6 +97,7 @@ class DeepSpeedEngine(Engine):
     @override
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         self._engine.set_gradient_accumulation_boundary(is_last)
+        self._stage.begin_micro_batch(is_last=is_last)
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
         factor = scale * self._world_size
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
@@ -245,6 +246,7 @@ class DeepSpeedEngine(Engine):
     @override
     def close(self) -> None:
         parameters, masters = list(self._model.parameters()), self._base_optimizer
+        self._stage.close()
         self._engine.destroy()
         # Hooks keep the wrappers of stages 1 and 3 alive for ever (0.19.8), so their contents are removed.
         if self._engine.optimizer is not masters:

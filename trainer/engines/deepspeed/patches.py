@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from trainer.engines.deepspeed import steps
+from trainer.engines.deepspeed import reduction, steps
 from trainer.engines.deepspeed.steps import Patch
 from trainer.engines.shared_memory import SharedMemory
 
@@ -109,6 +109,7 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
         memory: of all ranks.
     """
     all_reduce_by_gloo, total = type(backend).all_reduce, distributed.ReduceOp.SUM
+    reduce_parts_by_gloo = type(backend).reduce_scatter
     reduce_scatter_by_gloo = backend.reduce_scatter_function
 
     def is_shared(group: Any, *tensors: Tensor) -> bool:
@@ -130,6 +131,15 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
         memory.reduce_scatter(output, tensor)
         return done(async_op)
 
+    def reduce_parts(
+        output: Tensor, input_list: Sequence[Tensor], op: Any = total, group: Any = None, async_op: bool = False
+    ) -> Any:
+        op = backend._reduce_op(op)
+        if op != total or not is_shared(group, *input_list):
+            return reduce_parts_by_gloo(backend, output, input_list, op, group, async_op)
+        memory.reduce_parts(output, input_list)
+        return done(async_op)
+
     def all_gather(output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False) -> Any:
         if not is_shared(group, output_tensor, input_tensor):
             return gather_by_broadcasts(output_tensor, input_tensor, group, async_op)
@@ -137,6 +147,7 @@ def use_shared_memory(backend: Any, memory: SharedMemory) -> None:
         return done(async_op)
 
     backend.all_reduce = all_reduce
+    backend.reduce_scatter = reduce_parts
     backend.reduce_scatter_function = reduce_scatter
     backend.all_gather_function = all_gather
 
@@ -260,4 +271,5 @@ PATCHES = (
     TIME_OUT_GROUPS,
     LINK_MOMENTS,
     *steps.PATCHES,
+    *reduction.PATCHES,
 )

@@ -1,7 +1,7 @@
 """Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
 import math
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import deepspeed
 import torch
@@ -20,9 +20,12 @@ from deepspeed.utils import (
 from torch import Tensor, nn
 from typing_extensions import override
 
+from configs import EngineSection
 from model import Objective
 from trainer.engines import replicas
+from trainer.engines.deepspeed.config import early_bucket_elements
 from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS
+from trainer.engines.deepspeed.reduction import REDUCE_IN_BACKWARD, Reduction, give_partitions
 from trainer.engines.deepspeed.steps import (
     GATHER_WITHOUT_WAITING,
     MEASURE_ONCE,
@@ -39,7 +42,7 @@ class Stage:
     """What the engine needs of a stage. A parameter has moments only after the first step.
 
     Args:
-        number: ZeRO's.
+        section: of the configuration.
         precision: of the model.
         device: of the model.
     """
@@ -47,8 +50,8 @@ class Stage:
     has_replicas = True
     """Whether every rank holds all weights."""
 
-    def __init__(self, number: int, precision: Precision, device: torch.device) -> None:
-        self.number = number
+    def __init__(self, section: EngineSection, precision: Precision, device: torch.device) -> None:
+        self.section = section
         self.precision = precision
         self.device = device
         self.engine: Any = None
@@ -59,6 +62,9 @@ class Stage:
     def adapt(self, engine: Any, world_size: int) -> None:
         """Patch DeepSpeed's engine as this stage needs."""
         self.engine = engine
+
+    def begin_micro_batch(self, *, is_last: bool) -> None:
+        """To be called before each forward pass; the last is the update's."""
 
     def end_micro_batch(self) -> None:
         """To be called after each backward pass."""
@@ -105,6 +111,9 @@ class Stage:
         """Copy a parameter in the model's precision."""
         target.copy_(parameter)
 
+    def close(self) -> None:
+        """Release what its hooks hold."""
+
     def digest(self, module: nn.Module) -> int | None:
         """A hash of the weights where every rank has all of them; else None. See `Engine.replica_digest`."""
         return replicas.digest(module.parameters()) if self.has_replicas else None
@@ -120,7 +129,8 @@ class Replicated(Stage):
         super().adapt(engine, world_size)
         engine.enable_backward_allreduce = world_size > 1 and self.precision == "fp32"
         if self.precision != "fp32":  # otherwise they would be summed in half precision
-            self._sums = GradientSum([p for group in engine.optimizer.fp16_groups for p in group])
+            parameters = [p for group in engine.optimizer.fp16_groups for p in group]
+            self._sums = GradientSum(parameters, factor=1 / world_size)
             STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums)
 
     @override
@@ -186,14 +196,39 @@ class Replicated(Stage):
 class Partitioned(Stage):
     """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients)."""
 
+    _reduction: Reduction | None = None
+
     @override
     def adapt(self, engine: Any, world_size: int) -> None:
         super().adapt(engine, world_size)
+        if self.section.reduces_in_buckets:
+            self._reduction = REDUCE_IN_BACKWARD.apply(engine, most_elements=early_bucket_elements(self.section))
         if isinstance(engine.optimizer, BF16_Optimizer):
             engine.enable_backward_allreduce = False
-            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer)
+            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer, is_reduced=self._reduction is not None)
         else:
             MEASURE_ONCE.apply(engine.optimizer)
+
+    @override
+    def begin_micro_batch(self, *, is_last: bool) -> None:
+        if self._reduction is not None:
+            self._reduction.begin(is_last=is_last)
+
+    @override
+    def end_micro_batch(self) -> None:
+        if self._reduction is not None:
+            self._reduction.end()
+
+    @override
+    def step(self, clip_norm: float) -> StepResult:
+        if self._reduction is not None:
+            give_partitions(self.engine.optimizer, self._reduction.take())
+        return super().step(clip_norm)
+
+    @override
+    def close(self) -> None:
+        if self._reduction is not None:
+            self._reduction.close()
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
         """None where this rank's part of the flat masters has nothing of it."""
@@ -247,9 +282,9 @@ class Sharded(Stage):
 STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned, 3: Sharded}
 
 
-def stage_of(number: Literal[0, 1, 2, 3], precision: Precision, device: torch.device) -> Stage:
-    """The layout of a ZeRO stage."""
-    return STAGES[number](number, precision, device)
+def stage_of(section: EngineSection, precision: Precision, device: torch.device) -> Stage:
+    """The layout of the section's ZeRO stage."""
+    return STAGES[section.zero_stage](section, precision, device)
 
 
 def _own_partition(parameter: Any, whole: Tensor) -> Tensor:

@@ -40,17 +40,18 @@ class GradientSum:
     all gradients.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], flat: Tensor | None = None) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], flat: Tensor | None = None, *, factor: float = 1.0) -> None:
         """Start with sums of 0.
 
         Args:
             parameters: in half precision, all on one device.
             flat: an fp32 tensor with at least as many elements; None allocates one.
+            factor: of what is added.
         """
         size = sum(p.numel() for p in parameters)
         device = parameters[0].device if parameters else None
         self.flat = torch.zeros(size, dtype=torch.float32, device=device) if flat is None else flat
-        self._parameters = list(parameters)
+        self._parameters, self._factor = list(parameters), factor
         pieces = torch.split(self.flat[:size], [p.numel() for p in parameters])
         self.views = [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
         """Each parameter's part of the sum."""
@@ -63,7 +64,7 @@ class GradientSum:
             gradients = [p.grad for p in bucket if p.grad is not None]
             size = sum(p.numel() for p in bucket)
             if len(gradients) == len(bucket) and self.flat.device.type != "cpu":
-                self.flat[begin : begin + size].add_(torch.cat([g.reshape(-1) for g in gradients]))
+                self.flat[begin : begin + size].add_(torch.cat([g.reshape(-1) for g in gradients]), alpha=self._factor)
             else:
                 self._add_one_by_one(bucket, begin)
             for p in bucket:
@@ -74,7 +75,7 @@ class GradientSum:
         """Add each by itself: on a CPU there are no kernel launches, and small tensors stay in its cache."""
         for p in bucket:
             if p.grad is not None:
-                self.flat[begin : begin + p.numel()].add_(p.grad.reshape(-1))
+                self.flat[begin : begin + p.numel()].add_(p.grad.reshape(-1), alpha=self._factor)
             begin += p.numel()
 
     def _buckets(self) -> Iterator[list[nn.Parameter]]:
@@ -97,14 +98,14 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
 
     Args:
         optimizer: the engine's, an FP16_UnfusedOptimizer.
-        sums: the gradient sums of all its parameters, group after group.
+        sums: the gradient sums of all its parameters, group after group, divided by the number of ranks.
     """
     group = comm.comm.get_world_group()
 
     def step() -> bool:
         halves = [p for group in optimizer.fp16_groups for p in group]
         masters = [p for group in optimizer.fp32_groups for p in group]
-        _average([sums.flat], group)
+        _add_over_ranks([sums.flat], group)
         norm = float(torch.nn.utils.get_total_norm(sums.views))
         if not math.isfinite(norm):
             sums.flat.zero_()
@@ -127,25 +128,27 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
     optimizer.step = step
 
 
-def step_on_flat_gradients(optimizer: Any) -> None:
+def step_on_flat_gradients(optimizer: Any, *, is_reduced: bool) -> None:
     """Make stage 1 in bf16 sum, average, measure and clip gradients in place: in one flat tensor per group.
 
     Args:
         optimizer: the engine's, a BF16_Optimizer; the engine must leave averaging to it.
+        is_reduced: whether each rank's partition has the averages over the ranks already when it steps.
     """
-    flats = optimizer.fp32_groups_gradients_flat
-    sums = [GradientSum(*pair) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
-    views = [view for group in sums for view in group.views]
+    flats, group = optimizer.fp32_groups_gradients_flat, optimizer.dp_process_group
+    factor = 1 / comm.get_world_size(group)
+    sums = [GradientSum(*pair, factor=factor) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
     masters, gradients = optimizer.fp32_groups_flat_partition, optimizer.fp32_groups_gradient_flat_partition
 
     def add(clear_lp_grads: bool = False) -> None:
-        for group in sums:
-            group.add()
+        for one in sums:
+            one.add()
 
     @torch.no_grad()
     def step() -> None:
-        _average(flats, optimizer.dp_process_group)
-        norm = float(torch.nn.utils.get_total_norm(views))
+        if not is_reduced:
+            _add_over_ranks(flats, group)
+        norm = float(_norm_of_all(gradients, group))
         optimizer.overflow = not math.isfinite(norm)
         optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
         if optimizer.overflow:
@@ -158,7 +161,8 @@ def step_on_flat_gradients(optimizer: Any) -> None:
         optimizer._lazy_init_hp_params_optimizer_state()
         optimizer.update_lp_params()
 
-    optimizer.update_hp_grads = add
+    if not is_reduced:
+        optimizer.update_hp_grads = add
     optimizer.step = step
 
 
@@ -312,14 +316,11 @@ def gather_without_waiting(module: Any) -> None:
     module.NoGatherCoalescedHandle.wait = wait_for_all
 
 
-def _average(flats: Sequence[Tensor], group: Any) -> None:
-    """Average flat gradients over the ranks, in place."""
-    size = comm.get_world_size(group)
-    if size == 1:
-        return
-    for flat in flats:
-        comm.all_reduce(flat, group=group)
-        flat.mul_(1.0 / size)
+def _add_over_ranks(flats: Sequence[Tensor], group: Any) -> None:
+    """Add flat gradients over the ranks, in place."""
+    if comm.get_world_size(group) > 1:
+        for flat in flats:
+            comm.all_reduce(flat, group=group)
 
 
 def _norm_of_all(gradients: Sequence[Tensor], group: Any) -> Tensor:

@@ -1,8 +1,9 @@
 """Communication: the bytes that each rank sends per update with DeepSpeed 0.19, and the latency of its collectives.
 
 In a ring (Patarasuk and Yuan, 2009), each of W ranks sends 2 n (W - 1) / W bytes to all-reduce n bytes, and half of
-that to all-gather or reduce-scatter them. Stages 1 and 2 all-reduce gradients, although the ZeRO paper reduce-scatters
-them: stage 2 for every micro-batch, stages 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
+that to all-gather or reduce-scatter them. Stage 0 all-reduces gradients, stages 1 to 3 reduce-scatter them; but stages
+1 and 2 all-reduce them with `engine.reduce_in_backward=false`, offload, or DeepSpeed's keys about its own reduction.
+Stages 2 and 3 do so for every micro-batch, 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
 in the training precision. The trainer's own messages do not count.
 
 The latency does not depend on the bytes, and is an estimate: a collective goes up and down a tree (Sanders, Speck and
@@ -14,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from zeromt.planning.costs.memory import MemoryModel, Setting
-from zeromt.planning.costs.model_states import BUCKET_ELEMENTS, ELEMENT, FLOAT, WHOLE_BUCKET_ELEMENTS, Layout
+from zeromt.planning.costs.model_states import ELEMENT, FLOAT, WHOLE_BUCKET_ELEMENTS, Layout
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,8 +45,11 @@ def communication_volume(model: MemoryModel, setting: Setting, *, world_size: in
     if setting.stage == 0:
         return Volume(all_reduced=FLOAT * layout.all if world_size > 1 else 0, gathered=0, scattered=0)
     if setting.stage < 3:
-        times = num_slots if setting.stage == 2 else 1
-        return Volume(all_reduced=times * FLOAT * layout.all, gathered=element * layout.flat, scattered=0)
+        reduced = (num_slots if setting.stage == 2 else 1) * FLOAT * layout.all
+        gathered = element * layout.flat
+        if layout.reduces_in_buckets:
+            return Volume(all_reduced=0, gathered=gathered, scattered=reduced if world_size > 1 else 0)
+        return Volume(all_reduced=reduced, gathered=gathered, scattered=0)
     # Weights are gathered for the forward pass, and those released since then again for the backward pass. Persistent
     # weights are gathered once, after the step.
     released = layout.released + (layout.released - layout.live)
@@ -66,7 +70,7 @@ def num_collectives(layout: Layout, *, num_slots: int) -> int:
     """
     if layout.stage == 0:
         return math.ceil(layout.all / WHOLE_BUCKET_ELEMENTS)
-    reduced = math.ceil(layout.all / layout.zero_key("reduce_bucket_size", BUCKET_ELEMENTS))
+    reduced = math.ceil(layout.all / layout.bucket)
     if layout.stage < 3:
         return (num_slots if layout.stage == 2 else 1) * reduced + 1
     return num_slots * (2 * layout.num_released + reduced) + 1

@@ -5,8 +5,9 @@ because gradients are summed in fp32 and because of DeepSpeed's own copies. Deep
 
 - stage 0: torch's optimizer in fp32; in bf16 and fp16 `FP16_UnfusedOptimizer`, to which our engine gives fp32 gradients
 - stage 1 in bf16: `BF16_Optimizer`, which keeps the whole gradient in fp32 and in bf16
-- other precisions at stage 1, and stage 2: `DeepSpeedZeroOptimizer`; stage 2 keeps, in bf16, one flat fp32 partition of
-  the gradient, else the whole gradient of every parameter that overlaps the rank's partition
+- other precisions at stage 1, and stage 2: `DeepSpeedZeroOptimizer`; stage 2 keeps one flat fp32 partition of the
+  gradient, but where the reduction is left to DeepSpeed, in fp32 and fp16 the whole gradient of every parameter that
+  overlaps the rank's partition
 - stage 3: `DeepSpeedZeroOptimizer_Stage3`, which divides each parameter separately, rounding up; small ones stay
   gathered
 """
@@ -27,6 +28,8 @@ ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 BUCKET_ELEMENTS = 50_000_000
 """Must equal `BUCKET_ELEMENTS` of `trainer.engines.deepspeed.config`, which needs torch; a test compares them."""
+EARLY_BUCKET_ELEMENTS, ON_THE_WAY = 10_000_000, 2
+"""Must equal those of `trainer.engines.deepspeed.config` and `.reduction`, likewise."""
 WHOLE_BUCKET_ELEMENTS = 500_000_000
 """Elements that DeepSpeed's engine reduces at once at stage 0."""
 PERSISTENT_ELEMENTS = 100_000
@@ -106,6 +109,7 @@ class Layout:
         self.world_size = world_size
         self._keys = engine.zero_optimization
         self.overlaps = bool(self._keys.get("overlap_comm", False))
+        self.reduces_in_buckets = engine.reduces_in_buckets
         # counted by size, because a model has many tensors but few sizes
         sizes = Counter([p.size for p in parameters])
         self.all = sum(number * size for size, number in sizes.items())
@@ -128,6 +132,13 @@ class Layout:
         # between a weight's use in the forward and in the backward pass, all later weights are used twice
         self.live = min(self.released, live, self.zero_key("stage3_max_reuse_distance", LIVE_ELEMENTS) // 2)
         self._rank = rank
+
+    @property
+    def bucket(self) -> int:
+        """The most elements of a reduction bucket of several parameters."""
+        return self.zero_key(
+            "reduce_bucket_size", EARLY_BUCKET_ELEMENTS if self.reduces_in_buckets else BUCKET_ELEMENTS
+        )
 
     def zero_key(self, name: str, default: int) -> int:
         """The value of a key of `zero_optimization` that is a number of elements.
@@ -191,6 +202,8 @@ def _gradients(layout: Layout) -> tuple[int, int]:
         if layout.offload:
             return summed * layout.all, FLOAT * layout.partition
         return FLOAT * layout.flat if is_flat else summed * layout.all, 0
+    if layout.reduces_in_buckets:
+        return FLOAT * layout.partition, 0
     if layout.offload:
         flat = FLOAT * layout.partition if is_flat else 0
         return flat, FLOAT * layout.partition + (0 if is_flat else FLOAT * layout.touched())
@@ -199,7 +212,7 @@ def _gradients(layout: Layout) -> tuple[int, int]:
 
 def _buckets(layout: Layout) -> tuple[int, int]:
     """Bytes of buckets and of a reduction, and the part of them that exists at the same time as the activations."""
-    bucket = layout.zero_key("reduce_bucket_size", BUCKET_ELEMENTS)
+    bucket = layout.bucket
     reduced = min(max(bucket, layout.largest), layout.all)
     is_plain_bf16 = layout.precision == "bf16" and not layout.offload
     if (layout.stage == 0 and layout.precision != "fp32") or (layout.stage == 1 and is_plain_bf16):
@@ -212,6 +225,10 @@ def _buckets(layout: Layout) -> tuple[int, int]:
     if layout.stage == 3:
         buffer = FLOAT * bucket  # permanent, in fp32, in which gradients are communicated
         return (both := buffer + reduced * 2 * FLOAT + FLOAT * reduced // layout.world_size), both
+    if layout.reduces_in_buckets:  # gradients that wait for their bucket, a copy side by side, and those that are sent
+        waiting = layout.element if layout.stage == 2 else 0
+        copied = 0 if layout.precision == "fp32" else layout.element
+        return (both := reduced * (waiting + copied + ON_THE_WAY * FLOAT)), both
     staged = FLOAT if layout.stage == 1 and layout.precision == "bf16" else layout.element
     is_concatenated = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
     buffer = staged * (reduced if is_concatenated else bucket)
@@ -221,12 +238,13 @@ def _buckets(layout: Layout) -> tuple[int, int]:
 
 
 def _step(layout: Layout) -> int:
-    """Bytes of the flat fp32 copy of the gradients that the step makes if they are not stored like that already."""
+    """Bytes of the flat fp32 copy of the gradients that is made for the step if they are not stored like that."""
     if layout.offload or layout.stage == 0:
         return 0
     if layout.stage == 3:
         return FLOAT * layout.shards
-    return 0 if layout.precision == "bf16" else FLOAT * layout.partition
+    is_flat = layout.precision == "bf16" or (layout.stage == 2 and layout.reduces_in_buckets)
+    return 0 if is_flat else FLOAT * layout.partition
 
 
 def _touched(sizes: Sequence[int], world_size: int, rank: int | None, *, is_filled: bool) -> int:
