@@ -227,11 +227,8 @@ class RunConfig:
                 "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
                 "set it to decoder or none, or use a joint vocabulary"
             )
-        if self.schedule.ends and self.schedule.warmup_updates >= self.training.max_updates:
-            yield (
-                f"schedule.warmup_updates: {self.schedule.warmup_updates} leaves no updates to decay in; "
-                f"it must be less than training.max_updates={self.training.max_updates}"
-            )
+        if self.schedule.ends and (problem := self.schedule.length_problem(self.training.max_updates)) is not None:
+            yield f"schedule.{problem} training.max_updates={self.training.max_updates}"
         if value_of(self.engine.zero_optimization, "compute_grad_norm") is False and self.optimizer.clip_norm:
             yield (
                 f"engine.zero_optimization.compute_grad_norm: false with optimizer.clip_norm={self.optimizer.clip_norm}"
@@ -296,6 +293,15 @@ class RunConfig:
             )
         if stopping is not None and not self.evaluation.every_updates:
             yield "training.early_stopping: with evaluation.every_updates=0; set every_updates above 0"
+        of_phases = {f"phases.{number}.schedule": phase.schedule for number, phase in enumerate(self.phases)}
+        for where, schedule in {"schedule": self.schedule, **of_phases}.items():
+            if schedule is None or not schedule.follows_scores:
+                continue
+            if (followed := self.followed_by(schedule)) not in self.evaluation.at_once:
+                known_ = ", ".join(self.evaluation.at_once)
+                yield f"{where}.metric: {followed} is not a figure of evaluations; use one of {known_}"
+            if not self.evaluation.every_updates:
+                yield f"{where}: {schedule.kind} with evaluation.every_updates=0; set every_updates above 0"
 
     def _phase_problems(self) -> Iterator[str]:
         names = [phase.name for phase in self.phases]
@@ -324,11 +330,14 @@ class RunConfig:
                 yield f"{where}.schedule.ends_with: {phase.schedule.ends_with}; in a phase it must be updates"
             if phase.schedule.ends and updates is None and not is_last:
                 yield f"{where}.schedule: {phase.schedule.kind} ends with the phase; set {where}.until.updates"
-            elif phase.schedule.ends and phase.schedule.warmup_updates >= (updates or self.training.max_updates):
-                yield (
-                    f"{where}.schedule.warmup_updates: {phase.schedule.warmup_updates} leaves no updates of the phase "
-                    f"to decay in; it must be less than {updates or self.training.max_updates}"
-                )
+            elif phase.schedule.ends:
+                most = updates or self.training.max_updates
+                if (problem := phase.schedule.length_problem(most)) is not None:
+                    yield f"{where}.schedule.{problem} the phase's {most}"
+
+    def followed_by(self, schedule: Schedule) -> str:
+        """The figure of evaluations that a schedule follows."""
+        return getattr(schedule, "metric", None) or self.best_by
 
     @property
     def best_by(self) -> str:

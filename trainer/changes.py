@@ -119,12 +119,8 @@ def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_
         state: the checkpoint's; it says where the schedule begins.
         last_then, last_now: where the schedule ends under each, in the schedule's own unit.
     """
-    update = state.step - state.skipped_updates + 1
-    rates = []
-    for config, last in ((then, last_then), (now, last_now)):
-        limits = Limits(config, state)
-        rates.append(limits.schedule.rate(update - limits.schedule_start, peak=config.optimizer.lr, last=last))
-    before, after = rates
+    before = Limits(then, state).rate_if_ending(last_then)
+    after = Limits(now, state).rate_if_ending(last_now)
     if max(before, after) <= JUMP * min(before, after):
         return None
     return (

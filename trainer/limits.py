@@ -58,14 +58,15 @@ def reasons(limits: Sequence[Limit]) -> str | None:
     return "; ".join(limit.reason for limit in limits) or None
 
 
-def checked_rate(schedule: Schedule, update: int, peak: float, last: int) -> float:
+def checked_rate(schedule: Schedule, update: int, peak: float, last: int, scores: Sequence[float] = ()) -> float:
     """`schedule.rate`.
 
     Raises:
         UserError: it cannot be computed, or is not finite, or negative.
     """
     try:
-        rate = schedule.rate(update, peak=peak, last=last)
+        followed = {"scores": scores} if schedule.follows_scores else {}
+        rate = schedule.rate(update, peak=peak, last=last, **followed)
         if 0 <= rate < math.inf:
             return rate
         problem = f"is {rate}"
@@ -106,16 +107,34 @@ class Limits:
         return self._config.schedule if phase is None or phase.schedule is None else phase.schedule
 
     @property
+    def _is_of_phase(self) -> bool:
+        """Whether the schedule is the phase's own."""
+        return self._state.phase is not None and self.schedule is not self._config.schedule
+
+    @property
     def schedule_start(self) -> int:
         """Applied updates before its first."""
-        state = self._state
-        is_own = state.phase is not None and self.schedule is not self._config.schedule
-        return max(state.schedule_start, state.phase.applied) if is_own and state.phase else state.schedule_start
+        start, phase = self._state.schedule_start, self._state.phase
+        return max(start, phase.applied) if self._is_of_phase and phase is not None else start
 
     def rate(self, seconds: float, step: int, place: Place | None = None) -> float:
         """The learning rate of the next update; arguments as of `schedule_end`."""
+        return self.rate_if_ending(self.schedule_end(seconds, step, place))
+
+    def rate_if_ending(self, last: int) -> float:
+        """The learning rate of the next update if the schedule ends with that one, in the schedule's own count."""
         update = self._state.step - self._state.skipped_updates - self.schedule_start + 1
-        return checked_rate(self.schedule, update, self._config.optimizer.lr, self.schedule_end(seconds, step, place))
+        return checked_rate(self.schedule, update, self._config.optimizer.lr, last, self._followed())
+
+    def _followed(self) -> list[float]:
+        """The scores that the schedule follows; see `Schedule.rate`."""
+        if not self.schedule.follows_scores:
+            return []
+        figure, phase = self._config.followed_by(self.schedule), self._state.phase
+        after = max(self._state.start_step, phase.step if self._is_of_phase and phase is not None else 0)
+        scores = {s: x for s, x in (self._state.scores_of(figure) or {}).items() if s > after}
+        sign = 1 if self._config.evaluation.directions[figure] else -1
+        return [sign * scores[step] for step in sorted(scores)]
 
     def check_rates(self) -> None:
         """Look at the rates of the updates to come, and of other phases' schedules: at both ends and evenly between.
@@ -148,16 +167,14 @@ class Limits:
             place: of the next update; without it, epochs end nothing.
         """
         state, last, phase = self._state, self.last_step, phase_of(self._config, self._state)
-        if self.schedule.ends_with == "minutes":
+        if self.schedule.ends_by("minutes") and self._section.max_minutes is not None:
             last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
-        if self.schedule.ends_with == "epochs" and place is not None:
+        if self.schedule.ends_by("epochs") and place is not None:
             last = min(last, self._last_step_by_epochs(place))
         if phase is not None and phase.schedule is not None and state.phase is not None:
             updates = None if phase.until is None else phase.until.updates
             last = min(last, state.phase.step + (updates or last))
-            if self.schedule_start == state.phase.applied:  # updates that earlier phases skipped are no part of it
-                last -= state.phase.step - state.phase.applied
-        return last - self.schedule_start
+        return last - state.skipped_updates - self.schedule_start  # what was skipped does not count
 
     def is_time_up(self) -> bool:
         """Whether `max_minutes` have passed."""
@@ -261,16 +278,17 @@ class Limits:
     def _cut(self, what: str, last: int, unit: str, remedy: str, place: Place | None) -> str | None:
         """The warning if a run that ends at a step cuts its schedule short, and the schedule does not end with that."""
         state, schedule = self._state, self._config.schedule
-        if not schedule.ends or schedule.ends_with == unit or schedule is not self.schedule:  # or a phase has its own
+        is_met = schedule.ends_with == unit or (unit != "" and schedule.ends_with == "first")
+        if not schedule.ends or is_met or schedule is not self.schedule:  # or a phase has its own
             return None
         end = self.schedule_end(state.seconds, place=place)
-        if last - state.start_step >= CUT_FRACTION * (end + state.schedule_start - state.start_step):
+        start = state.skipped_updates + self.schedule_start
+        if last - state.start_step >= CUT_FRACTION * (end + start - state.start_step):
             return None
-        update = last - state.skipped_updates - state.schedule_start
-        fraction = schedule.rate(update, peak=1.0, last=end)
+        fraction = schedule.rate(last - start, peak=1.0, last=end)
         return (
-            f"{what} the run near step {last:,}, and the schedule is made for {end + state.schedule_start:,}: the "
-            f"learning rate will be at {fraction:.0%} of its peak then; {remedy}"
+            f"{what} the run near step {last:,}, and the schedule is made for {end + start:,}: the learning rate will "
+            f"be at {fraction:.0%} of its peak then; {remedy}"
         )
 
     def _last_step_by_epochs(self, place: Place) -> int:

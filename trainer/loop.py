@@ -204,6 +204,7 @@ class Trainer:
                     raise TrainingError(f"step {state.step + 1}: {problem}")
         state.step += 1
         state.target_tokens += update.counts.target_tokens
+        state.lr = lr
         self._interval.update_seconds.append(time.monotonic() - begin)
         self._interval.add_update(update.counts, lr, result.grad_norm, self._run.config.stream.micro_batches)
         self._interval.add_batches(update.micro_batches, losses if result.applied else {})

@@ -44,12 +44,19 @@ class Schedule(Component):
 
     warmup_updates: Count = 4000
     """Number of updates over which the learning rate grows linearly to its peak."""
-    ends_with: Literal["updates", "epochs", "minutes"] = "updates"
+    ends_with: Literal["updates", "epochs", "minutes", "first"] = "updates"
     """When a schedule ends. updates: at `training.max_updates`; epochs or minutes: at `training.max_epochs` or
-    `max_minutes`, if that comes first with as many updates in an epoch, or at the mean speed, as so far.
+    `max_minutes`, if that comes first with as many updates in an epoch, or at the mean speed, as so far; first: at
+    whichever of the three comes first.
     """
     ends: ClassVar[bool] = False
     """Whether the schedule has an end, so that it depends on the number of the last update."""
+    follows_scores: ClassVar[bool] = False
+    """Whether the rate depends on evaluations, by the figure named in a field `metric`."""
+
+    def ends_by(self, unit: Literal["epochs", "minutes"]) -> bool:
+        """Whether a limit of this unit ends the schedule, if it comes first."""
+        return self.ends_with in (unit, "first")
 
     def end_problems(self, limits: Mapping[str, float | None], *, has_phases: bool) -> Iterator[str]:
         """What is wrong with `ends_with` of a run's schedule, one line each.
@@ -61,20 +68,30 @@ class Schedule(Component):
         unit = self.ends_with
         if unit == "updates":
             return
-        if limits[unit] is None:
+        if unit != "first" and limits[unit] is None:
             yield f"schedule.ends_with: {unit} without training.max_{unit}; set both, or ends_with: updates"
+        if unit == "first" and not any(limits.values()):
+            yield "schedule.ends_with: first without training.max_epochs or max_minutes; set one, or ends_with: updates"
         if not self.ends:
             yield f"schedule.ends_with: {unit} with kind={self.kind}, which has no end; set it to updates"
-        if unit == "epochs" and has_phases:
-            yield "schedule.ends_with: epochs in a run with phases, each with epochs of its own; set it to updates"
+        if has_phases and self.ends_by("epochs") and limits["epochs"] is not None:
+            yield f"schedule.ends_with: {unit} in a run with phases, each with epochs of its own; set it to updates"
 
-    def rate(self, update: int, *, peak: float, last: int) -> float:
+    def length_problem(self, most: int) -> str | None:
+        """What is wrong with the lengths of a schedule that ends with so many updates: a field, up to `less than`."""
+        if self.warmup_updates < most:
+            return None
+        return f"warmup_updates: {self.warmup_updates} leaves no updates to decay in; it must be less than"
+
+    def rate(self, update: int, *, peak: float, last: int, scores: Sequence[float] = ()) -> float:
         """The learning rate of an update.
 
         Args:
             update: number of the update, counting from 1 and only updates that were applied.
             peak: the highest rate, reached at the end of the warm-up.
             last: number of the update at which a schedule that has an end reaches it.
+            scores: of the evaluations since the schedule began, in order, signed so that the highest is best; given to
+                a schedule that follows them.
         """
         if update <= self.warmup_updates:
             return peak * update / self.warmup_updates

@@ -57,6 +57,13 @@ def add_parent(parser: Parser) -> None:
         help="start this run at step 0 with the weights of another (a run, an import, an average), for fine-tuning; "
         "by default those of its newest checkpoint. Once this run has saved, the same command resumes it",
     )
+    parser.add_argument(
+        "--cooldown",
+        metavar="N",
+        type=whole(1, 1_000_000_000),
+        help="with --from: instead, go on from there with moments and place in the data, while the rate decays to 0 "
+        "over N updates",
+    )
 
 
 def add_ranks(parser: Parser, *, in_parts: str = "") -> None:

@@ -188,8 +188,9 @@ def kill_and_go_on(place: Path, arguments: list[str], forked: Forked) -> None:
 
 class TestSchedulesAndClocks:
     @staticmethod
-    def limits(state: TrainerState, **schedule: Any) -> Limits:
-        config = load_run("debug", ["training.max_updates=1000", "training.max_minutes=10", "training.max_epochs=4"])
+    def limits(state: TrainerState, *, max_updates: int = 1000, **schedule: Any) -> Limits:
+        given = [f"training.max_updates={max_updates}", "training.max_minutes=10", "training.max_epochs=4"]
+        config = load_run("debug", given)
         config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
         return Limits(config, state, Forecast(config, state, updates_an_epoch=50))
 
@@ -201,6 +202,9 @@ class TestSchedulesAndClocks:
         assert self.limits(state, ends_with="minutes").schedule_end(599.9999) == 101
         assert self.limits(state, ends_with="minutes").schedule_end(700.0) == 101, "never behind the next update"
         assert self.limits(TrainerState(), ends_with="minutes").schedule_end(0.0) == 1000
+        assert self.limits(TrainerState(step=100, skipped_updates=7)).schedule_end(0.0) == 993, (
+            "nor is a skip part of it"
+        )
         after_reset = TrainerState(step=100, seconds=300.0, start_step=90, start_seconds=270.0, schedule_start=90)
         assert self.limits(after_reset, ends_with="minutes").schedule_end(300.0) == 10 + 190
 
@@ -226,14 +230,40 @@ class TestSchedulesAndClocks:
         assert self.limits(state).schedule_end(0.0, step, place) == 1000, "and with the updates it does not"
 
     @pytest.mark.parametrize(
+        ("seconds", "place", "most", "expected"),
+        [
+            (100.0, (0, 100), 1000, 200),
+            (200.0, (1, 0), 1000, 300),
+            (590.0, (0, 100), 1000, 102),
+            (300.0, (0, 100), 150, 150),
+        ],
+    )
+    def test_a_schedule_ends_with_what_comes_first(
+        self, seconds: float, place: tuple[int, int], most: int, expected: int
+    ) -> None:
+        """Four epochs of 50 updates or of the first one's 100, ten minutes, or the updates."""
+        state = TrainerState(step=100, seconds=seconds)
+        limits = self.limits(state, ends_with="first", max_updates=most)
+        assert limits.schedule_end(seconds, 100, place) == expected
+        assert not list(limits.early_ends(place))
+
+    @pytest.mark.parametrize(
         ("settings", "said"),
         [
+            (
+                ["schedule.ends_with=first", "training.max_epochs=null"],
+                "first without training.max_epochs or max_minutes; set one, or ends_with: updates",
+            ),
+            (
+                ["schedule.ends_with=first", "schedule.kind=constant"],
+                "first with kind=constant, which has no end; set it to updates",
+            ),
             ([], "epochs without training.max_epochs; set both, or ends_with: updates"),
             (["schedule.kind=constant"], "epochs with kind=constant, which has no end; set it to updates"),
             (["phases=[{name: a}]"], "epochs in a run with phases, each with epochs of its own; set it to updates"),
         ],
     )
-    def test_epochs_that_cannot_end_one(self, settings: list[str], said: str) -> None:
+    def test_limits_that_cannot_end_one(self, settings: list[str], said: str) -> None:
         given = ["schedule.ends_with=epochs", "schedule.kind=cosine", *(["training.max_epochs=2"] if settings else [])]
         with pytest.raises(ConfigError, match=f"^schedule.ends_with: {said}$"):
             load_run("debug", [*given, *settings])

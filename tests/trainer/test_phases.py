@@ -258,7 +258,7 @@ A = "{name: a, until: {updates: 5}}"
         ),
         (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet is not a figure of"),
         (("{name: a, until: {passes: 1}, schedule: cosine}", "{name: b}"), "phases.0.schedule: cosine ends with the"),
-        (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "leaves no updates of the"),
+        (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "less than the phase's 5"),
         (("{name: a, schedule: {kind: linear, ends_with: minutes}}",), "phases.0.schedule.ends_with: minutes; in a"),
         (("{until: {updates: 5}}",), "phases.0.name: missing"),
     ],

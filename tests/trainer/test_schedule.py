@@ -1,10 +1,21 @@
 """The learning rate at chosen updates."""
 
 import math
+import random
+import re
+import shutil
+from pathlib import Path
 
 import pytest
+import torch
 
+from configs import ConfigError, load_run
 from configs.components import make
+from tests.conftest import read_metrics
+from tests.forked import Forked
+from tests.small import small_runs
+from trainer.checkpoint.state import PhaseState, ScoreSeries, TrainerState
+from trainer.limits import Limits
 
 
 @pytest.mark.parametrize(
@@ -24,6 +35,14 @@ from configs.components import make
         ("constant", 0, 0.0, 1, 1.0),
         ("constant", 10, 0.0, 5, 0.5),
         ("constant", 10, 0.0, 10**6, 1.0),
+        ("wsd", 100, 0.0, 50, 0.5),
+        ("wsd", 100, 0.0, 800, 1.0),
+        ("wsd", 100, 0.0, 850, 0.5),
+        ("wsd", 100, 0.2, 1000, 0.2),
+        ("wsd", 100, 0.2, 1100, 0.2),
+        ("cosine_restarts", 100, 0.0, 5100, 0.5),
+        ("cosine_restarts", 100, 0.0, 10_100, 1.0),
+        ("plateau", 100, 0.1, 10**6, 1.0),
     ],
 )
 def test_rate(kind: str, warmup: int, floor: float, update: int, expected: float) -> None:
@@ -39,3 +58,93 @@ def test_vaswani_is_inverse_sqrt_with_its_own_peak() -> None:
         paper = width**-0.5 * min(update**-0.5, update * warmup**-1.5)
         ours = schedule.rate(update, peak=(width * warmup) ** -0.5, last=10**6)
         assert math.isclose(paper, ours, rel_tol=1e-12)
+
+
+def test_wsd_decays_in_a_line_over_as_many_updates_as_asked() -> None:
+    schedule = make("schedule", "wsd", warmup_updates=0, decay_updates=4, decay="linear")
+    rates = [schedule.rate(update, peak=2.0, last=10) for update in range(5, 11)]
+    assert rates == [2.0, 2.0, 1.5, 1.0, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("growth", [1, 2, 3])
+def test_restarts_are_torchs(growth: int) -> None:
+    """Whose growth is a whole number."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=2.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=7, T_mult=growth, eta_min=0.2)
+    ours = make("schedule", "cosine_restarts", warmup_updates=5, cycle_updates=7, cycle_growth=growth, min_lr_ratio=0.1)
+    for update in range(5, 200):
+        assert ours.rate(update, peak=2.0, last=10) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize(("patience", "min_delta"), [(1, 0.0), (2, 0.5), (3, 0.0)])
+def test_plateaus_are_torchs(patience: int, min_delta: float) -> None:
+    """Whose patience is the number of evaluations that are borne, and whose floor is no fraction."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=2.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="max", factor=0.5, patience=patience - 1, threshold=min_delta, threshold_mode="abs", min_lr=0.1
+    )
+    ours = make("schedule", "plateau", warmup_updates=0, patience=patience, min_delta=min_delta, min_lr_ratio=0.05)
+    draw, scores = random.Random(7), []
+    for number in range(60):
+        scores.append(min(number, 10) + draw.random())
+        theirs.step(scores[-1])
+        assert ours.rate(number + 1, peak=2.0, last=1, scores=scores) == theirs.get_last_lr()[0]
+    assert ours.rate(61, peak=2.0, last=1, scores=[*scores, math.nan] + [math.nan] * 60) == 0.1
+
+
+class TestScores:
+    """A schedule that follows the scores of evaluations, in the trainer."""
+
+    GIVEN = ("schedule={kind: plateau, metric: nll, patience: 2, warmup_updates: 0}", "optimizer.lr=0.8")
+
+    @pytest.mark.parametrize(
+        ("scores", "lr"),
+        [
+            ({}, 0.8),
+            ({5: 3.0, 10: 2.0, 15: 2.5}, 0.8),
+            ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0}, 0.4),
+            ({5: 3.0, 10: 2.0, 15: 2.5, 20: 2.0, 25: 1.0, 30: 1.0, 35: math.nan}, 0.2),
+        ],
+    )
+    def test_the_named_figure_is_followed(self, scores: dict[int, float], lr: float) -> None:
+        series = ScoreSeries(id="x", fields={"better": "lower"}, scores=scores)
+        state = TrainerState(step=40, curves={"nll": series})
+        assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 40) == pytest.approx(lr)
+
+    def test_those_of_before_a_reset_or_the_schedules_phase_do_not_count(self) -> None:
+        scores = {5: 1.0, 10: 2.0, 15: 3.0, 20: 4.0}
+        series = ScoreSeries(id="x", fields={"better": "lower"}, scores=scores)
+        state = TrainerState(step=20, start_step=10, schedule_start=10, curves={"nll": series})
+        assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 20) == pytest.approx(0.8)
+        own = f"phases=[{{name: a, until: {{updates: 9}}}}, {{name: b, {self.GIVEN[0].replace('=', ': ', 1)}}}]"
+        phase = PhaseState(number=1, name="b", step=15, epoch=0, applied=15)
+        state = TrainerState(step=20, curves={"nll": series}, phase=phase)
+        assert Limits(load_run("debug", [own, self.GIVEN[1]]), state).rate(0.0, 20) == pytest.approx(0.8)
+
+    @pytest.mark.parametrize(
+        ("setting", "said"),
+        [
+            ("schedule.metric=blue", "schedule.metric: blue is not a figure of evaluations; use one of bleu, chrf, "),
+            (
+                "evaluation.every_updates=0",
+                "schedule: plateau with evaluation.every_updates=0; set every_updates above",
+            ),
+        ],
+    )
+    def test_what_cannot_be_followed_is_refused(self, setting: str, said: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            load_run("debug", [*self.GIVEN, setting])
+
+    def test_in_a_run_of_two_ranks_that_is_stopped(self, tmp_path: Path, forked: Forked) -> None:
+        """An evaluation each 2 updates is never good enough, so that the rate halves; also behind a resume."""
+        place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
+        plateau = "schedule={kind: plateau, metric: nll, patience: 1, min_delta: 99, warmup_updates: 0}"
+        given = [plateau, "evaluation.every_updates=2", "name=plateau", "training.log_every=1", "optimizer.lr=0.008"]
+        for most in (5, 9):
+            done = forked.trainer(2, "small.yaml", *given, f"training.max_updates={most}", cwd=place)
+            assert done.code == 0, done.err
+        rates = [line["lr"] for line in read_metrics(place / "runs" / "plateau")]
+        # the first evaluation is the best so far; the one for which the first start ended, is none of the run's
+        assert rates == pytest.approx([0.008] * 4 + [0.004] * 2 + [0.002] * 2 + [0.001])

@@ -55,6 +55,8 @@ class TrainerState:
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
     target_tokens: int = 0
+    lr: float = 0.0
+    """The learning rate of the last update."""
     seconds: float = 0.0
     """Seconds of wall time in the loop, over all restarts."""
     save_seconds: float = 0.0

@@ -5,6 +5,7 @@
     seals                        by which zeromt knows the runs of its user (configs.reading.own_runs)
     origin.json                  the configuration file that it was started with
     parent.json                  the checkpoint of another run that it began from (`--from`)
+    cooldown.json                the checkpoint of another run that it goes on with (`--cooldown`)
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
     updates.bin                  16 bytes an update: digests of its pairs and its loss
@@ -45,6 +46,7 @@ CHECKPOINTS, STATUS_FILE, METRICS_FILE = RUN_FILES
 ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
 PARENT_FILE = "parent.json"
+COOLDOWN_FILE = "cooldown.json"
 UPDATES_FILE = "updates.bin"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"

@@ -1,12 +1,16 @@
-"""The usual schedules: the peak for good, decays until the last update, and that of the original Transformer."""
+"""The usual schedules: the peak for good, decays to the last update or by scores, and the original Transformer's."""
 
 import math
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from configs.components import Schedule, component
+from configs.fields import Count, NonNegativeFloat, Positive
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
 
 
 @component("schedule", "constant")
@@ -23,13 +27,33 @@ class Cosine(Schedule):
     """Half a cosine, without restarts (Loshchilov and Hutter, 2017)."""
 
     ends: ClassVar[bool] = True
-    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_lr_ratio: Ratio = 0.0
     """What is left at the last update, as a fraction of the peak."""
 
     @override
     def factor(self, update: int, last: int) -> float:
-        fraction = (1 + math.cos(math.pi * self.done(update, last))) / 2
-        return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction
+        return above(self.min_lr_ratio, half_cosine(self.done(update, last)))
+
+
+@component("schedule", "cosine_restarts")
+class CosineRestarts(Schedule):
+    """Half a cosine, then again from the peak (SGDR; Loshchilov and Hutter, 2017, section 3). It has no end."""
+
+    cycle_updates: Positive = 10_000
+    """Number of updates of the first cosine; it begins with the last update of the warm-up."""
+    cycle_growth: Annotated[float, Field(ge=1, le=100)] = 1.0
+    """How many times as long each cosine is as the one before (the paper's T_mult)."""
+    min_lr_ratio: Ratio = 0.0
+    """What is left at the end of a cosine, as a fraction of the peak."""
+
+    @override
+    def factor(self, update: int, last: int) -> float:
+        place, length = float(update - max(self.warmup_updates, 1)), float(self.cycle_updates)
+        if self.cycle_growth == 1:
+            place %= length
+        while place >= length:
+            place, length = place - length, length * self.cycle_growth
+        return above(self.min_lr_ratio, half_cosine(place / length))
 
 
 @component("schedule", "linear")
@@ -37,22 +61,95 @@ class Linear(Schedule):
     """A straight line down."""
 
     ends: ClassVar[bool] = True
-    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_lr_ratio: Ratio = 0.0
     """What is left at the last update, as a fraction of the peak."""
 
     @override
     def factor(self, update: int, last: int) -> float:
-        fraction = 1 - self.done(update, last)
-        return self.min_lr_ratio + (1 - self.min_lr_ratio) * fraction
+        return above(self.min_lr_ratio, 1 - self.done(update, last))
+
+
+@component("schedule", "wsd")
+class WarmupStableDecay(Schedule):
+    """Warm-up, the peak, and a decay at the end (Hu et al., 2024). The peak can be gone on with, or ended anywhere."""
+
+    ends: ClassVar[bool] = True
+    decay_updates: Count = 0
+    """Number of updates of the decay; 0 makes it a fifth of all."""
+    decay: Literal["sqrt", "linear"] = "sqrt"
+    """Form of the decay: 1 - sqrt(t) (Hagele et al., 2024) or 1 - t, where t goes from 0 to 1."""
+    min_lr_ratio: Ratio = 0.0
+    """What is left at the last update, as a fraction of the peak."""
+
+    @override
+    def length_problem(self, most: int) -> str | None:
+        if self.warmup_updates + self.decay_updates <= most or self.warmup_updates >= most:
+            return super().length_problem(most)
+        return f"decay_updates: {self.decay_updates} after a warm-up of {self.warmup_updates}; together no more than"
+
+    @override
+    def factor(self, update: int, last: int) -> float:
+        length = self.decay_updates or max(last // 5, 1)
+        done = min(max((update - last + length) / length, 0.0), 1.0)
+        return above(self.min_lr_ratio, 1 - (math.sqrt(done) if self.decay == "sqrt" else done))
 
 
 @component("schedule", "inverse_sqrt")
 class InverseSqrt(Schedule):
     """Proportional to the inverse square root of the update's number (Vaswani et al., 2017, section 5.3)."""
 
-    min_lr_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_lr_ratio: Ratio = 0.0
     """Floor of the decay as a fraction of the peak."""
 
     @override
     def factor(self, update: int, last: int) -> float:
         return max(self.min_lr_ratio, math.sqrt(max(self.warmup_updates, 1) / update))
+
+
+@component("schedule", "plateau")
+class OnPlateau(Schedule):
+    """The peak, lowered whenever a figure of the evaluations has not improved for some of them."""
+
+    follows_scores: ClassVar[bool] = True
+    metric: str | None = None
+    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
+    patience: Positive = 3
+    """Number of evaluations in a row that are not better than the best before the rate is lowered."""
+    min_delta: NonNegativeFloat = 0.0
+    """An improvement must be larger than this, in the figure's unit."""
+    lower_by: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """What the rate is multiplied by each time."""
+    min_lr_ratio: Ratio = 0.0
+    """Floor as a fraction of the peak."""
+
+    @override
+    def rate(self, update: int, *, peak: float, last: int, scores: Sequence[float] = ()) -> float:
+        """After the warm-up, of which the evaluations count too."""
+        rate = super().rate(update, peak=peak, last=last)
+        return max(rate * self.lower_by ** self.lowered(scores), min(rate, self.min_lr_ratio * peak))
+
+    @override
+    def factor(self, update: int, last: int) -> float:
+        return 1.0
+
+    def lowered(self, scores: Sequence[float]) -> int:
+        """How often the rate has been lowered; a score that is not finite is no improvement."""
+        best, waited, times = -math.inf, 0, 0
+        for score in scores:
+            if math.isfinite(score) and (best == -math.inf or score - best > self.min_delta):
+                best, waited = score, 0
+            else:
+                waited += 1
+            if waited == self.patience:
+                times, waited = times + 1, 0
+        return times
+
+
+def half_cosine(done: float) -> float:
+    """From 1 to 0 as `done` goes from 0 to 1."""
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+def above(floor: float, fraction: float) -> float:
+    """A fraction of what is above the floor."""
+    return floor + (1 - floor) * fraction

@@ -160,7 +160,8 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
 
 
 def _schedule(schedule: Schedule, config: RunConfig) -> str:
-    end = f", to its end with the {schedule.ends_with}" if schedule.ends else ""
+    unit = "limit that comes first" if schedule.ends_with == "first" else schedule.ends_with
+    end = f", to its end with the {unit}" if schedule.ends else ""
     return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {config.optimizer.lr:g}{end}"
 
 
@@ -168,7 +169,7 @@ def _surprises(config: RunConfig) -> str:
     """What may end the run before the schedule, and nobody can know when."""
     section, untils = config.training, [phase.until for phase in config.phases]
     surprises = ["training.early_stopping"] if section.early_stopping is not None else []
-    if section.max_minutes is not None and config.schedule.ends_with != "minutes":
+    if section.max_minutes is not None and not config.schedule.ends_by("minutes"):
         surprises.append("training.max_minutes")
     if untils and None not in untils and any(until is not None and until.updates is None for until in untils):
         surprises.append("the last phase")

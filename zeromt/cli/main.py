@@ -73,6 +73,8 @@ def _run(argv: list[str]) -> int:
     with restored_environment():  # `main` may have been called by another program, whose environment must not change
         if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # with CONFIG, it loads them itself
             resolve("configs.plugins:load_named")(plugins)
+        if "cooldown" in arguments:
+            arguments = resolve("trainer.runs.cooldown:with_cooldown")(arguments)
         return int(resolve(command.target)(**command.given, **arguments))
 
 
@@ -132,7 +134,7 @@ def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[
     return {**arguments, **named, "plugins": arguments["plugins"] + given["plugins"], "array": array}
 
 
-_OF_TRAINING = ("--fresh", "--reset", "--from", "--device")
+_OF_TRAINING = ("--fresh", "--reset", "--from", "--cooldown", "--device")
 
 
 def _halves(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

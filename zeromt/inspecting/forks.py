@@ -182,7 +182,7 @@ def _config(config: RunConfig, folder: Path) -> RunConfig:
     """
     training = dataclasses.replace(
         config.training,
-        max_minutes=config.training.max_minutes if config.schedule.ends_with == "minutes" else None,
+        max_minutes=config.training.max_minutes if config.schedule.ends_by("minutes") else None,
         early_stopping=None,
         tensorboard=False,
         record_pairs=False,

@@ -81,6 +81,7 @@ def train(
     nproc: int | None = None,
     fresh: bool = False,
     parent: str | Path | None = None,
+    cooldown: int | None = None,
     plugins: Iterable[str | Path] = (),
     quiet: bool = False,
 ) -> Outcome:
@@ -96,6 +97,7 @@ def train(
         nproc: processes; None: one per GPU, or per core without a GPU, up to stream.micro_batches.
         fresh: start at step 0, and rename an existing run.
         parent: RUN[@step] with the initial weights of a run without a checkpoint.
+        cooldown: updates over which the rate decays, if the run goes on with all that `parent` has.
         plugins: Python files with components, beside those that the configuration names; they are run in the children.
         quiet: print nothing of what the command says.
 
@@ -108,6 +110,7 @@ def train(
     options = [] if nproc is None else ["--nproc", str(nproc)]
     options += ["--fresh"] if fresh else []
     options += [] if parent is None else ["--from", str(parent)]
+    options += [] if cooldown is None else ["--cooldown", str(cooldown)]
     overrides = as_list(overrides, str, "overrides")
     arguments = _arguments("launch local", config, overrides, plugins, options)
     folder = folder_of(str(config), overrides).absolute()
