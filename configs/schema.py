@@ -332,8 +332,8 @@ class RunConfig:
                 yield f"{where}.schedule: {phase.schedule.kind} ends with the phase; set {where}.until.updates"
             elif phase.schedule.ends:
                 most = updates or self.training.max_updates
-                if (problem := phase.schedule.length_problem(most)) is not None:
-                    yield f"{where}.schedule.{problem} the phase's {most}"
+                if (wrong := phase.schedule.length_problem(most)) is not None:
+                    yield f"{where}.schedule.{wrong} the phase's {most}"
 
     def followed_by(self, schedule: Schedule) -> str:
         """The figure of evaluations that a schedule follows."""

@@ -87,6 +87,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "inspect": (places.RUN,),
     "trace": (places.DATASET, "1"),
     "pipeline": ("pipeline.yaml", "--dry-run"),
+    "sweep": ("small.yaml", "seed=[1,2]", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
     "report": (places.RUN, "--bootstrap", "20"),
 }

@@ -37,6 +37,8 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("pipeline", "pipeline.yaml", "output={}"),
     ("pipeline", "pipeline.yaml", "steps.sorted.use={}", "steps.sorted.run=null", "--dry-run"),
     ("trace", places.DATASET, "1", "--translated", "{}"),
+    ("sweep", "{}", "seed=[1,2]", "--dry-run"),
+    ("sweep", "small.yaml", "seed=[1,2]", "--dry-run", "--plugins", "{}"),
     ("average", "{}", "--last=2", "-o", "out/new"),
     ("average", places.RUN, "--last=2", "-o", "{}"),
     ("export", places.RUN, "--format=safetensors", "-o", "{}"),
