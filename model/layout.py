@@ -70,6 +70,8 @@ class Current:
         """Joined projections, by the name of the attention module that uses them."""
         self.is_bare = False
         """Whether the layers of this pass are known to have no hooks and not to be compiled: kernels need not look."""
+        self.normed: tuple[Tensor, Tensor, object] | None = None
+        """What the last operator gave, the same normalised for the next one, and the norm."""
 
     @contextlib.contextmanager
     def using(
@@ -82,6 +84,7 @@ class Current:
             yield
         finally:
             self.layout, self.projections, self.is_bare = before
+            self.normed = None
 
 
 def first_possible(layouts: Mapping[LayoutKind, str]) -> tuple[LayoutKind, str]:

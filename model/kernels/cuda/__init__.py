@@ -4,13 +4,14 @@ from torch import nn
 
 from model.attention import MultiHeadAttention
 from model.dropout import Dropout
-from model.feed_forward import FeedForward
+from model.feed_forward import FeedForward, GatedFeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
-from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link, neighbours_of
+from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link, link_layers, neighbours_of
 from model.layout import Current, SideName
 from model.loss import OutputLayer
 from model.objective import Objective
@@ -22,6 +23,7 @@ __all__ = ["use"]
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CudaDropout,
     FeedForward: CudaFeedForward,
+    GatedFeedForward: CudaGatedFeedForward,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
     OutputLayer: CudaOutputLayer,
@@ -46,6 +48,8 @@ def use(module: nn.Module) -> None:
         if isinstance(part, CudaAttention):
             part.name = name
             part.queries_side, part.memory_side = side, "source" if path[-1] == "cross_attention" else side
+        elif isinstance(part, CudaGatedFeedForward):
+            part.name = name
         elif isinstance(part, CudaDropout):
             part.side, part.site = side, site
             site += 1
@@ -58,3 +62,6 @@ def use(module: nn.Module) -> None:
             link(part)
         elif isinstance(part, CudaTransformer):
             part.plan()
+    for part in module.modules():
+        if isinstance(part, CudaStack) and not part.is_checkpointed:  # layers that are recomputed stand alone
+            link_layers(part.layers, part.norm)

@@ -9,9 +9,11 @@ from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention, attend, attention_weights
 from model.kernels.cuda.linear import joined_linear
+from model.kernels.cuda.rotary import Rotate, rotated
 from model.kernels.cuda.short_attention import HEAD_SITES
 from model.kernels.cuda.ways import packed_attention
 from model.layout import Current, Side, SideName
+from model.positions import Rotation
 
 
 class CudaAttention(MultiHeadAttention):
@@ -51,7 +53,7 @@ class CudaAttention(MultiHeadAttention):
         query, key = query.view(query.shape[1], -1, width), key.view(key.shape[1], -1, width)  # (N, H, K)
         value = value.view(key.shape)
         if self.rotates:
-            query, key = self._rotate(query, queries), self._rotate(key, keys)
+            query, key = self._rotate_both(query, key, queries, keys)
         if self.queries_per_key != 1:
             key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
         site, p = self.drops if self.training else (0, 0.0)
@@ -79,6 +81,13 @@ class CudaAttention(MultiHeadAttention):
             for head, weights_BLS in enumerate(weights_BHLS.unbind(1))
         ]
         return torch.stack(dropped, 1) @ value
+
+    def _rotate_both(self, query: Tensor, key: Tensor, queries: Side, keys: Side) -> tuple[Tensor, Tensor]:
+        if type(self.rotation) is not Rotation or queries is not keys:
+            return self._rotate(query, queries), self._rotate(key, keys)
+        apply = rotated if self.current.is_bare else Rotate.apply
+        both: tuple[Tensor, Tensor] = apply(query, key, self.rotation.table, queries.places)
+        return both
 
     def _rotate(self, x_NHK: Tensor, side: Side) -> Tensor:
         rotated: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)

@@ -2,16 +2,19 @@
 
 import contextlib
 import functools
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
+from model.kernels.cuda.residuals import normalised
 from model.kernels.cuda.search import CudaDecoderState
 from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
@@ -134,8 +137,17 @@ class CudaTransformer(Transformer):
         )
         self.of_self = {part.name: (part.query, part.key, part.value) for part in of_self}
         self.of_memory = {part.name: (part.key, part.value) for part in of_memory}
+        gated = [part for part in self.modules() if isinstance(part, CudaGatedFeedForward)]
+        self.of_gated = {part.name: (part.gate, part.inner) for part in gated}
         self.groups = self.of_self | {_MEMORY: tuple(layer for layers in self.of_memory.values() for layer in layers)}
-        self.can_join = can_join([layer for layers in self.groups.values() for layer in layers])
+        self.can_join = _can_join(self.groups)
+        everything = self.groups | self.of_gated
+        self.joined = (
+            [everything]
+            if _can_join(everything)
+            else [groups for groups in (self.groups, self.of_gated) if _can_join(groups)]
+        )
+        """Groups of which one copy of the weights is made."""
 
     def is_bare(self) -> bool:
         """Whether the layers have no hooks and are not compiled."""
@@ -151,14 +163,17 @@ class CudaTransformer(Transformer):
         ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep its weights whole for a pass.
         """
         if is_bare:
-            return dict(join(self.groups, is_bare=True)) if self.can_join else {}
+            return {name: one for groups in self.joined for name, one in join(groups, is_bare=True).items()}
         if self._is_compiled():
             return {}
         if any(map(has_hooks, self.all_layers)):
             groups = self.of_self | self.of_memory
             return {name: functools.partial(apart, layers) for name, layers in groups.items()}
-        can = can_join([layer for layers in self.groups.values() for layer in layers])
-        return dict(join(self.groups)) if can else {}
+        return dict(join(self.groups)) if _can_join(self.groups) else {}
+
+
+def _can_join(groups: Mapping[str, Sequence[nn.Linear]]) -> bool:
+    return can_join([layer for layers in groups.values() for layer in layers])
 
 
 def _constant(*results: Tensor) -> Projection:
@@ -173,7 +188,9 @@ class CudaStack(Stack):
     @override
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
         if not (self.is_checkpointed and torch.is_grad_enabled()):
-            return super().forward(x_BLD, *context)
+            for layer in self.layers:
+                x_BLD = layer(x_BLD, *context)
+            return normalised(self.current, x_BLD, self.norm)
         then, is_bare = (self.current.layout, self.current.projections), self.current.is_bare
 
         def contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:

@@ -4,7 +4,7 @@ Kept for the backward pass: the sums x + dropout(y + bias), and the mean and rst
 each row. Dropout masks are recomputed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from typing_extensions import override
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
+from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
 from model.kernels.cuda.operators import Operator, define, direct
 from model.layout import Current
@@ -34,10 +35,10 @@ class Neighbours:
     """The only linear layer that reads the sub-layer's input, if there is just one."""
     last: LastLinear | None = None
     """The last linear layer of the sub-layer, if known and with a bias."""
-    following: "CudaPreNorm | None" = None
-    """Of a PreNorm, the layer's next one, whose norm is `norm`."""
-    precomputed: tuple[Tensor, Tensor] | None = None
-    """The output of the previous PreNorm of the layer, and that output normalised with this one's norm."""
+    is_followed: bool = False
+    """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
+    is_last: bool = False
+    """Whether that one is beyond its layer."""
 
 
 class _Fused(Residual):
@@ -51,12 +52,14 @@ class _Fused(Residual):
     ) -> tuple[Tensor, Tensor] | None:
         """x + dropout(sublayer(sublayer_input)) and its norm; None, with nothing done, if they cannot be fused.
 
-        A norm with hooks is not fused, because hooks run only when the module is called: ZeRO-3 gathers parameters in
-        them.
+        A norm or dropout with hooks is not fused, because hooks run only when the module is called: ZeRO-3 gathers
+        parameters in them.
         """
         near, is_bare = self.neighbours, self.current.is_bare
         norm, last, first = near.norm, near.last, near.first
-        if norm is None or (weight := norm.weight).dtype != x.dtype or not (is_bare or not has_hooks(norm)):
+        if norm is None or (weight := norm.weight).dtype != x.dtype:
+            return None
+        if not is_bare and (has_hooks(norm) or has_hooks(near.dropout)):
             return None
         if (drawn := _tokens_of(near.dropout, x)) is None:
             return None
@@ -112,18 +115,30 @@ class CudaPostNorm(PostNorm, _Fused):
 
 
 class CudaPreNorm(PreNorm, _Fused):
-    """PreNorm for GPUs, which also computes the norm of the layer's next PreNorm."""
+    """PreNorm for GPUs, which also computes the norm of the next PreNorm.
+
+    That of another layer only in passes of training, in which nothing looks into layers: ZeRO-3 has not gathered its
+    weights yet, and a search calls layers one by one.
+    """
 
     @override
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        near = self.neighbours
-        precomputed, near.precomputed = near.precomputed, None
-        normed = precomputed[1] if precomputed is not None and precomputed[0] is x else self.norm(x)
-        if near.following is not None and (fused := self.add_and_norm(x, sublayer, normed)) is not None:
-            near.following.neighbours.precomputed = fused
-            return fused[0]
+        near, current = self.neighbours, self.current
+        normed = normalised(current, x, self.norm)
+        if near.is_followed and (not near.is_last or (current.is_bare and current.layout is not None)):
+            fused = self.add_and_norm(x, sublayer, normed)
+            if fused is not None:
+                current.normed = *fused, near.norm
+                return fused[0]
         out: Tensor = x + self.dropout(sublayer(normed))
         return out
+
+
+def normalised(current: Current, x: Tensor, norm: nn.Module) -> Tensor:
+    """`norm(x)`, which the operator before may have computed."""
+    found, current.normed = current.normed, None
+    out: Tensor = found[1] if found is not None and found[0] is x and found[2] is norm else norm(x)
+    return out
 
 
 _SUBLAYERS = (
@@ -159,18 +174,32 @@ def link(layer: nn.Module) -> None:
     before: CudaPreNorm | None = None
     for name, first, last in _SUBLAYERS:
         residual, sublayer = getattr(layer, f"{name}_residual", None), getattr(layer, name, None)
+        if residual is None:  # an encoder has no cross-attention
+            continue
         if not isinstance(residual, _Fused):
             before = None
             continue
         near = residual.neighbours
-        if isinstance(sublayer, (CudaAttention, CudaFeedForward)):
-            near.first, near.last = fuse(sublayer, first, last, residual.current)
+        if isinstance(sublayer, (CudaAttention, CudaFeedForward, CudaGatedFeedForward)):
+            only = "" if isinstance(sublayer, CudaGatedFeedForward) else first  # its gate has the same input
+            near.first, near.last = fuse(sublayer, only, last, residual.current)
             if near.last is not None and near.last.bias is None:
                 near.last = None
         if isinstance(residual, CudaPreNorm):
             if before is not None:
-                before.neighbours.following, before.neighbours.norm = residual, near.norm
+                before.neighbours.norm, before.neighbours.is_followed = near.norm, near.norm is not None
             before = residual
+
+
+def link_layers(layers: Iterable[nn.Module], norm: nn.Module) -> None:
+    """Connect the last PreNorm of each layer with the first of the next one, and that of the last with the norm."""
+    by_layer = [[part for part in layer.children() if isinstance(part, Residual)] for layer in layers]
+    behind = [found[0].norm if found and isinstance(found[0], CudaPreNorm) else None for found in by_layer[1:]]
+    for found, following in zip(by_layer, [*behind, norm], strict=True):
+        if found and isinstance(found[-1], CudaPreNorm):
+            near = found[-1].neighbours
+            near.norm = None if following is None else _fusible(following)
+            near.is_followed, near.is_last = near.norm is not None, True
 
 
 def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] | None:

@@ -59,20 +59,33 @@ def registers(capability: int, precision: str, width: int) -> dict[str, tuple[in
 
     By kernel, whether it is causal and whether it drops.
     """
-    from triton import knobs
-
     found = {}
     for variant in _attentions(capability, precision, width):
         kernel, _, constants, _ = variant
-        done = _compiled(variant, capability, lambda name, kind: kind == f"*{precision}" or name.endswith("_stride"))
-        file = Path("kernel.cubin")
-        file.write_bytes(done.asm["cubin"])
-        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        usage = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}
         name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants['IS_CAUSAL']} {constants['DROPS']}"
-        found[name] = usage["REG"], usage["STACK"] + usage["LOCAL"]
+        found[name] = _usage(variant, capability, precision)
     return found
+
+
+def modern_registers(capability: int, precision: str) -> dict[str, tuple[int, int]]:
+    """The same of SwiGLU and rotary positions."""
+    found = {}
+    for kernel, types, constants, num_warps in _modern(precision):
+        name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants}"
+        found[name] = _usage((kernel, types, constants, {"num_warps": num_warps}), capability, precision)
+    return found
+
+
+def _usage(variant: Variant, capability: int, precision: str) -> tuple[int, int]:
+    from triton import knobs
+
+    done = _compiled(variant, capability, lambda name, kind: kind == f"*{precision}" or name.endswith("_stride"))
+    file = Path("kernel.cubin")
+    file.write_bytes(done.asm["cubin"])
+    command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    usage = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}
+    return usage["REG"], usage["STACK"] + usage["LOCAL"]
 
 
 def specialised() -> list[str]:
@@ -140,10 +153,30 @@ def _variants() -> list[Variant]:
         (relu_backward._columns, columns, {"ROWS": 256, "COLUMNS": 16}, 8),
         *((drop._drop, {**columns, **more}, {"BLOCKS": 256}, 4) for more in ({}, few)),
     ]
+    variants += _modern("bf16")
     others: list[Variant] = [
         (kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants
     ]
     return [*others, *_attentions(90, "bf16", 64)[::4]]
+
+
+def _modern(precision: str) -> list[tuple[Any, dict[str, str], Constants, int]]:
+    """Of SwiGLU and rotary positions, with the sizes of `modern` and of heads of 128."""
+    from model.kernels.cuda.triton_kernels import rotate, swiglu, swiglu_backward
+
+    tensors = ("grad", "gate", "inner", "out", "query", "key", "query_out", "key_out", "table")
+    types = {**dict.fromkeys(tensors, f"*{precision}"), "tokens": "*i32"}
+    types |= dict.fromkeys(("grad_stride", "gate_stride", "inner_stride", "query_stride", "key_stride", "width"), INT)
+    heads = ((8, 8, 64, 512, 512), (16, 4, 128, 2048, 512))
+    names = ("HEADS", "KEY_HEADS", "WIDTH", "BLOCK", "KEY_BLOCK")
+    return [
+        *((kernel._blocks, types, {"BLOCK": 1024}, 4) for kernel in (swiglu, swiglu_backward)),
+        *(
+            (rotate._tokens, types, {**dict(zip(names, sizes, strict=True)), "IS_BACK": is_back}, 4)
+            for sizes in heads
+            for is_back in (False, True)
+        ),
+    ]
 
 
 def launched() -> list[tuple[list[Any], int]]:

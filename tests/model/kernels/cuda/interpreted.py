@@ -239,3 +239,57 @@ def relus(cases: list[tuple[int, int, str]]) -> list[float]:
         pairs = zip(relu_backward(grad, out.relu()), linear.relu_backward(grad, out.relu()), strict=True)
         found.append(max(apart(*pair) for pair in pairs))
     return found
+
+
+def gates(cases: list[tuple[int, int, str]]) -> list[dict[str, float]]:
+    """The most by which SwiGLU of parts of longer rows, and its gradients, are off fp64; see `apart`."""
+    from model.kernels.cuda.gated import _plain_backward, _plain_forward
+    from model.kernels.cuda.triton_kernels import swiglu as forward
+    from model.kernels.cuda.triton_kernels.swiglu_backward import swiglu_backward
+
+    forward.MAX_COLUMNS = 32  # so that a row has several blocks
+    found = []
+    for rows, width, precision in cases:
+        dtype = getattr(torch, precision)
+        generator = torch.Generator().manual_seed(width)
+        both, grad = (torch.randn(rows, n, generator=generator).to(dtype) for n in (2 * width, width))
+        exact = both.double().requires_grad_()
+        out = F.silu(exact[:, :width]) * exact[:, width:]
+        wanted = out.detach(), *torch.autograd.grad(out, exact, grad.double())
+        row: dict[str, float] = {}
+        for way, functions in (("", (forward.swiglu, swiglu_backward)), ("plain ", (_plain_forward, _plain_backward))):
+            got = functions[0](*both.chunk(2, 1)), functions[1](grad, *both.chunk(2, 1))
+            pairs = zip(("out", "grads"), got, wanted, strict=True)
+            row |= {f"{way}{name}": apart(a, b.to(dtype)) for name, a, b in pairs}
+        found.append(row)
+    return found
+
+
+def rotations(cases: list[tuple[int, int, int, int, str]]) -> list[dict[str, float]]:
+    """The same of rotated queries and keys: tokens, heads, heads of keys, their width, precision."""
+    from model.kernels.cuda.rotary import _plain
+    from model.kernels.cuda.triton_kernels.rotate import rotate
+    from model.positions import Rotation
+
+    found = []
+    for tokens, heads, key_heads, width, precision in cases:
+        dtype = getattr(torch, precision)
+        generator = torch.Generator().manual_seed(width)
+        joined = torch.randn(tokens, heads + key_heads + 1, width, generator=generator).to(dtype)
+        given = joined[:, :heads], joined[:, heads : heads + key_heads]
+        places = torch.randint(0, 40, (tokens, 4), generator=generator, dtype=torch.int32)
+        table = Rotation(40, width, base=50.0).table
+        row: dict[str, float] = {}
+        for is_back in (False, True):
+            angle = torch.atan2(table[..., 0].double(), table[..., 1].double())[places[:, 3].long()][:, None]
+            turn = torch.polar(torch.ones_like(angle), -angle if is_back else angle)
+            wanted = [
+                torch.view_as_real(torch.view_as_complex(x.double().reshape(*x.shape[:-1], -1, 2)) * turn)
+                for x in given
+            ]
+            for way, function in (("", rotate), ("plain ", _plain)):
+                got = function(*given, table, places, is_back)
+                pairs = zip(("queries", "keys"), got, wanted, strict=True)
+                row |= {f"{way}{name}, {is_back}": apart(a, b.flatten(-2).to(dtype)) for name, a, b in pairs}
+        found.append(row)
+    return found

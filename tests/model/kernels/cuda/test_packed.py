@@ -95,6 +95,12 @@ def test_those_of_the_plain_model(option: dict[str, Any]) -> None:
     check(trained(objective_of({**SHALLOW, **option}), MERGED, kind="flash"), plain)
 
 
+@pytest.mark.parametrize("option", [{}, OPTIONS["everything"]], ids=["default", "everything"])
+def test_layers_one_behind_the_other(option: dict[str, Any]) -> None:
+    """Two of each stack: the last residual of one goes with the first norm of the next."""
+    test_those_of_the_plain_model({**option, "residual": "pre", "encoder_layers": 2, "decoder_layers": 2})
+
+
 def masks(passes: Sequence[Pass], *, kind: LayoutKind) -> dict[str, Tensor]:
     """By dropout, which elements stay, of all tokens that are no padding: (N, F) of zeros and others."""
     objective = objective_of(DROPOUTS)

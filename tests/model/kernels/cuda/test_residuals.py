@@ -10,11 +10,15 @@ from torch import Tensor, nn
 from model.kernels import use_kernels
 from model.kernels.cuda import residuals
 from model.layout import Current, Layout, Side
+from model.loss import CrossEntropy
+from model.objective import Objective
 from model.residuals import PostNorm
 from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
+from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
+from trainer.engines.layouts import laid_out
 
 CASES: list[interpreted.Sizes] = [
     (5, 12, "float32", 0.3, True, True, False),
@@ -97,6 +101,21 @@ def test_a_module_with_hooks_is_called() -> None:
     layer.self_attention.output.register_forward_pre_hook(lambda *_: called.append("output"))
     torch.testing.assert_close(layer(x, None), expected)
     assert called == ["output", "norm"]
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_all_norms_of_a_pre_norm_model_but_the_first_are_joined(is_checkpointed: bool) -> None:
+    """With the residual before them, that of another layer too; not where layers are recomputed one by one."""
+    section = tiny_section(residual="pre", activation_checkpointing=is_checkpointed)
+    objective = Objective(tiny_model(section), CrossEntropy(0.0)).train()
+    use_kernels(objective, DEVICE, "cuda")
+    objective.to(DEVICE)
+    batch = laid_out([lane(0, rows=3)], [1], DEVICE, kind="flash")
+    with metered() as meter:
+        objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
+    found = meter.by_operator()
+    assert found["zeromt::residual_norm"] == (6 if is_checkpointed else 10)
+    assert found["native_layer_norm"] == (6 if is_checkpointed else 2)
 
 
 def test_other_orders_stay() -> None:
