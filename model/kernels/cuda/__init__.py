@@ -8,6 +8,7 @@ from model.feed_forward import FeedForward, GatedFeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.gated import CudaGatedFeedForward
+from model.kernels.cuda.layers import CudaDecoderLayer, CudaEncoderLayer
 from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
 from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
@@ -21,7 +22,9 @@ from model.transformer import DecoderLayer, EncoderLayer, Stack, Transformer
 __all__ = ["use"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
+    DecoderLayer: CudaDecoderLayer,
     Dropout: CudaDropout,
+    EncoderLayer: CudaEncoderLayer,
     FeedForward: CudaFeedForward,
     GatedFeedForward: CudaGatedFeedForward,
     MultiHeadAttention: CudaAttention,
@@ -43,7 +46,7 @@ def use(module: nn.Module) -> None:
         part.__class__ = FASTER[type(part)]
         path = name.split(".")
         side: SideName = "source" if {"encoder", "source_embedding"} & set(path) else "target"
-        if not isinstance(part, (CudaFeedForward, CudaOutputLayer)):
+        if not isinstance(part, CudaOutputLayer):
             part.current = current
         if isinstance(part, CudaAttention):
             part.name = name

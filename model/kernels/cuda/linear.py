@@ -5,7 +5,7 @@ Those are one matmul. Each weight remains its own parameter, so checkpoints and 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,9 +46,17 @@ class LastLinear(nn.Linear):
 
     fusion: Fusion
 
+    def __call__(self, *args: Tensor) -> Tensor:
+        """`forward`, without torch's way to it where there is nothing on it."""
+        if self.fusion.current.is_bare:
+            return self.forward(*args)
+        out: Tensor = super().__call__(*args)
+        return out
+
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        return F.linear(input, self.weight, None if self.fusion.defers_bias else self.bias)
+        own: Any = self._parameters
+        return F.linear(input, own["weight"], None if self.fusion.defers_bias else own["bias"])
 
 
 class FirstLinear(nn.Linear):
@@ -56,14 +64,22 @@ class FirstLinear(nn.Linear):
 
     fusion: Fusion
 
+    def __call__(self, *args: Tensor) -> Tensor:
+        """As of LastLinear."""
+        if self.fusion.current.is_bare:
+            return self.forward(*args)
+        out: Tensor = super().__call__(*args)
+        return out
+
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        fusion = self.fusion
+        fusion, own = self.fusion, cast(Any, self._parameters)
+        weight, bias = own["weight"], own["bias"]
         if not (fusion.fuses_residual_gradient or fusion.applies_relu):
-            return F.linear(input, self.weight, self.bias)
+            return F.linear(input, weight, bias)
         apply = _first_linear if fusion.current.is_bare else _FirstLinear.apply
         out: Tensor
-        out, residual_input = apply(input, self.weight, self.bias, fusion.applies_relu)
+        out, residual_input = apply(input, weight, bias, fusion.applies_relu)
         fusion.residual_input = residual_input if fusion.fuses_residual_gradient else None
         return out
 
@@ -126,11 +142,14 @@ relu_backward = define(
 
 
 class CudaFeedForward(FeedForward):
-    """FeedForward for GPUs."""
+    """FeedForward for GPUs. `use` of this package sets its attribute."""
+
+    current: Current
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.inner
+        parts: Any = self._modules
+        inner, dropout = parts["inner"], parts["dropout"]
         if self.activation is not F.relu or not isinstance(inner, FirstLinear):
             return super().forward(x)
         inner.fusion.applies_relu = True
@@ -138,8 +157,18 @@ class CudaFeedForward(FeedForward):
             hidden = inner(x)
         finally:
             inner.fusion.applies_relu = False
-        out: Tensor = self.outer(self.dropout(hidden))
+        if not self.current.is_bare or (dropout.p and dropout.training):
+            hidden = dropout(hidden)
+        out: Tensor = parts["outer"](hidden)
         return out
+
+    def weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None] | None:
+        """Weight and bias of both layers; None while there is dropout between them."""
+        parts: Any = self._modules
+        if parts["dropout"].p and parts["dropout"].training:
+            return None
+        first, last = parts["inner"]._parameters, parts["outer"]._parameters
+        return first["weight"], first["bias"], last["weight"], last["bias"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -188,8 +188,9 @@ class CudaStack(Stack):
     @override
     def forward(self, x_BLD: Tensor, *context: Tensor | None) -> Tensor:
         if not (self.is_checkpointed and torch.is_grad_enabled()):
+            is_bare = self.current.is_bare
             for layer in self.layers:
-                x_BLD = layer(x_BLD, *context)
+                x_BLD = layer.forward(x_BLD, *context) if is_bare else layer(x_BLD, *context)
             return normalised(self.current, x_BLD, self.norm)
         then, is_bare = (self.current.layout, self.current.projections), self.current.is_bare
 

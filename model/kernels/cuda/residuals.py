@@ -6,17 +6,18 @@ each row. Dropout masks are recomputed.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from typing_extensions import override
 
 from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.gated import CudaGatedFeedForward
-from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
+from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks, relu_backward
 from model.kernels.cuda.operators import Operator, define, direct
 from model.layout import Current
 from model.residuals import PostNorm, PreNorm, Residual
@@ -35,6 +36,8 @@ class Neighbours:
     """The only linear layer that reads the sub-layer's input, if there is just one."""
     last: LastLinear | None = None
     """The last linear layer of the sub-layer, if known and with a bias."""
+    relu: CudaFeedForward | None = None
+    """The sub-layer, if it is two linear layers with ReLU between them and both can be fused."""
     is_followed: bool = False
     """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
     is_last: bool = False
@@ -57,7 +60,7 @@ class _Fused(Residual):
         """
         near, is_bare = self.neighbours, self.current.is_bare
         norm, last, first = near.norm, near.last, near.first
-        if norm is None or (weight := norm.weight).dtype != x.dtype:
+        if norm is None or (weight := cast(Any, norm._parameters["weight"])).dtype != x.dtype:
             return None
         if not is_bare and (has_hooks(norm) or has_hooks(near.dropout)):
             return None
@@ -69,6 +72,14 @@ class _Fused(Residual):
         if first is not None and (sublayer_input is not x or not (is_bare or not has_hooks(first))):
             first = None
         has_grad = torch.is_grad_enabled()
+        bias, eps = norm._parameters.get("bias"), norm.eps  # an RMS norm has no bias
+        if eps is None:
+            eps = torch.finfo(x.dtype).eps
+        relu = near.relu if is_bare and has_grad and getattr(sublayer, "__self__", sublayer) is near.relu else None
+        if relu is not None and (weights := relu.weights()) is not None:
+            h = None if sublayer_input is x else sublayer_input
+            whole: tuple[Tensor, Tensor] = _feed_forward_and_norm(*(x, h, *weights, weight, bias, tokens, site, p, eps))
+            return whole
         if last is not None:
             last.fusion.defers_bias = True
         if first is not None:
@@ -82,9 +93,7 @@ class _Fused(Residual):
                 first.fusion.fuses_residual_gradient = False
         if first is not None and first.fusion.residual_input is not None:
             x, first.fusion.residual_input = first.fusion.residual_input.view_as(x), None
-        eps = torch.finfo(x.dtype).eps if norm.eps is None else norm.eps
-        bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
-        given = x, y, None if last is None else last.bias, weight, bias, tokens, site, p, eps
+        given = x, y, None if last is None else last._parameters["bias"], weight, bias, tokens, site, p, eps
         if not has_grad:
             summed, normed, *_ = residual_norm(x.contiguous(), y.contiguous(), *given[2:])
             return summed, normed
@@ -183,6 +192,8 @@ def link(layer: nn.Module) -> None:
         if isinstance(sublayer, (CudaAttention, CudaFeedForward, CudaGatedFeedForward)):
             only = "" if isinstance(sublayer, CudaGatedFeedForward) else first  # its gate has the same input
             near.first, near.last = fuse(sublayer, only, last, residual.current)
+            if isinstance(sublayer, CudaFeedForward) and sublayer.activation is F.relu and near.first and near.last:
+                near.relu = sublayer
             if near.last is not None and near.last.bias is None:
                 near.last = None
         if isinstance(residual, CudaPreNorm):
@@ -254,6 +265,69 @@ class ResidualNorm(torch.autograd.Function):
 
 
 _residual_norm = direct(ResidualNorm)
+
+
+class FeedForwardAndNorm(torch.autograd.Function):
+    """s = x + dropout(relu(h w1^T + b1) w2^T + b2), and its norm: all of a feed-forward sub-layer.
+
+    What torch does on the host for a function, forward and backward, it does here for one in place of three.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        h: Tensor | None,
+        w1: Tensor,
+        b1: Tensor | None,
+        w2: Tensor,
+        b2: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        tokens: Tensor | None,
+        site: int,
+        p: float,
+        eps: float,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns s and its norm; h is x where it is None."""
+        x = x.contiguous()
+        h_RD = (x if h is None else h).flatten(0, -2)
+        hidden_RF = F.linear(h_RD, w1).relu_() if b1 is None else torch._addmm_activation(b1, h_RD, w1.T)
+        y = torch.mm(hidden_RF, w2.T).view(x.shape)
+        summed, normed, mean, rstd = residual_norm(x, y, b2, weight, bias, tokens, site, p, eps)
+        ctx.save_for_backward(h_RD, hidden_RF, w1, w2, summed, mean, rstd, weight, tokens)
+        ctx.site, ctx.p, ctx.is_post = site, p, h is None
+        ctx.set = b1 is not None, b2 is not None, bias is not None
+        ctx.set_materialize_grads(False)
+        return summed, normed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the tensor inputs; one of the two output gradients may be None."""
+        h_RD, hidden_RF, w1, w2, summed, mean, rstd, weight, tokens = ctx.saved_tensors
+        (has_b1, has_b2, has_bias), (grad_summed, grad_normed) = ctx.set, grads
+        grad_summed = None if grad_summed is None else grad_summed.contiguous()
+        grad_normed = torch.zeros_like(summed) if grad_normed is None else grad_normed.contiguous()
+        grad_x, grad_y, sums_3D = residual_norm_backward(
+            grad_normed, grad_summed, summed, mean, rstd, weight, tokens, ctx.site, ctx.p, has_bias
+        )
+        grad_RD = (grad_y if ctx.p else grad_x).flatten(0, -2)
+        grad_RF, grad_b1 = relu_backward(torch.mm(grad_RD, w2), hidden_RF)
+        needs = ctx.needs_input_grad
+        grad_w1 = torch.mm(grad_RF.T, h_RD) if needs[2] else None
+        grad_w2 = torch.mm(grad_RD.T, hidden_RF) if needs[4] else None
+        grad_h = None
+        if ctx.is_post:
+            grad_x = torch.addmm(grad_x.flatten(0, -2), grad_RF, w1).view(summed.shape)
+        else:
+            grad_h = torch.mm(grad_RF, w1).view(summed.shape)
+        return (
+            *(grad_x, grad_h, grad_w1, grad_b1 if has_b1 else None, grad_w2, sums_3D[2] if has_b2 else None),
+            *(sums_3D[0], sums_3D[1] if has_bias else None, None, None, None, None),
+        )
+
+
+_feed_forward_and_norm = direct(FeedForwardAndNorm)
 
 
 def _plain_forward(
