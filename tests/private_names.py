@@ -135,6 +135,14 @@ def efficient_attention() -> None:
     assert found
 
 
+@private("torch", "_modules", "_parameters")
+def parts_of_modules() -> None:
+    """Read without `nn.Module.__getattr__`, which takes as long on the host as some kernels on a GPU."""
+    module = nn.Sequential(nn.Linear(2, 3))
+    assert vars(module)["_modules"]["0"] is module[0]
+    assert vars(module[0])["_parameters"]["weight"] is module[0].weight
+
+
 @private(
     "torch", "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks", "_compiled_call_impl"
 )

@@ -14,6 +14,7 @@ from tests.model.reference import tiny_model, tiny_section
 from trainer.engines.layouts import laid_out
 
 CPU = torch.device("cpu")
+MODERN = {"residual": "pre", "activation": "swiglu", "positions": "rotary", "head_width": 4}
 
 
 def trained(objective: Objective, number: int, rows: int) -> list[Tensor]:
@@ -25,7 +26,8 @@ def trained(objective: Objective, number: int, rows: int) -> list[Tensor]:
 
 
 @pytest.mark.slow  # tracing takes a minute or two; on a GPU inductor's kernels would be looked at as well
-def test_graphs_are_few_and_say_the_same() -> None:
+@pytest.mark.parametrize("option", [{"residual": "post"}, MODERN], ids=["post", "modern"])
+def test_graphs_are_few_and_say_the_same(option: dict[str, Any]) -> None:
     from torch._dynamo.backends.debugging import aot_eager
 
     graphs: list[Any] = []
@@ -36,7 +38,7 @@ def test_graphs_are_few_and_say_the_same() -> None:
 
     sizes = {"encoder_layers": 2, "decoder_layers": 1, "dropout": 0.3, "activation_dropout": 0.3}
     plain, compiled = (
-        Objective(tiny_model(tiny_section(residual="post", **sizes)).train(), CrossEntropy(0.1)) for _ in range(2)
+        Objective(tiny_model(tiny_section(**option, **sizes)).train(), CrossEntropy(0.1)) for _ in range(2)
     )
     use(plain)
     use(compiled)
