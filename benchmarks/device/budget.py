@@ -1,13 +1,13 @@
-"""Kernels, host waits, bytes and FLOPs of an update by ZeRO stage, and Python calls, counted without a GPU.
+"""Kernels, collectives, host waits, bytes and FLOPs of an update by ZeRO stage, and Python calls, without a GPU.
 
     python -m benchmarks.device.budget --preset vaswani_base
     python -m benchmarks.device.budget --preset vaswani_base --json -
 
 One rank of several runs the trainer's loop and DeepSpeed's engine on the pseudo device of the tests, in bf16 with
 clipping, at the preset's full size, on tensors without data. Operators that launch a kernel are counted, the memory
-that they read and write (each tensor once), and the FLOPs of matmuls. How long they take only a GPU can say. The Python
-calls of a pass and of a greedy step are those of the model alone. With `--json -` the figures go to stdout, and nothing
-else.
+that they read and write (each tensor once), the FLOPs of matmuls, and what is sent to other ranks, which are not there
+(torch's `fake` group). How long they take only a GPU can say. The Python calls of a pass and of a greedy step are those
+of the model alone. With `--json -` the figures go to stdout, and nothing else.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.common.measure import machine, parser, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.device.budget_batches import by_operator, padded_shape, padding_fraction, typical_micro_batch
 from benchmarks.device.budget_calls import calls
-from benchmarks.device.budget_counts import added, count_update, counts, lone_rank
+from benchmarks.device.budget_counts import added, collectives, count_update, counts, lone_rank
 from benchmarks.device.budget_model import SMALL, count_model
 from benchmarks.device.work import flops_per_target_token
 from configs import EngineSection, RunConfig, preset_model
@@ -40,11 +40,12 @@ Row = dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0."""
     args = _arguments(arguments)
+    calls_of = calls(args.preset)  # before DeepSpeed changes torch's modules
     changes = {} if args.layers is None else {"encoder_layers": args.layers, "decoder_layers": args.layers}
     section = preset_model(args.preset, changes)
     model = count_model(section, shape=SMALL, vocab=args.vocab, kernels=args.kernels)
     world = lone_rank(args.rank, args.ranks)
-    stages, rows, lines = {}, [], {}
+    stages, rows, lines, sent = {}, [], {}, {}
     for stage in args.stages:
         engine = EngineSection(zero_stage=stage, offload_optimizer=args.offload and stage > 0, kernels=args.kernels)
         config = dataclasses.replace(RunConfig(), model=section, engine=engine)
@@ -57,12 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "added": dict(added(found.micro_batches[0], model).most_common()),
             "step": dict(found.step.by_line().most_common()),
         }
+        sent[str(stage)] = collectives(found)
         stages[str(stage)] = counts(found, sum(m.num_kernels for m in model))
         rows += [_update(config, world, args.vocab, tokens) for tokens in args.tokens]
     figures = {
         "kernels": {"forward": model[0].num_kernels, "backward": model[1].num_kernels},
-        "calls": calls(args.preset),
+        "calls": calls_of,
         "stages": stages,
+        "collectives": sent,
         "lines": lines,
         "updates": rows,
     }
@@ -148,6 +151,17 @@ def _print(args: argparse.Namespace, figures: Row) -> None:
         for name, found in figures["calls"].items()
     ]
     print_table("Python calls of the model alone, without those of a GPU's driver", calls_of)
+    sent = [
+        {
+            "": f"ZeRO-{stage}",
+            "when": row["when"],
+            "collective": f"{row['times']} {row['kind']}",
+            "MB": f"{row['bytes'] / 1e6:.3f}",
+        }
+        for stage, rows in figures["collectives"].items()
+        for row in rows
+    ]
+    print_table(f"{where}: what an update of {args.micro_batches} micro-batches sends", sent)
     for stage, found in figures["lines"].items():
         for kind in ("waits", "uploads", "added", "step"):
             for line, number in list(found[kind].items())[:MAX_LINES]:

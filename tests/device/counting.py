@@ -23,7 +23,7 @@ Counts = dict[Case, dict[str, Any]]
 
 
 def count_as_rank(cases: Sequence[Case], stages: Sequence[int] = ()) -> tuple[Counts, list[list[float]]]:
-    """Kernels, waits and their lines as one of several ranks, which train with numbers, over gloo.
+    """Kernels, collectives, waits and their lines as one of several ranks, which train with numbers, over gloo.
 
     And what `train_as_rank` finds at these stages, in the same process: it takes seconds to have the device.
     """
@@ -63,8 +63,8 @@ def _world(*, on_device: bool) -> Any:
 
 
 def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
-    from benchmarks.device.budget_counts import added, count_update, counts
-    from benchmarks.device.budget_model import SMALL, count_model
+    from benchmarks.device.budget_counts import added, collectives, count_update, counts
+    from benchmarks.device.budget_model import SMALL, count_model, make_objective
 
     engine = EngineSection(zero_stage=case[0], offload_optimizer=case[1])
     config = dataclasses.replace(RunConfig(), model=SECTION, engine=engine)
@@ -78,7 +78,11 @@ def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
         "waits": dict(counted.update.waits),
         "uploads": dict(counted.update.uploads),
     }
-    return {**counts(counted, sum(m.num_kernels for m in model)), "lines": lines}
+    parameters = sum(p.numel() for p in make_objective(SECTION, VOCABULARY).parameters())
+    sent = [
+        f"{row['when']}: {row['times']} {row['kind']}, {row['bytes'] / parameters:.1f}" for row in collectives(counted)
+    ]
+    return {**counts(counted, sum(m.num_kernels for m in model)), "sent": sent, "lines": lines}
 
 
 def _train(stage: Any, world: Any) -> list[float]:

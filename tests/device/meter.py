@@ -16,6 +16,8 @@ from torch.utils.flop_counter import flop_registry
 from model.kernels.cuda.operators import OPERATORS
 
 aten = torch.ops.aten
+COLLECTIVES = "c10d::"
+"""Begins the names of torch's operators for them."""
 
 REPOSITORY = str(Path(__file__).parents[2])
 MACHINERY = tuple(
@@ -66,6 +68,8 @@ class Call:
     """Read and written, each tensor once; what is changed in place twice."""
     flops: int
     """Of matmuls."""
+    sent: int = 0
+    """Bytes of a collective on the side of this rank that has more of them, given or made; 0 of anything else."""
 
 
 class Meter:
@@ -87,6 +91,11 @@ class Meter:
     def num_waits(self) -> int:
         """Of the host for the device."""
         return self.waits.total()
+
+    @property
+    def collectives(self) -> list[Call]:
+        """In their order."""
+        return [call for call in self.calls if call.sent]
 
     def by_operator(self) -> Counter[str]:
         """Kernels."""
@@ -148,9 +157,24 @@ def add_call(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: Sequ
         launches=OPERATORS[name].launches if name in OPERATORS else LAUNCHES.get(name, 1),
         bytes=_bytes(name, given, made),
         flops=_flops(func, args, kwargs, out),
+        sent=_sent(name, args),
     )
     for meter in METERS:
         meter.calls.append(call)
+
+
+def _sent(name: str, args: Sequence[Any]) -> int:
+    if not name.startswith(COLLECTIVES):
+        return 0
+    return max(sum(map(memory_of, _tensors(side))) for side in args[:2])
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
 
 
 def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
@@ -168,7 +192,7 @@ def _bytes(name: str, given: Sequence[Tensor], made: Sequence[Tensor]) -> int:
 def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> int:
     if func._schema.name in ATTENTION_PRODUCTS:
         at = 1 if func._schema.name.endswith("backward") else 0
-        if func._schema.name.startswith("torch_attn::"):  # of rows one behind the other, taken for equally long
+        if "_flash_attention_" in func._schema.name:  # of rows one behind the other, taken for equally long
             (num_queries, heads, width), num_keys = args[at].shape, args[at + 1].shape[0]
             num_rows = args[6 if at else 3].shape[0] - 1
             return int(2 * ATTENTION_PRODUCTS[func._schema.name] * heads * width * num_queries * num_keys / num_rows)

@@ -1,7 +1,8 @@
-"""Kernels that DeepSpeed adds and waits of the host: what an update may have, and how they are counted."""
+"""Kernels that DeepSpeed adds, collectives and waits of the host: what an update may have, and how they are counted."""
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,15 +26,23 @@ class Budget:
     step: int
     waits: int
     """Between two updates, all of the loop included."""
+    sent: Sequence[str]
+    """Collectives in their order: when, how many of a kind, and bytes for each parameter, on the larger side."""
 
 
 # Wanted were 260 a micro-batch and a step of 60 at stages 0 to 2, 600 and 300 at 3, one wait, and 4 with offload.
+_SUMS = tuple(f"micro-batch {number}: 1 all_reduce, 4.0" for number in (1, 2))
+_SCATTERED = tuple(f"micro-batch {number}: 1 reduce_scatter, 4.0" for number in (1, 2))
+_IN_BUCKETS = tuple(f"micro-batch {number}: 2 reduce_scatter, 4.0" for number in (1, 2))
+_NORM, _WEIGHTS = "step: 1 all_reduce, 0.0", "step: 2 all_gather, 2.0"
 BUDGETS: dict[Case, Budget] = {
-    (0, False): Budget(micro_batch=6, step=12, waits=1),
-    (1, False): Budget(micro_batch=10, step=16, waits=1),  # the last micro-batch sends what the step sent
-    (2, False): Budget(micro_batch=14, step=16, waits=1),  # the last buckets arrive in it
-    (3, False): Budget(micro_batch=371, step=270, waits=1),
-    (2, True): Budget(micro_batch=266, step=11, waits=1),
+    (0, False): Budget(micro_batch=6, step=12, waits=1, sent=("step: 1 all_reduce, 4.0",)),
+    # the last micro-batch sends what the step sent
+    (1, False): Budget(micro_batch=10, step=16, waits=1, sent=(_IN_BUCKETS[1], _NORM, _WEIGHTS)),
+    # the last buckets arrive in the step
+    (2, False): Budget(micro_batch=14, step=16, waits=1, sent=(*_IN_BUCKETS, _NORM, _WEIGHTS)),
+    (3, False): Budget(micro_batch=371, step=270, waits=1, sent=(*_SCATTERED, _NORM, "step: 1 all_gather, 2.0")),
+    (2, True): Budget(micro_batch=266, step=11, waits=1, sent=(*_SUMS, _NORM, _WEIGHTS)),
 }
 MODEL = {
     ("vaswani_base", "plain"): (258, 492),
@@ -69,6 +78,7 @@ def test_an_update_keeps_within_its_budget(counted: list[Counts], case: Case) ->
         assert max(found["added"], found["added_later"]) <= budget.micro_batch, told
         assert found["step"] <= budget.step, told
         assert found["waits"] <= budget.waits, told
+        assert found["sent"] == list(budget.sent), told
         assert case[1] or not found["lines"]["uploads"], told
 
 
@@ -106,6 +116,8 @@ def test_the_result_has_what_the_command_counts(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     found = json.loads(out.read_text())
     [update] = found["updates"]
+    assert {row["kind"] for row in found["collectives"]["3"]} == {"all_gather", "reduce_scatter", "all_reduce"}
+    assert found["calls"]["cuda"]["pass"] <= 1.5 * found["calls"]["plain"]["pass"]
     for total in ("kernels", "gigabytes"):
         assert update[total] > 0
         assert update[total] == pytest.approx(sum(row[total] for row in update["operators"]))
