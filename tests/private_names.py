@@ -91,6 +91,22 @@ def foreach() -> None:
     assert [(x.dtype, x.shape) for x in norms] == [(torch.float64, ())] * 2
 
 
+@private("torch", "_step_supports_amp_scaling")
+def scaled_steps() -> None:
+    """Optimizers that divide gradients by `grad_scale` and skip the step by `found_inf`, its own count included."""
+    weight = torch.ones(2, requires_grad=True)
+    optimizer: Any = torch.optim.AdamW([weight], lr=0.5, fused=True)
+    assert optimizer._step_supports_amp_scaling
+    assert not getattr(torch.optim.AdamW([weight], foreach=True), "_step_supports_amp_scaling", False)
+    for is_skipped, gradient in ((0.0, 8.0), (1.0, torch.nan)):
+        weight.grad = torch.full((2,), gradient)
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(2.0), torch.tensor(is_skipped)
+        optimizer.step()
+        [state] = optimizer.state.values()
+        assert float(state["step"]) == 1
+        torch.testing.assert_close(state["exp_avg"], torch.full((2,), 0.4))
+
+
 @private("torch", "_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
 def onednn() -> None:
     """Matmuls by oneDNN, which torch.compile uses: plain ones and those of reordered weights."""

@@ -2,7 +2,7 @@
 
 At every update the ranks exchange the number of tokens of the next one, their part of the loss, and `LocalFlags`. This
 is one message, sent before an update is trained on and read after it, so that no rank waits: counts arrive one update
-ahead, and losses one update late.
+ahead, and losses two updates late, as they are read from the device one update late.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ class LocalFlags:
     """Whether the rank is still writing its shard of a checkpoint."""
     milliseconds: int
     """Since the run began, by rank 0's clock; 0 from the others."""
-    loss_sum: float
-    """Loss sum of the update before; 0 if there is none, or if its sum is known already."""
+    loss_sums: tuple[float, ...]
+    """Loss sums of updates that were recorded since the last message; 0 for each one less than there may be."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -41,7 +41,7 @@ class GlobalFlags:
     """True if any rank said so; likewise the next two."""
     time_is_up: bool = False
     is_writing: bool = False
-    loss_sum: float = 0.0
+    loss_sums: tuple[float, ...] = ()
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Lookahead:
         seconds = time.monotonic() - begin
         mine = count([] if self._fetched is None else self._fetched.update.micro_batches)
         told = [flags.stop_requested, flags.time_is_up, flags.is_writing]
-        self._wait = self._world.begin_sums([*mine.numbers(), *map(int, told), flags.milliseconds], [flags.loss_sum])
+        self._wait = self._world.begin_sums([*mine.numbers(), *map(int, told), flags.milliseconds], flags.loss_sums)
         return seconds
 
     def _fetch(self, step: int) -> _Fetched:
@@ -132,12 +132,14 @@ class Lookahead:
     def read(self) -> GlobalFlags:
         """Wait for the message of all ranks, and return it."""
         assert self._wait is not None
-        (*numbers, stops, times, writing, milliseconds), [loss_sum] = self._wait()
+        (*numbers, stops, times, writing, milliseconds), loss_sums = self._wait()
         self._wait = None
         if self._fetched is not None:
             counts, seconds = UpdateCounts(*numbers), milliseconds / 1000
             self._fetched.update = dataclasses.replace(self._fetched.update, counts=counts, seconds=seconds)
-        return GlobalFlags(stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sum=loss_sum)
+        return GlobalFlags(
+            stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sums=tuple(loss_sums)
+        )
 
     def take(self) -> Update | None:
         """The update that was fetched and counted; None if the epoch is over and the next one begins.

@@ -5,6 +5,7 @@ import functools
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +16,10 @@ from trainer.context import RunContext
 from trainer.curriculum import Curriculum
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
-from trainer.engines.batches import HostCopy, Losses, Update
+from trainer.engines.batches import Losses, Update
+from trainer.engines.host_copy import HostCopy
 from trainer.engines.layouts import passes
+from trainer.engines.protocol import StepResult
 from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
@@ -36,6 +39,25 @@ from trainer.terminal.forecast import Forecast
 from trainer.terminal.steps import log_evaluation, log_step
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class _Made:
+    """An update that the device has been given, and whose outcome is read when it has more to do."""
+
+    update: Update
+    step: int
+    """Its number."""
+    lr: float
+    result: StepResult
+    lanes: list[tuple[int, ...]]
+    """Of each pass that was not dry."""
+    sums: HostCopy
+    """(passes, 2): sums of loss and likelihood of these passes."""
+
+    def losses(self) -> Losses:
+        """Of this rank's lanes."""
+        return dict(zip(self.lanes, self.sums.read().to(torch.float64), strict=True))
 
 
 class Trainer:
@@ -71,6 +93,8 @@ class Trainer:
         self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work)
         self._interval = self._new_interval()
         self._recovery = Recovery(run, saver)
+        self._made: _Made | None = None
+        """The newest update, until it is recorded: while the next one is made, or by `_settle`."""
         self._global_flags = GlobalFlags()
         self._was_saving = False  # at the last exchange
         self._clock = time.monotonic()
@@ -105,7 +129,7 @@ class Trainer:
             self._log(last)
         if not stop:
             stop = not self._evaluate()
-        self._recovery.check_now()
+        self._check_now()
         self._tick()
         self.end = None if stop else reasons(self._limits.reached(self._run.updates.epoch))
         self._saver.save_for_good(is_finished=not stop)
@@ -138,7 +162,7 @@ class Trainer:
         """The next update, while the one after it is being fetched. None at the end of the run."""
         self._tick()
         while self._run.state.step < self._limits.last_step and not self._was_time_up:
-            self._curriculum.go_on_if_due(settle=self._recovery.check_now)
+            self._curriculum.go_on_if_due(settle=self._check_now)
             if self._limits.is_over(self._run.updates.epoch):
                 return None
             with self._run.activities("data", step=self._run.state.step + 1):
@@ -149,6 +173,7 @@ class Trainer:
                 if update is None:
                     continue
                 if is_skipped(self._run.state.skipped_ranges, update.epoch, update.number):
+                    self._settle()
                     self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
                     continue
                 self._begin_exchange(
@@ -165,7 +190,7 @@ class Trainer:
             time_is_up=is_main and self._limits.is_time_up(),  # by the clock that is saved, or time would be left
             is_writing=self._saver.is_writing,
             milliseconds=round(1000 * self._run.state.seconds) if is_main else 0,
-            loss_sum=self._recovery.pending_loss,
+            loss_sums=self._recovery.tell(),
         )
         self._interval.waiting_seconds += self._run.updates.begin(note, step=self._run.state.step, fetch=fetch)
 
@@ -173,21 +198,22 @@ class Trainer:
         """Complete the exchange begun before this update, and commit a save that all ranks had written by then.
 
         Raises:
-            Rewind: the loss of the update before was a spike.
+            Rewind: a loss that was told of was a spike.
         """
         self._global_flags = self._run.updates.read()
         if self._was_saving and not self._global_flags.is_writing:
             self._interval.pause(self._saver.commit())
-        self._recovery.look_for_spike(self._global_flags.loss_sum)
+        self._recovery.look_for_spikes(self._global_flags.loss_sums)
 
     def _train_on(self, update: Update) -> None:
         """One optimizer step on the token-normalised loss of the whole update."""
         begin, state = time.monotonic(), self._run.state
-        lr = self._limits.rate(update.seconds, update.seconds_step, (update.epoch, update.number))
         with self._run.activities("step", step=state.step + 1):
             try:
                 lanes, on_device = self._accumulate(update)
-                copy = HostCopy(on_device)
+                sums, last = HostCopy(on_device), self._made
+                self._read(last)  # the rate follows the updates that were applied
+                lr = self._limits.rate(update.seconds, update.seconds_step, (update.epoch, update.number))
                 sizes = UpdateSizes(self._run.engine) if self._is_log_due(state.step + 1) else None
                 result = self._run.engine.step(lr)
                 self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
@@ -195,9 +221,10 @@ class Trainer:
                 if not memory.is_out_of_memory(error):
                     raise
                 raise TrainingError(memory.advice(error, self._run.config)) from error
-            losses: Losses = dict(zip(lanes, copy.read().to(torch.float64), strict=True))
-            mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+            self._made = None
             self._finish_exchange()
+            if last is not None:
+                self._record(last)
             if _is_due(state.step + 1, self._run.config.stability.hash_every_updates):
                 problem = replicas.compare(self._run.world.gather(self._run.engine.replica_digest()))
                 if problem is not None:
@@ -206,16 +233,46 @@ class Trainer:
         state.target_tokens += update.counts.target_tokens
         state.lr = lr
         self._interval.update_seconds.append(time.monotonic() - begin)
-        self._interval.add_update(update.counts, lr, result.grad_norm, self._run.config.stream.micro_batches)
-        self._interval.add_batches(update.micro_batches, losses if result.applied else {})
         self._run.records.write(state.step, update)
-        self._recovery.watch(update, float(mine[0]), is_applied=result.applied)
+        self._made = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
+
+    def _read(self, made: _Made | None) -> None:
+        """Count an update as applied or skipped; wait for the device if it has not made it yet."""
+        if made is not None:
+            self._run.state.note_outcome(applied=made.result.applied)
+
+    def _record(self, made: _Made) -> None:
+        """Record an update that is counted."""
+        update, result, losses = made.update, made.result, made.losses()
+        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+        self._interval.add_update(update.counts, made.lr, result.grad_norm, self._run.config.stream.micro_batches)
+        self._interval.add_batches(update.micro_batches, losses if result.applied else {})
+        self._recovery.watch(update, float(mine[0]), step=made.step, is_applied=result.applied)
         if result.applied:
-            state.skipped_in_a_row = 0
             self._interval.add_losses(mine, update.counts.target_tokens)
         else:
             self._recovery.check_now()
-            self._recovery.note_skip(update, result, losses)
+            self._recovery.note_skip(update, result, losses, step=made.step)
+
+    def _settle(self) -> None:
+        """Count and record the newest update now: before anything is made of what the run has done so far.
+
+        Raises:
+            Rewind: it was one too many in a row that were skipped.
+        """
+        made, self._made = self._made, None
+        if made is not None:
+            self._read(made)
+            self._record(made)
+
+    def _check_now(self) -> None:
+        """Settle the newest update, and look at its loss, too.
+
+        Raises:
+            Rewind: it was a spike, or see `_settle`.
+        """
+        self._settle()
+        self._recovery.check_now()
 
     def _accumulate(self, update: Update) -> tuple[list[tuple[int, ...]], torch.Tensor]:
         """Forward and backward of this rank's micro-batches.
@@ -240,6 +297,7 @@ class Trainer:
 
     def _log(self, update: Update) -> None:
         """The figures of the updates since the last line; `update` is the newest."""
+        self._settle()
         state = self._run.state
         self._tick()
         figures = self._interval.figures(self._run.world)
@@ -285,7 +343,7 @@ class Trainer:
         is_new = step == 0 and not self._begins_trained
         if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
-        self._recovery.check_now()
+        self._check_now()
         pause = time.monotonic()
         with self._run.activities("evaluation", step=step):
             try:
@@ -312,7 +370,7 @@ class Trainer:
 
     def _save_if_due(self) -> None:
         if self._saver.is_overdue or _is_due(self._run.state.step, self._run.config.checkpoint.every_updates):
-            self._recovery.check_now()
+            self._check_now()
             self._tick()
             self._interval.pause(self._saver.begin())
 

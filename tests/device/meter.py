@@ -81,6 +81,9 @@ class Meter:
         """Of the host for the device: kind and line of code."""
         self.uploads: Counter[str] = Counter()
         """Copies to the device out of memory that is not pinned, or for which the host waits; by line."""
+        self.queued: list[int] = []
+        """For each event that the host asks for with more launched behind it: how many kernels. The host may stand
+        still until the event, the device does not."""
 
     @property
     def num_kernels(self) -> int:
@@ -131,6 +134,26 @@ def add_wait(kind: str) -> None:
     """The host waits for the device."""
     for meter in METERS:
         meter.waits[f"{kind} at {line_of_code()}"] += 1
+
+
+class Event:
+    """A place on the device's stream. Whoever waits for the newest work lets the device run dry."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._places: dict[int, int] = {}
+
+    def record(self, *_: Any) -> None:
+        """Behind what was launched so far."""
+        self._places = {id(meter): len(meter.calls) for meter in METERS}
+
+    def synchronize(self) -> None:
+        """The host goes on when the device is here."""
+        for meter in METERS:
+            behind = sum(call.launches for call in meter.calls[self._places.get(id(meter), 0) :])
+            if behind:
+                meter.queued.append(behind)
+            else:
+                meter.waits[f"event at {line_of_code()}"] += 1
 
 
 def add_upload() -> None:

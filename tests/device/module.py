@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from tests.device.meter import add_wait
+from tests.device.meter import Event, add_wait
 
 
 class Module:
     """Of one device, whose memory is the host's."""
 
     _initialized = True  # else checkpointing does not keep the generator's state
+    Event = Event
 
     def __init__(self) -> None:
         self._generator = torch.Generator()

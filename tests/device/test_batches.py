@@ -5,7 +5,8 @@ import torch
 
 from data_pipeline.stream.batch import MicroBatch
 from tests.device.pseudo import DEVICE, metered
-from trainer.engines.batches import HostCopy, to_device
+from trainer.engines.batches import to_device
+from trainer.engines.host_copy import HostCopy
 
 
 def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:
@@ -38,12 +39,17 @@ def test_a_micro_batch_goes_in_one_copy_that_nobody_waits_for() -> None:
             assert here.tolist() == found.tolist()
 
 
-def test_losses_come_back_without_a_wait() -> None:
+def test_losses_come_back_without_a_wait_once_there_is_more_to_do() -> None:
     there = torch.tensor([[1.5, 2.5], [float("nan"), 0.0]], device=DEVICE)
     with metered() as meter:
         copy = HostCopy(there)
+        there.clone()
         read = copy.read()
     assert not meter.waits
+    assert meter.queued == [1]
     assert read.device.type == "cpu"
     torch.testing.assert_close(read, torch.tensor([[1.5, 2.5], [float("nan"), 0.0]]), equal_nan=True)
+    with metered() as meter:
+        HostCopy(there).read()
+    assert meter.num_waits == 1, "one that is read too early drains the device"
     assert HostCopy(read).read().data_ptr() == read.data_ptr(), "on a CPU it is the tensor itself"

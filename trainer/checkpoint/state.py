@@ -90,6 +90,11 @@ class TrainerState:
     phase: PhaseState | None = None
     """None in a run without phases."""
 
+    def note_outcome(self, *, applied: bool) -> None:
+        """Count an update among the skipped ones, if it was not applied."""
+        self.skipped_updates += not applied
+        self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
+
     def note(self, step: int, figures: Mapping[str, float]) -> None:
         """Remember the figures of a step's evaluation, by name."""
         for name, figure in figures.items():

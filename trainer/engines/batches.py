@@ -123,31 +123,6 @@ def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
     return DeviceBatch(source=tensors[0], target_input=tensors[1], target_output=tensors[2])
 
 
-class HostCopy:
-    """An asynchronous copy of a tensor to the host.
-
-    A copy begun before the engine's step is complete after it: the step reads its norm, which waits for everything
-    queued earlier.
-    """
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        """Begin it."""
-        self._event: torch.cuda.Event | None = None
-        self._tensor = tensor.detach()
-        if tensor.device.type != "cpu":
-            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype).pin_memory()
-            self._tensor.copy_(tensor.detach(), non_blocking=True)
-        if tensor.device.type == "cuda":
-            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
-
-    def read(self) -> torch.Tensor:
-        """The copy, complete."""
-        if self._event is not None:
-            self._event.synchronize()
-        return self._tensor
-
-
 def empty_batch(device: torch.device) -> DeviceBatch:
     """One token of weight 0 for a lane that is dry: collectives need a forward and backward pass of every rank."""
     return DeviceBatch(

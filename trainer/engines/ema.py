@@ -23,8 +23,8 @@ class WeightAverage:
     """e = d e + (1 - d) w after every update, in fp32, of whatever tensors an optimizer steps on.
 
     Under ZeRO these are a rank's fp32 master weights, wherever they are: the average is partitioned and offloaded like
-    them, and can be gathered and set by its name like the optimizer's moments. A skipped update makes no optimizer step
-    and so changes nothing.
+    them, and can be gathered and set by its name like the optimizer's moments. A skipped update changes nothing:
+    it makes no optimizer step, or one that the device skips by the optimizer's `found_inf`.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, decay: float) -> None:
@@ -77,7 +77,13 @@ class WeightAverage:
                 optimizer.state[tensor][EMA] = self._first.pop(tensor)
         averages = [optimizer.state[tensor][EMA] for tensor in tensors]
         weight = 1 - decay_at(self._decay, self.num_updates)
-        torch._foreach_lerp_(averages, [tensor.detach() for tensor in tensors], weight)
+        is_skipped = getattr(optimizer, "found_inf", None)
+        if is_skipped is None:
+            torch._foreach_lerp_(averages, [tensor.detach() for tensor in tensors], weight)
+            return
+        weight_on_device = (1.0 - is_skipped).mul_(weight)  # torch takes no such weight of many tensors at once
+        for average, tensor in zip(averages, tensors, strict=True):
+            average.lerp_(tensor.detach(), weight_on_device)
 
     def _stepped(self, optimizer: torch.optim.Optimizer) -> list[Tensor]:
         """The parameters that this step changes, by the rule of torch's optimizers."""

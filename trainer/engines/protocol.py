@@ -1,5 +1,6 @@
 """What the trainer needs of a training back end, and what passes between them."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -34,14 +35,30 @@ class DeviceBatch:
         return self.source, self.target_input, self.target_output, gradient_scale, *layout
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
 class StepResult:
-    """The outcome of an update."""
+    """The outcome of an update. The device may not have made it yet: who asks too early waits for it."""
 
-    applied: bool
-    """False if a gradient was not finite; then no rank changed anything."""
-    grad_norm: Tensor | float
-    """Global L2 norm of the gradient before clipping; infinite or NaN if the update was not applied."""
+    def __init__(self, *, grad_norm: Tensor | float | Callable[[], Tensor], applied: bool | None = None) -> None:
+        """Of a step that was made, or that the device decides on.
+
+        Args:
+            grad_norm: see below; or reads it from the device.
+            applied: see below; None if the norm tells.
+        """
+        self._grad_norm = grad_norm
+        self._applied = applied
+
+    @property
+    def applied(self) -> bool:
+        """False if a gradient was not finite; then no rank changed anything."""
+        return math.isfinite(float(self.grad_norm)) if self._applied is None else self._applied
+
+    @property
+    def grad_norm(self) -> Tensor | float:
+        """Global L2 norm of the gradient before clipping; infinite or NaN if the update was not applied."""
+        if callable(self._grad_norm) and not isinstance(self._grad_norm, Tensor):
+            self._grad_norm = self._grad_norm()
+        return self._grad_norm
 
 
 class NotFiniteError(Exception):
@@ -82,7 +99,11 @@ class Engine(Protocol):
         ...
 
     def step(self, lr: float) -> StepResult:
-        """Apply the accumulated gradient at this rate, or skip it if it is not finite; then reset it."""
+        """Apply the accumulated gradient at this rate, or skip it if it is not finite; then reset it.
+
+        Where the device can decide which, this does not wait for it. What is asked of the engine afterwards is asked of
+        the weights after this step.
+        """
         ...
 
     def parameter_sizes(self) -> dict[str, int]:

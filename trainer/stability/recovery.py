@@ -6,7 +6,7 @@ Loss spikes are detected by a score that is robust against outliers.
 import logging
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer.context import RunContext
@@ -23,6 +23,8 @@ FLOOR = 0.01
 """Minimum deviation, as a fraction of the median, so that after a flat stretch a ripple is not a spike."""
 MIN_HISTORY = 16
 """Number of losses needed before any can be a spike."""
+MOST_PENDING = 2
+"""Losses at most that wait for their sums: of an update that is recorded late, and of one that a line settles."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -106,35 +108,38 @@ class Recovery:
         self._saver = saver
         section = run.config.stability
         self._spikes = SpikeDetector(section.spike_score, section.spike_window, run.state.recent_losses)
-        self._pending_loss: PendingLoss | None = None
+        self._pending: list[PendingLoss] = []  # oldest first, and those that are told of before others
+        self._num_told = 0
 
-    @property
-    def pending_loss(self) -> float:
-        """This rank's part of the loss that has not been checked yet; 0 if there is none."""
-        return 0.0 if self._pending_loss is None else self._pending_loss.loss_sum
+    def tell(self) -> tuple[float, ...]:
+        """This rank's parts of the losses that have not been checked yet, for `look_for_spikes`; 0 for one less."""
+        self._num_told = len(self._pending)
+        assert self._num_told <= MOST_PENDING
+        return tuple([late.loss_sum for late in self._pending] + [0.0] * (MOST_PENDING - self._num_told))
 
-    def watch(self, update: Update, loss_sum: float, *, is_applied: bool) -> None:
-        """Remember an update's loss until it is summed over the ranks, when `look_for_spike` or `check_now` is called.
+    def watch(self, update: Update, loss_sum: float, *, step: int, is_applied: bool) -> None:
+        """Remember an update's loss until it is summed over the ranks: see `look_for_spikes` and `check_now`.
 
         Args:
-            update: the last one made.
+            update: that was made.
             loss_sum: this rank's.
+            step: the update's number.
             is_applied: whether its gradient was finite.
         """
-        assert self._pending_loss is None
-        self._pending_loss = PendingLoss(
-            update=update, step=self._run.state.step, loss_sum=loss_sum, is_applied=is_applied
-        )
+        self._pending.append(PendingLoss(update=update, step=step, loss_sum=loss_sum, is_applied=is_applied))
 
-    def look_for_spike(self, loss_sum: float) -> None:
-        """Record the remembered loss, and rewind if it is far above those before it.
+    def look_for_spikes(self, loss_sums: Sequence[float]) -> None:
+        """Record the losses that were told of, and rewind if one is far above those before it.
 
         Args:
-            loss_sum: the sum of `pending_loss` over all ranks.
+            loss_sums: the sums over all ranks of what `tell` gave.
         """
-        late, self._pending_loss = self._pending_loss, None
-        if late is None:
-            return
+        told, self._pending = self._pending[: self._num_told], self._pending[self._num_told :]
+        self._num_told = 0
+        for late, loss_sum in zip(told, loss_sums, strict=False):
+            self._look_for_spike(late, loss_sum)
+
+    def _look_for_spike(self, late: PendingLoss, loss_sum: float) -> None:
         loss = loss_sum / max(late.update.counts.target_tokens, 1)
         self._saver.newest_loss = loss
         self._run.records.note_loss(late.step, late.update, loss)
@@ -144,19 +149,18 @@ class Recovery:
 
     def check_now(self) -> None:
         """Do so at once, waiting for the sum: before weights are saved or evaluated, and at the end."""
-        if self._pending_loss is not None:
-            _, [loss_sum] = self._run.world.begin_sums([], [self._pending_loss.loss_sum])()
-            self.look_for_spike(loss_sum)
+        assert self._num_told == 0, "their sums are on the way"
+        if self._pending:
+            _, loss_sums = self._run.world.begin_sums([], self.tell())()
+            self.look_for_spikes(loss_sums)
 
-    def note_skip(self, update: Update, result: StepResult, losses: Losses) -> None:
-        """Log which update was skipped, and why; the learning rate does not advance."""
+    def note_skip(self, update: Update, result: StepResult, losses: Losses, *, step: int) -> None:
+        """Log which update was skipped, and why, once the state has counted it; the learning rate does not advance."""
         state, most = self._run.state, self._run.config.training.max_skipped_in_a_row
-        state.skipped_updates += 1
-        state.skipped_in_a_row += 1
         mine = sorted(lane for lanes, both in losses.items() if not math.isfinite(both[0]) for lane in lanes)
         lanes = sorted(lane for lanes in self._run.world.gather(mine) for lane in lanes)
         self._run.metrics.event(
-            state.step,
+            step,
             {
                 "event": "skipped_update",
                 "reason": "the gradient is not finite",
@@ -172,13 +176,13 @@ class Recovery:
         where = f"the loss of micro-batch {', '.join(map(str, lanes))} is not either" if lanes else "all losses are"
         log.warning(
             "step %d skipped: the gradient is not finite, %s (epoch %d, update %d)",
-            state.step,
+            step,
             where,
             update.epoch,
             update.number,
         )
         if state.skipped_in_a_row >= most:
-            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite", step=state.step)
+            self._rewind(update, most, f"{most} updates in a row had a gradient that is not finite", step=step)
 
     def note_evaluation(self, step: int, evaluation: Evaluation, figures: Mapping[str, float]) -> None:
         """Remember an evaluation's figures, and log which of its sets have a loss that is not finite."""

@@ -4,14 +4,18 @@ import math
 from pathlib import Path
 
 import pytest
+import torch
 
+from configs import RunConfig, load_run
 from model import ObjectiveOutput
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.build import BuiltRun
-from trainer.engines.protocol import DeviceBatch
+from trainer.build import BuiltRun, build
+from trainer.checkpoint.format import read_checkpoint
+from trainer.engines.protocol import DeviceBatch, StepResult
 from trainer.ranks.distributed import World
+from trainer.runs.layout import checkpoint_folder
 
 
 def poison(built: BuiltRun, world: World) -> None:
@@ -63,3 +67,100 @@ def test_nan_on_one_rank_is_skipped_on_all(
         assert all(math.isfinite(loss) for loss in losses)
         first = first or losses
         assert losses == pytest.approx(first, rel=rel), stage
+
+
+class Killed(BaseException):
+    """The run ends here, and nobody tidies up."""
+
+
+def ended_after_a_skip(world: World | None, runs: list[tuple[list[str], str]]) -> None:
+    """As a rank: runs whose update 4 is skipped, and what becomes of each then: "" for nothing, or a stop or a kill.
+
+    Args:
+        world: None makes one on the pseudo device.
+        runs: overrides, and how the run ends first, before it is started again.
+    """
+    if world is None:
+        from tests.device.accelerator import use_pseudo_device
+
+        use_pseudo_device()
+        vars(torch.cuda)["get_device_name"] = str
+        world = World(timeout_minutes=2)
+    for overrides, how in runs:
+        for is_first in (True, False):
+            end_after_a_skip(world, load_run("debug", overrides), how if is_first else "")
+            if not how:
+                break
+
+
+def end_after_a_skip(world: World, config: RunConfig, how: str) -> None:
+    if world.is_main:
+        Path(config.folder).mkdir(parents=True, exist_ok=True)
+    world.barrier()
+    built = build(config, world, stop_requested=lambda: how == "stop" and built.context.state.step == 4)
+    engine, state = built.context.engine, built.context.state
+    accumulate, step = engine.accumulate, engine.step
+
+    def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+        if how == "kill before its outcome is read" and state.step == 4:
+            raise Killed
+        return accumulate(batch, scale=math.nan if state.step == 3 else scale, is_last=is_last)
+
+    def killed(lr: float) -> StepResult:
+        if how == "kill once it is read" and state.step == 4:
+            raise Killed
+        return step(lr)
+
+    engine.accumulate, engine.step = poisoned, killed  # type: ignore[method-assign]
+    try:
+        assert built.trainer.fit() == ("stopped" if how == "stop" else "finished")
+        assert not how.startswith("kill")
+    except Killed:
+        pass
+    finally:
+        built.close()
+
+
+HOW = ("", "stop", "kill before its outcome is read", "kill once it is read")
+
+
+@pytest.mark.parametrize("place", ["on the CPU", "on the pseudo device"])
+def test_a_run_that_ends_right_after_a_skip_goes_on_as_if_it_had_not(
+    place: str, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    """Rates, losses, counts, weights, moments and averages, to the bit, though the outcome is read an update late."""
+    settings = [
+        *corpus_en_fr.overrides, f"output={tmp_path}", "stream.micro_batches=2", "schedule.warmup_updates=100",
+        "training.max_updates=9", "training.log_every=3", "training.tensorboard=false", "training.ema_decay=0.9",
+        "checkpoint.every_updates=3", "evaluation.every_updates=0", "evaluation.max_pairs=2",
+        "engine.precision=bf16",
+    ]  # fmt: skip
+    is_here = place == "on the CPU"
+    stages = (0, 2) if is_here else (1, 3)
+    runs = [
+        ([*settings, f"engine.zero_stage={stage}", f"name={stage}-{number}"], how)
+        for stage in stages
+        for number, how in enumerate(HOW)
+    ]
+    if is_here:
+        forked.ranks(2, ended_after_a_skip, runs, cwd=tmp_path, seconds=280)
+    else:
+        forked.ranks(2, ended_after_a_skip, None, runs, cwd=tmp_path, meet=False, seconds=280)
+    keys = ("loss", "lr", "grad_norm", "skipped_updates", "pairs_digest")
+    for stage in stages:
+        expected, *others = [tmp_path / f"{stage}-{number}" for number in range(len(HOW))]
+        lines = [line for line in read_metrics(expected) if line["step"] != 6]  # of which an end may take a part
+        assert [line["skipped_updates"] for line in lines] == [0, 1]
+        checkpoint = read_checkpoint(checkpoint_folder(expected, 9))
+        for run in others:
+            [skipped] = [e for e in read_metrics(run, "event") if e["event"] == "skipped_update"]
+            assert (skipped["step"], skipped["epoch"], skipped["update"]) == (4, 0, 3)
+            found = [line for line in read_metrics(run) if line["step"] in (3, 9)]
+            assert [[line[key] for key in keys] for line in found] == [[line[key] for key in keys] for line in lines]
+            assert (run / "updates.bin").read_bytes() == (expected / "updates.bin").read_bytes()
+            resumed = read_checkpoint(checkpoint_folder(run, 9))
+            for kind in ("model", "optimizer", "ema"):
+                theirs = dict(checkpoint.tensors(kind))
+                for name, tensor in resumed.tensors(kind):
+                    assert torch.equal(tensor, theirs.pop(name)), f"{run.name}: {kind}: {name}"
+                assert not theirs

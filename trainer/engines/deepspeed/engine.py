@@ -82,6 +82,7 @@ class DeepSpeedEngine(Engine):
         self._states = OptimizerStates(optimizer, groups, of_parameters=of_parameters)
         self.moments = optimizer.states
         self._average = WeightAverage(self._states.optimizer, ema_decay)
+        self._last: StepResult | None = None
         self._stage.prepare(objective)
         patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
         config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
@@ -114,18 +115,19 @@ class DeepSpeedEngine(Engine):
         if self._is_fresh:
             self._states.begin()
         self._is_fresh = False
+        if self._last is not None and self.keeps_ema:
+            self._average.num_updates += self._last.applied
         with self._average.update():
-            result = self._step(lr)
-        self._average.num_updates += result.applied
-        return result
+            self._last = self._step(lr, may_be_late=True)
+        return self._last
 
-    def _step(self, lr: float) -> StepResult:
+    def _step(self, lr: float, *, may_be_late: bool = False) -> StepResult:
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         if self._states.is_checked:
-            return self._stage.step(self._clip_norm)
+            return self._stage.step(self._clip_norm, may_be_late=may_be_late)
         with self._states.first_step():
-            result = self._stage.step(self._clip_norm)
+            result = self._stage.step(self._clip_norm, may_be_late=False)
         if result.applied:
             self._states.check()
         return result
@@ -181,7 +183,7 @@ class DeepSpeedEngine(Engine):
         self._states.set_steps(num_steps)
         if not num_steps:
             self._states.begin()
-        self._average.num_updates = num_steps
+        self._average.num_updates, self._last = num_steps, None
 
     @override
     def optimizer_numbers(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from configs import EngineSection
 from model import Objective
 from trainer.engines import replicas
 from trainer.engines.deepspeed.config import early_bucket_elements
+from trainer.engines.deepspeed.late import Decision
 from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS
 from trainer.engines.deepspeed.reduction import REDUCE_IN_BACKWARD, Reduction, give_partitions
 from trainer.engines.deepspeed.steps import (
@@ -55,6 +56,8 @@ class Stage:
         self.precision = precision
         self.device = device
         self.engine: Any = None
+        self.decision: Decision
+        """On its next steps; made by `adapt`."""
 
     def prepare(self, objective: Objective) -> None:
         """Prepare the model before DeepSpeed wraps it."""
@@ -62,6 +65,9 @@ class Stage:
     def adapt(self, engine: Any, world_size: int) -> None:
         """Patch DeepSpeed's engine as this stage needs."""
         self.engine = engine
+        self.decision = Decision(engine.basic_optimizer, self.device)
+        if self.precision == "fp16":  # the next pass needs the loss scale that this step decides on
+            self.decision.can_be_late = False
 
     def begin_micro_batch(self, *, is_last: bool) -> None:
         """To be called before each forward pass; the last is the update's."""
@@ -69,8 +75,25 @@ class Stage:
     def end_micro_batch(self) -> None:
         """To be called after each backward pass."""
 
-    def step(self, clip_norm: float) -> StepResult:
-        """`Engine.step` with the learning rate already set."""
+    def step(self, clip_norm: float, *, may_be_late: bool) -> StepResult:
+        """`Engine.step` with the learning rate already set.
+
+        Args:
+            clip_norm: of the gradients.
+            may_be_late: whether the result may be known later.
+        """
+        if may_be_late and self.decision.can_be_late:
+            with self.decision.late(clip_norm):
+                self._step_late()
+            return self.decision.result()
+        return self._step_at_once(clip_norm)
+
+    def _step_late(self) -> None:
+        """Step by `self.decision`, which is given the norm within."""
+        self.engine.step()
+
+    def _step_at_once(self, clip_norm: float) -> StepResult:
+        """Step once the norm has been read. DeepSpeed knows how to clip."""
         scale = self.scale_left_out
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
@@ -131,19 +154,24 @@ class Replicated(Stage):
         if self.precision != "fp32":  # otherwise they would be summed in half precision
             parameters = [p for group in engine.optimizer.fp16_groups for p in group]
             self._sums = GradientSum(parameters, factor=1 / world_size)
-            STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums)
+            STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums, self.decision)
 
     @override
     def end_micro_batch(self) -> None:
         if self._sums is not None:
             self._sums.add()
 
-    def step(self, clip_norm: float) -> StepResult:
-        """In fp32 DeepSpeed would apply NaN and give no norm; here gradients are whole and equal on all ranks."""
+    @override
+    def _step_late(self) -> None:
+        if self.precision == "fp32":
+            self.decision.take(self._norm()[1].to(self.device))
+        super()._step_late()
+
+    @override
+    def _step_at_once(self, clip_norm: float) -> StepResult:
         if self.precision != "fp32":
-            return super().step(clip_norm)
-        weights = [p for p in self.engine.module.parameters() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
+            return super()._step_at_once(clip_norm)
+        weights, norm = self._norm()
         if not math.isfinite(norm.item()):
             self.engine.optimizer.zero_grad()
             return StepResult(applied=False, grad_norm=norm)
@@ -151,6 +179,14 @@ class Replicated(Stage):
             torch.nn.utils.clip_grads_with_norm_(weights, clip_norm, norm)
         self.engine.step()
         return StepResult(applied=True, grad_norm=norm)
+
+    def _norm(self) -> tuple[list[nn.Parameter], Tensor]:
+        """Weights with gradients, and their norm, in fp32: DeepSpeed would apply NaN and give none.
+
+        Gradients are whole and equal on all ranks.
+        """
+        weights = [p for p in self.engine.module.parameters() if p.grad is not None]
+        return weights, torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
 
     @property
     def scale_left_out(self) -> float:
@@ -205,9 +241,11 @@ class Partitioned(Stage):
             self._reduction = REDUCE_IN_BACKWARD.apply(engine, most_elements=early_bucket_elements(self.section))
         if isinstance(engine.optimizer, BF16_Optimizer):
             engine.enable_backward_allreduce = False
-            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer, is_reduced=self._reduction is not None)
+            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer, self.decision, is_reduced=self._reduction is not None)
         else:
-            MEASURE_ONCE.apply(engine.optimizer)
+            # offloaded weights step on the host, and without its norm DeepSpeed looks at each gradient
+            self.decision.can_be_late &= engine.optimizer.compute_grad_norm and not engine.optimizer.cpu_offload
+            MEASURE_ONCE.apply(engine.optimizer, self.decision)
 
     @override
     def begin_micro_batch(self, *, is_last: bool) -> None:
@@ -220,10 +258,10 @@ class Partitioned(Stage):
             self._reduction.end()
 
     @override
-    def step(self, clip_norm: float) -> StepResult:
+    def step(self, clip_norm: float, *, may_be_late: bool) -> StepResult:
         if self._reduction is not None:
             give_partitions(self.engine.optimizer, self._reduction.take())
-        return super().step(clip_norm)
+        return super().step(clip_norm, may_be_late=may_be_late)
 
     @override
     def close(self) -> None:
@@ -254,7 +292,8 @@ class Sharded(Stage):
     def adapt(self, engine: Any, world_size: int) -> None:
         super().adapt(engine, world_size)
         GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
-        MEASURE_SHARDS_ONCE.apply(engine.optimizer)
+        self.decision.can_be_late &= not engine.optimizer.offload_optimizer
+        MEASURE_SHARDS_ONCE.apply(engine.optimizer, self.decision)
         GATHER_WITHOUT_WAITING.apply(partition_parameters)
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:

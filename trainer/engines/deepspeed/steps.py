@@ -2,7 +2,8 @@
 
 DeepSpeed goes through the parameters one by one: it checks each gradient for infinities, computes its norm, scales it
 and copies it. On a GPU each of these is a kernel that takes longer to launch than to run. Here one operator handles
-all gradients; the norm is read once, and also shows NaN and infinities.
+all gradients; the norm is computed once, and also shows NaN and infinities. The host reads it before the step, or an
+update later, where the device decides on the step (`late.Decision`).
 """
 
 import math
@@ -17,6 +18,7 @@ from deepspeed.runtime.zero.utils import get_norm_dtype
 from torch import Tensor, nn
 
 from trainer.engines.deepspeed.config import BUCKET_ELEMENTS
+from trainer.engines.deepspeed.late import Decision
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -91,7 +93,7 @@ class GradientSum:
             yield bucket
 
 
-def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
+def step_on_full_gradients(optimizer: Any, sums: GradientSum, decision: Decision) -> None:
     """Make stage 0 in half precision step directly on gradients that were summed in fp32.
 
     DeepSpeed would round them to half precision and back for their norm.
@@ -99,14 +101,12 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
     Args:
         optimizer: the engine's, an FP16_UnfusedOptimizer.
         sums: the gradient sums of all its parameters, group after group, divided by the number of ranks.
+        decision: on its steps.
     """
     group = comm.comm.get_world_group()
 
-    def step() -> bool:
-        halves = [p for group in optimizer.fp16_groups for p in group]
-        masters = [p for group in optimizer.fp32_groups for p in group]
-        _add_over_ranks([sums.flat], group)
-        norm = float(torch.nn.utils.get_total_norm(sums.views))
+    def clip(norm: float) -> bool:
+        """True if the update is skipped."""
         if not math.isfinite(norm):
             sums.flat.zero_()
             return bool(optimizer._skip_invalid_grad_norm())
@@ -115,6 +115,18 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
         divisor = optimizer.unscale_and_clip_grads(norm, apply_scale=False)
         if divisor != 1.0:
             sums.flat.mul_(1.0 / divisor)
+        return False
+
+    def step() -> bool:
+        halves = [p for group in optimizer.fp16_groups for p in group]
+        masters = [p for group in optimizer.fp32_groups for p in group]
+        _add_over_ranks([sums.flat], group)
+        norm = torch.nn.utils.get_total_norm(sums.views)
+        if decision.is_late:
+            decision.take(norm)
+            optimizer.overflow = False
+        elif clip(float(norm)):
+            return True
         for master, gradient in zip(masters, sums.views, strict=True):
             master.grad = gradient
         optimizer.optimizer.step()
@@ -128,11 +140,12 @@ def step_on_full_gradients(optimizer: Any, sums: GradientSum) -> None:
     optimizer.step = step
 
 
-def step_on_flat_gradients(optimizer: Any, *, is_reduced: bool) -> None:
+def step_on_flat_gradients(optimizer: Any, decision: Decision, *, is_reduced: bool) -> None:
     """Make stage 1 in bf16 sum, average, measure and clip gradients in place: in one flat tensor per group.
 
     Args:
         optimizer: the engine's, a BF16_Optimizer; the engine must leave averaging to it.
+        decision: on its steps.
         is_reduced: whether each rank's partition has the averages over the ranks already when it steps.
     """
     flats, group = optimizer.fp32_groups_gradients_flat, optimizer.dp_process_group
@@ -144,17 +157,22 @@ def step_on_flat_gradients(optimizer: Any, *, is_reduced: bool) -> None:
         for one in sums:
             one.add()
 
+    def clip(norm: float) -> bool:
+        """True if the update is skipped."""
+        optimizer.overflow = not math.isfinite(norm)
+        optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
+        if not optimizer.overflow and (scale := clip_scale(norm, optimizer.clip_grad)) < 1:
+            torch._foreach_mul_(gradients, scale)
+        return bool(optimizer.overflow)
+
     @torch.no_grad()
     def step() -> None:
         if not is_reduced:
             _add_over_ranks(flats, group)
-        norm = float(_norm_of_all(gradients, group))
-        optimizer.overflow = not math.isfinite(norm)
-        optimizer._global_grad_norm = math.inf if optimizer.overflow else norm
-        if optimizer.overflow:
+        norm = _norm_of_all(gradients, group, decision)
+        optimizer.overflow = False
+        if not decision.is_late and clip(float(norm)):
             return  # the engine resets the sums to 0, here and below
-        if (scale := clip_scale(norm, optimizer.clip_grad)) < 1:
-            torch._foreach_mul_(gradients, scale)
         for master, gradient in zip(masters, gradients, strict=True):
             master.grad = gradient
         optimizer.optimizer.step()
@@ -171,7 +189,7 @@ def clip_scale(norm: float, clip_norm: float) -> float:
     return min(1.0, clip_norm / (norm + 1e-6)) if clip_norm > 0 else 1.0
 
 
-def measure_once(optimizer: Any) -> None:
+def measure_once(optimizer: Any, decision: Decision) -> None:
     """Make stages 1 and 2 compute one norm of all partitioned gradients, which also shows infinities.
 
     This includes offloaded master weights in bf16, for which gradients go to the host in one copy per group instead of
@@ -179,6 +197,7 @@ def measure_once(optimizer: Any) -> None:
 
     Args:
         optimizer: the engine's, a DeepSpeedZeroOptimizer.
+        decision: on its steps.
     """
     groups = range(len(optimizer.bit16_groups))
     is_compact = all(optimizer._use_compact_grad_partition_buffer(i) for i in groups)
@@ -191,7 +210,7 @@ def measure_once(optimizer: Any) -> None:
             for i in groups:  # waiting for the norm waits for this too
                 master = optimizer.single_partition_of_fp32_groups[i]
                 master.grad.copy_(gradients[i].flat_partition, non_blocking=True)
-        norm = _norm_of_all([g for i in groups for g in gradients[i]], optimizer.dp_process_group)
+        norm = _norm_of_all([g for i in groups for g in gradients[i]], optimizer.dp_process_group, decision)
         if optimizer.cpu_offload and not torch.isfinite(norm):
             gradients.clear()  # DeepSpeed would keep adding to them
         return norm
@@ -203,6 +222,7 @@ def measure_once(optimizer: Any) -> None:
     if optimizer.compute_grad_norm:
         optimizer.check_overflow = lambda *_, **__: None
     optimizer.scaled_global_norm = scaled_global_norm
+    _clip_unless_late(optimizer, decision)
     if optimizer.cpu_offload:
         optimizer.copy_grads_in_partition = keep_on_device
     if is_compact:
@@ -245,7 +265,7 @@ def _add_partitions_together(optimizer: Any) -> None:
     optimizer._buffered_reduce_fallback_preserving_fp32 = reduce
 
 
-def measure_shards_once(optimizer: Any) -> None:
+def measure_shards_once(optimizer: Any, decision: Decision) -> None:
     """Make stage 3 add a bucket's gradients to its shards by one operator, and compute one norm of all shards.
 
     Also, the device's stream instead of the host waits for a micro-batch's reduction. With offloaded master weights
@@ -253,6 +273,7 @@ def measure_shards_once(optimizer: Any) -> None:
 
     Args:
         optimizer: the engine's, a DeepSpeedZeroOptimizer_Stage3.
+        decision: on its steps.
     """
     if optimizer.offload_optimizer:
         return
@@ -274,11 +295,13 @@ def measure_shards_once(optimizer: Any) -> None:
 
     def norm_groups() -> list[Tensor]:
         gradients = [g for group in optimizer.averaged_gradients.values() for g in group]
-        return [_norm_of_all(gradients, optimizer._get_param_partition_group(optimizer.fp16_groups[0][0]))]
+        group = optimizer._get_param_partition_group(optimizer.fp16_groups[0][0])
+        return [_norm_of_all(gradients, group, decision)]
 
     optimizer.partition_grads = partition_grads
     optimizer.check_overflow = lambda *_, **__: None
     optimizer._get_norm_groups = norm_groups
+    _clip_unless_late(optimizer, decision)
     stream = optimizer.reduce_and_partition_stream
     if stream is not None and stream != get_accelerator().default_stream():  # a stream of its own, since it overlaps
         optimizer.reduce_and_partition_stream = _ordered_stream()
@@ -323,9 +346,21 @@ def _add_over_ranks(flats: Sequence[Tensor], group: Any) -> None:
             comm.all_reduce(flat, group=group)
 
 
-def _norm_of_all(gradients: Sequence[Tensor], group: Any) -> Tensor:
-    """The L2 norm of gradients that are partitioned over the ranks, (), fp64 on the host: an update's only wait.
+def _clip_unless_late(optimizer: Any, decision: Decision) -> None:
+    """Leave clipping to the device where it decides on the step."""
+    clip = optimizer.unscale_and_clip_grads
 
+    def unscale_and_clip_grads(*args: Any) -> None:
+        if not decision.is_late:
+            clip(*args)
+
+    optimizer.unscale_and_clip_grads = unscale_and_clip_grads
+
+
+def _norm_of_all(gradients: Sequence[Tensor], group: Any, decision: Decision) -> Tensor:
+    """The L2 norm of gradients that are partitioned over the ranks, (), fp64 on the host, which waits for it.
+
+    Where the device decides on the step, it gets the norm, and DeepSpeed 1, with which it goes on.
     Padding is 0 and does not count. Infinite or NaN if a gradient is.
     """
     if gradients:
@@ -334,6 +369,9 @@ def _norm_of_all(gradients: Sequence[Tensor], group: Any) -> Tensor:
     else:
         total = torch.zeros((), dtype=get_norm_dtype(), device=get_accelerator().current_device_name())
     comm.all_reduce(total, group=group)
+    if decision.is_late:
+        decision.take(total.sqrt_())
+        return torch.ones((), dtype=torch.float64)
     return torch.tensor(total.item(), dtype=torch.float64).sqrt()
 
 

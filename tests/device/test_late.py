@@ -1,0 +1,117 @@
+"""Updates on which the device decides: those on which the host does, and a NaN changes nothing."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.forked import Forked
+
+CASES = [(stage, precision) for precision in ("bf16", "fp32") for stage in range(4)]
+NAN_AT = 3
+UPDATES = 6
+CLIP_NORM = 0.02
+"""Far below the norms."""
+
+Found = dict[str, Any]
+
+
+def both(world: Any, cases: list[tuple[int, str]]) -> list[tuple[Found, Found]]:
+    """As a rank on the pseudo device, by case: what comes out late, and at once."""
+    from tests.device.accelerator import use_pseudo_device
+    from trainer.ranks.distributed import World
+
+    use_pseudo_device()
+    on_device = World(timeout_minutes=2)
+    found = [(_train(*case, on_device, is_late=True), _train(*case, on_device, is_late=False)) for case in cases]
+    on_device.close()
+    return found
+
+
+def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
+    import dataclasses
+
+    from benchmarks.device.budget_model import make_objective
+    from configs import EngineSection, RunConfig
+    from tests.device.counting import SECTION, VOCABULARY
+    from tests.device.meter import metered
+    from trainer.engines.deepspeed.engine import DeepSpeedEngine
+    from trainer.engines.protocol import DeviceBatch
+
+    torch.manual_seed(1)
+    engine = DeepSpeedEngine(
+        make_objective(dataclasses.replace(SECTION, dropout=0.0, encoder_layers=1, decoder_layers=1), VOCABULARY),
+        section=EngineSection(zero_stage=stage),
+        optimizer=dataclasses.replace(RunConfig().optimizer, clip_norm=CLIP_NORM),
+        precision=precision,
+        device=world.device,
+        world_size=world.size,
+        ema_decay=0.5,
+    )
+    decision = engine._stage.decision
+    assert decision.can_be_late
+    decision.can_be_late = is_late
+    dice = torch.Generator().manual_seed(world.rank)
+    results, waits, states = [], [], []
+    for update in range(UPDATES):
+        is_hit = update == NAN_AT and world.rank == world.size - 1
+        ids = torch.randint(3, VOCABULARY, (3, 7), generator=dice).to(world.device)
+        batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)
+        with metered() as meter:
+            engine.accumulate(batch, scale=math.nan if is_hit else 1e-2, is_last=True)
+            results.append(engine.step(1e-3))
+        waits.append(meter.num_waits)
+        if update >= NAN_AT - 1:
+            states.append(_state(engine))
+    steps = {float(state["step"]) for state in engine._base_optimizer.state.values()}
+    engine.close()
+    return {
+        "applied": [r.applied for r in results],
+        "norms": [float(r.grad_norm) for r in results],
+        "waits": waits,
+        "states": states,
+        "steps": steps,
+        "num_updates": engine._average.num_updates + results[-1].applied,
+    }
+
+
+def _state(engine: Any) -> dict[str, Tensor]:
+    """Weights, moments and averages, in fp32 on the host; without what `engine.parameter_states` itself gathers."""
+    found = {}
+    for state in engine.parameter_states():
+        parts = {"weight": state.weight, "ema": state.ema, **state.moments}
+        found |= {f"{state.name}/{key}": part.detach().cpu().clone() for key, part in parts.items()}
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Found, Found]]]:
+    """By rank and case."""
+    folder = tmp_path_factory.mktemp("late")
+    return forked.ranks(2, both, None, CASES, cwd=folder, meet=False, seconds=280)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"ZeRO-{s} {p}" for s, p in CASES])
+def test_the_device_decides_as_the_host_does(found: list[list[tuple[Found, Found]]], number: int) -> None:
+    for rank in found:
+        late, at_once = rank[number]
+        assert late["applied"] == at_once["applied"] == [update != NAN_AT for update in range(UPDATES)]
+        assert late["waits"][2:] == [0] * (UPDATES - 2), (
+            "the first shows the optimizer's states, then stage 3 learns its order"
+        )
+        assert min(at_once["waits"]) >= 1
+        assert late["steps"] == at_once["steps"] == {UPDATES - 1}
+        assert late["num_updates"] == at_once["num_updates"] == UPDATES - 1
+        finite = [update for update in range(UPDATES) if update != NAN_AT]
+        assert [late["norms"][i] for i in finite] == pytest.approx([at_once["norms"][i] for i in finite], rel=1e-5)
+        assert min(at_once["norms"][i] for i in finite) > 2 * CLIP_NORM
+        assert not math.isfinite(late["norms"][NAN_AT])
+        before, after, *_ = late["states"]
+        assert all(torch.equal(before[name], after[name]) for name in before), "a NaN changed something"
+        for mine, theirs in zip(late["states"], at_once["states"], strict=True):
+            assert mine.keys() == theirs.keys()
+            for name, tensor in mine.items():
+                torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-6, msg=name)
+        assert not all(torch.equal(after[name], late["states"][-1][name]) for name in after)
