@@ -85,6 +85,7 @@ class BuiltRun:
 
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:
         """Write out and close everything that is still open; arguments as of `Metrics.close`."""
+        self.trainer.close()
         self.context.updates.reader.close()
         self.checkpoints.close()
         self.context.engine.close()

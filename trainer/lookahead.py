@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.engines.batches import Update, UpdateCounts, count
@@ -71,6 +72,8 @@ class Lookahead:
         self._wait: Callable[[], Sums] | None = None
         self.num_corrupt_blocks = reader.num_corrupt_blocks
         """Number of corrupt blocks that this rank has skipped so far."""
+        self.lay_out: Callable[[Update], Callable[[], list[Any]] | None] | None = None
+        """If set, is called with every update that is fetched, for `Update.laid_out`."""
 
     @property
     def epoch(self) -> int:
@@ -127,6 +130,8 @@ class Lookahead:
         except Exception as error:  # raised when the update is taken, so that those before it are not lost
             micro_batches, problem = [], error
         update = Update(epoch=epoch, number=number, micro_batches=micro_batches, seconds_step=step)
+        if self.lay_out is not None:
+            update = dataclasses.replace(update, laid_out=self.lay_out(update))
         return _Fetched(update, self.reader.state(), self.reader.num_corrupt_blocks, problem)
 
     def read(self) -> GlobalFlags:

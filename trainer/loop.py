@@ -18,7 +18,7 @@ from trainer.datasets import dataset_names
 from trainer.engines import replicas
 from trainer.engines.batches import Losses, Update
 from trainer.engines.host_copy import HostCopy
-from trainer.engines.layouts import passes
+from trainer.engines.layouts import LayoutThread, passes
 from trainer.engines.protocol import StepResult
 from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.evaluator import Evaluator
@@ -88,6 +88,8 @@ class Trainer:
         self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank
         self.end: str | None = None
         """The limits that ended it; None before, and if a stop was requested."""
+        self._layouts = LayoutThread(run.engine, run.config.seed)
+        run.updates.lay_out = self._layouts.begin
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
         self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work)
@@ -138,6 +140,10 @@ class Trainer:
                 minutes = self._run.config.evaluation.queued_end_minutes
                 self._run.queue.finish(seconds=60 * minutes, stop_requested=self._run.stop_requested)
         return "stopped" if stop else "finished"
+
+    def close(self) -> None:
+        """End its thread."""
+        self._layouts.close()
 
     @property
     def state(self) -> TrainerState:

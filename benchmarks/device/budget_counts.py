@@ -150,10 +150,10 @@ class _Watch:
 
     def __call__(self) -> bool:
         self._num_asked += 1
-        if self._num_asked == WARM_UP + 2:  # it is called once before the first update
+        if self._num_asked == WARM_UP + 3:  # it is called twice before the first update: at the start, and to fetch it
             self._open = self._counting()
             self._open.__enter__()
-        elif self._num_asked == WARM_UP + 3:
+        elif self._num_asked == WARM_UP + 4:
             self._open.__exit__(None, None, None)
             raise _CountedError
         return False

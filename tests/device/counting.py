@@ -77,6 +77,7 @@ def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
         "step": dict(counted.step.by_line()),
         "waits": dict(counted.update.waits),
         "uploads": dict(counted.update.uploads),
+        "queued": list(counted.update.queued),
     }
     parameters = sum(p.numel() for p in make_objective(SECTION, VOCABULARY).parameters())
     sent = [

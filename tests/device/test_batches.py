@@ -1,12 +1,54 @@
 """What goes to the device for a micro-batch and comes back for an update."""
 
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 
 from data_pipeline.stream.batch import MicroBatch
+from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
-from trainer.engines.batches import to_device
+from trainer.engines import layouts
+from trainer.engines.batches import Update, to_device
 from trainer.engines.host_copy import HostCopy
+from trainer.engines.protocol import DeviceBatch
+
+
+def tensors(batch: DeviceBatch) -> list[Any]:
+    parts = [batch.source, batch.target_input, batch.target_output]
+    if isinstance(batch.layout, Layout):
+        for side in (batch.layout.source, batch.layout.target):
+            parts += [side.places, torch.tensor(side.longest), *([] if side.bounds is None else [side.bounds])]
+    return [part.tolist() for part in parts]
+
+
+@pytest.mark.parametrize("kind", ["none", "padded", "flash"])
+def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
+    kind: LayoutKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = [micro_batch(rows=3, source=5, target=7), None, micro_batch(rows=2, source=4, target=4)]
+    update = Update(epoch=1, number=2, micro_batches=lanes, seconds_step=0)
+    engine: Any = SimpleNamespace(device=DEVICE, merged_lanes=2 if kind == "flash" else 1, layout_kind=kind)
+    expected = layouts.passes(update, engine, seed=3)
+    thread = layouts.LayoutThread(engine, 3)
+    ahead = dataclasses.replace(update, laid_out=thread.begin(update))
+    assert ahead.laid_out is not None
+    assert len(ahead.laid_out()) == len(expected)
+    thread.close()
+    monkeypatch.setattr(layouts, "lay_out", None)
+    with metered() as meter:
+        found = layouts.passes(ahead, engine, seed=3)
+    assert meter.by_operator()["copy_"] == sum(one.lanes != () for one in found), "one copy each"
+    assert not meter.uploads
+    assert not meter.waits
+    assert [(one.lanes, one.seed, tensors(one.batch)) for one in found] == [
+        (one.lanes, one.seed, tensors(one.batch)) for one in expected
+    ]
+    engine.device = torch.device("cpu")
+    assert layouts.LayoutThread(engine, 3).begin(update) is None, "there it would only be in the way"
 
 
 def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:

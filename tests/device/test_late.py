@@ -78,8 +78,8 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
 
 
 def _state(engine: Any) -> dict[str, Tensor]:
-    """Weights, moments and averages, in fp32 on the host; without what `engine.parameter_states` itself gathers."""
-    found = {}
+    """Weights, moments and averages, whole, in fp32, on the host."""
+    found: dict[str, Tensor] = {}
     for state in engine.parameter_states():
         parts = {"weight": state.weight, "ema": state.ema, **state.moments}
         found |= {f"{state.name}/{key}": part.detach().cpu().clone() for key, part in parts.items()}

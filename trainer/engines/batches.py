@@ -4,8 +4,9 @@ import dataclasses
 import hashlib
 import operator
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,8 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
 
+ALIGNMENT = 16
+"""Bytes: arrays that are copied as one begin at multiples of it."""
 Losses = Mapping[tuple[int, ...], torch.Tensor]
 """A rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
 log-likelihood."""
@@ -65,6 +68,8 @@ class Update:
     """Over all ranks."""
     seconds: float = 0.0
     """Seconds of the run when it was fetched, by rank 0's clock."""
+    laid_out: Callable[[], list[Any]] | None = field(default=None, compare=False, repr=False)
+    """Waits for what `trainer.engines.layouts.lay_out` gives; None where nobody does that ahead of need."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
@@ -111,16 +116,45 @@ def wrap(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
+class Staged:
+    """Arrays on their way to a device: one copy, out of pinned memory, for which the host does not wait."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], device: torch.device) -> None:
+        """Have them ready; a thread may do so."""
+        self._device = device
+        self._arrays = [np.ascontiguousarray(array) for array in arrays]
+        if device.type != "cpu":
+            self._starts = np.cumsum([0, *(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays)])
+            joined = np.zeros(self._starts[-1], dtype=np.uint8)
+            for array, start in zip(self._arrays, self._starts, strict=False):
+                joined[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+            self._pinned = torch.from_numpy(joined).pin_memory()
+
+    def send(self) -> list[torch.Tensor]:
+        """All as tensors on the device."""
+        if self._device.type == "cpu":
+            return [torch.from_numpy(array) for array in self._arrays]
+        memory = self._pinned.to(self._device, non_blocking=True)
+        return [
+            memory[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
+            for array, start in zip(self._arrays, self._starts, strict=False)
+        ]
+
+
 def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
     """The three arrays as tensors on the device, by one asynchronous copy from pinned memory."""
-    arrays = [micro_batch.source, micro_batch.target_input, micro_batch.target_output]
-    if device.type == "cpu":
-        tensors = [torch.from_numpy(array) for array in arrays]
-    else:
-        there = torch.from_numpy(np.concatenate(arrays, axis=None)).pin_memory().to(device, non_blocking=True)
-        parts = torch.split(there, [array.size for array in arrays])
-        tensors = [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
-    return DeviceBatch(source=tensors[0], target_input=tensors[1], target_output=tensors[2])
+    return stage(micro_batch, device)()
+
+
+def stage(micro_batch: MicroBatch, device: torch.device) -> Callable[[], DeviceBatch]:
+    """Have the three arrays ready; what is returned sends them."""
+    staged = Staged([micro_batch.source, micro_batch.target_input, micro_batch.target_output], device)
+
+    def send() -> DeviceBatch:
+        source, target_input, target_output = staged.send()
+        return DeviceBatch(source=source, target_input=target_input, target_output=target_output)
+
+    return send
 
 
 def empty_batch(device: torch.device) -> DeviceBatch:

@@ -3,24 +3,33 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.prefetch import Background
 from data_pipeline.tokenizer import EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines.batches import Update, empty_batch, micro_batch_seed, to_device
+from trainer.engines.batches import Staged, Update, empty_batch, micro_batch_seed, stage
 from trainer.engines.protocol import DeviceBatch, Engine
 
 Ids = NDArray[np.int64]
-ALIGNMENT = 16
-"""Bytes: arrays that are copied as one begin at multiples of it."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class LaidOut:
+    """A pass that is ready on the host."""
+
+    micro_batches: list[MicroBatch]
+    """See `Pass`; likewise the next."""
+    seed: int
+    send: Callable[[], DeviceBatch]
+    """Begins to copy it to the device."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -40,20 +49,51 @@ class Pass:
 
 
 def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
-    """This rank's micro-batches of an update; as many passes on all ranks.
+    """This rank's micro-batches of an update, on the device; as many passes on all ranks.
 
     Args:
         update: of which they are.
         engine: that they are for.
         seed: of the run.
     """
+    ready = lay_out(update, engine, seed=seed) if update.laid_out is None else update.laid_out()
+    return [Pass(micro_batches=one.micro_batches, seed=one.seed, batch=one.send()) for one in ready]
+
+
+def lay_out(update: Update, engine: Engine, *, seed: int) -> list[LaidOut]:
+    """What `passes` sends to the device, for the same arguments; a thread may do so."""
     slots, step, of_rank = update.micro_batches, engine.merged_lanes, []
     for begin in range(0, len(slots), step):
         filled = [m for m in slots[begin : begin + step] if m is not None]
         seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
-        batch = _batch(filled, seeds, engine.device, engine.layout_kind)
-        of_rank.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, batch=batch))
+        send = _staged(filled, seeds, engine.device, engine.layout_kind)
+        of_rank.append(LaidOut(micro_batches=filled, seed=seeds[0] if seeds else 0, send=send))
     return of_rank
+
+
+class LayoutThread:
+    """Lays updates out in a thread, before they are needed: a device that waits for them computes nothing.
+
+    On a CPU there is nothing to win, and it is done where it is needed.
+    """
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self._engine = engine
+        self._seed = seed
+        self._thread = None if engine.device.type == "cpu" else Background()
+
+    def begin(self, update: Update) -> Callable[[], list[LaidOut]] | None:
+        """Begin with an update; for `Update.laid_out`."""
+        return None if self._thread is None else self._thread.begin(lambda: self._lay_out(update))
+
+    def _lay_out(self, update: Update) -> list[LaidOut]:
+        with torch.get_device_module(self._engine.device).device(self._engine.device):  # memory is pinned for this one
+            return lay_out(update, self._engine, seed=self._seed)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.close()
 
 
 def full_batch(
@@ -69,21 +109,30 @@ def full_batch(
         target_input=sides[1],
         target_output=sides[2],
     )
-    return _batch([micro_batch], [0], device, kind)
+    return _staged([micro_batch], [0], device, kind)()
 
 
-def _batch(filled: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, kind: LayoutKind) -> DeviceBatch:
+def _staged(
+    filled: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, kind: LayoutKind
+) -> Callable[[], DeviceBatch]:
     if not filled:
-        return empty_batch(device)
+        return partial(empty_batch, device)
     if kind == "none":
-        return to_device(filled[0], device)
-    return laid_out(filled, seeds, device, kind=kind)
+        return stage(filled[0], device)
+    return stage_laid_out(filled, seeds, device, kind=kind)
 
 
 def laid_out(
     micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, kind: LayoutKind
 ) -> DeviceBatch:
-    """Micro-batches as one pass.
+    """Micro-batches as one pass; see `stage_laid_out`."""
+    return stage_laid_out(micro_batches, seeds, device, kind=kind)()
+
+
+def stage_laid_out(
+    micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, kind: LayoutKind
+) -> Callable[[], DeviceBatch]:
+    """Have micro-batches ready as one pass; what is returned sends it.
 
     Args:
         micro_batches: of different lanes; one, unless rows are packed.
@@ -103,17 +152,19 @@ def laid_out(
     arrays = [*ids]
     for texts in is_text:
         arrays += [_tokens(texts, seeds, is_packed=is_packed), _bounds(texts)]
-    source, target_input, target_output, *places = _to_device(arrays, device)
-    sides = [
-        Side(
-            places=places[2 * i],
-            bounds=places[2 * i + 1] if is_packed else None,
-            longest=max(int(text.sum(1).max()) if is_packed else text.shape[1] for text in texts),
-        )
-        for i, texts in enumerate(is_text)
-    ]
-    layout = Layout(source=sides[0], target=sides[1], kind=kind)
-    return DeviceBatch(source=source, target_input=target_input, target_output=target_output, layout=layout)
+    longest = [max(int(text.sum(1).max()) if is_packed else text.shape[1] for text in texts) for texts in is_text]
+    staged = Staged(arrays, device)
+
+    def send() -> DeviceBatch:
+        source, target_input, target_output, *places = staged.send()
+        sides = [
+            Side(places=places[2 * i], bounds=places[2 * i + 1] if is_packed else None, longest=longest[i])
+            for i in range(2)
+        ]
+        layout = Layout(source=sides[0], target=sides[1], kind=kind)
+        return DeviceBatch(source=source, target_input=target_input, target_output=target_output, layout=layout)
+
+    return send
 
 
 def _tokens(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_packed: bool) -> NDArray[np.int32]:
@@ -131,18 +182,3 @@ def _bounds(texts: Sequence[NDArray[np.bool_]]) -> NDArray[np.int32]:
     """`Side.bounds` of these rows."""
     lengths = np.concatenate([text.sum(1) for text in texts])
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-
-
-def _to_device(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[Tensor]:
-    """All as tensors on the device: one copy out of pinned memory."""
-    if device.type == "cpu":
-        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
-    starts = np.cumsum([0, *(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays)])
-    there = np.zeros(starts[-1], dtype=np.uint8)
-    for array, start in zip(arrays, starts, strict=False):
-        there[start : start + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    memory = torch.from_numpy(there).pin_memory().to(device, non_blocking=True)
-    return [
-        memory[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
-        for array, start in zip(arrays, starts, strict=False)
-    ]
