@@ -1,5 +1,6 @@
 """The training objective: a model and its loss."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -35,7 +36,11 @@ class Objective(nn.Module):
         return {"none": ""}
 
     def forward(
-        self, source_BS: Tensor, target_input_BT: Tensor, target_output_BT: Tensor, gradient_scale: float = 1.0
+        self,
+        source_BS: Tensor,
+        target_input_BT: Tensor,
+        target_output_BT: Tensor,
+        gradient_scale: float | Callable[[], float] = 1.0,
     ) -> ObjectiveOutput:
         """Sums of loss and negative log-likelihood over the non-padding targets.
 
@@ -44,10 +49,12 @@ class Objective(nn.Module):
             target_input_BT: BOS followed by the target ids, padded.
             target_output_BT: the target ids followed by EOS, padded.
             gradient_scale: the factor by which the caller will multiply the loss before backward. Losses that compute
-                their gradients in the forward pass need it, because small gradients would underflow in fp16.
+                their gradients in the forward pass need it, because small gradients would underflow in fp16. It may be
+                a function, which is called once the model has run and the loss is to come.
         """
-        loss = self.loss
-        if gradient_scale != 1 and isinstance(loss, CrossEntropy):
-            loss = loss.scaled(gradient_scale)
         hidden_BTD = self.model(source_BS, target_input_BT)
+        loss = self.loss
+        if isinstance(loss, CrossEntropy):
+            scale = gradient_scale() if callable(gradient_scale) else gradient_scale
+            loss = loss if scale == 1 else loss.scaled(scale)
         return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss))

@@ -29,7 +29,7 @@ class DeviceBatch:
     layout: Layout | None = None
     """Where the tokens stand, for kernels that know it."""
 
-    def arguments(self, gradient_scale: float = 1.0) -> tuple[Any, ...]:
+    def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
         """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
         layout = () if self.layout is None else (self.layout,)
         return self.source, self.target_input, self.target_output, gradient_scale, *layout

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -69,7 +69,7 @@ class CudaObjective(Objective):
         source_BS: Tensor,
         target_input_BT: Tensor,
         target_output_BT: Tensor,
-        gradient_scale: float = 1.0,
+        gradient_scale: float | Callable[[], float] = 1.0,
         layout: Layout | None = None,
     ) -> ObjectiveOutput:
         """Sums of loss and negative log-likelihood over the non-padding targets.

@@ -101,12 +101,17 @@ class DeepSpeedEngine(Engine):
         self._stage.begin_micro_batch(is_last=is_last)
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
         factor = scale * self._world_size
+
+        def gradient_scale() -> float:
+            self._settle_loss_scale()
+            return factor * self.loss_scale
+
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
-        gradient_scale = factor * self.loss_scale if self.precision == "fp16" and factor else 1.0
+        is_scaled = self.precision == "fp16" and factor
         with self._forward_clock:
-            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale))
-        factor *= self._stage.scale_left_out
-        self._engine.backward(loss_sum * factor, scale_wrt_gas=False)
+            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale if is_scaled else 1.0))
+        self._settle_loss_scale()
+        self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
@@ -115,11 +120,17 @@ class DeepSpeedEngine(Engine):
         if self._is_fresh:
             self._states.begin()
         self._is_fresh = False
+        self._settle_loss_scale()
         if self._last is not None and self.keeps_ema:
             self._average.num_updates += self._last.applied
         with self._average.update():
             self._last = self._step(lr, may_be_late=True)
         return self._last
+
+    def _settle_loss_scale(self) -> None:
+        """Have the scale that the last step decided on. By now the device has the forward pass of the next one."""
+        if self.precision == "fp16" and self._last is not None:
+            _ = self._last.applied
 
     def _step(self, lr: float, *, may_be_late: bool = False) -> StepResult:
         for group in self._engine.optimizer.param_groups:

@@ -66,8 +66,6 @@ class Stage:
         """Patch DeepSpeed's engine as this stage needs."""
         self.engine = engine
         self.decision = Decision(engine.basic_optimizer, self.device)
-        if self.precision == "fp16":  # the next pass needs the loss scale that this step decides on
-            self.decision.can_be_late = False
 
     def begin_micro_batch(self, *, is_last: bool) -> None:
         """To be called before each forward pass; the last is the update's."""
@@ -83,7 +81,8 @@ class Stage:
             may_be_late: whether the result may be known later.
         """
         if may_be_late and self.decision.can_be_late:
-            with self.decision.late(clip_norm):
+            scaler = self.engine.optimizer if self.precision == "fp16" else None
+            with self.decision.late(clip_norm, scaler):
                 self._step_late()
             return self.decision.result()
         return self._step_at_once(clip_norm)
