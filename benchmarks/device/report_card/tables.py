@@ -105,6 +105,7 @@ def updates(mine: Known, known: Known) -> str:
             "device ms": milliseconds(f["device_seconds"]),
             "both ms": f"{1e3 * f['pass_seconds']:.2f}",
             "limit": limit(f),
+            "attention": f["layout"],
             "GiB": gib(f["peak_allocated"]),
             "planned": planned(f),
             "padding": f"{f['padding']:.1%}" if f["layout"] in ("none", "padded") else f"{f['padding']:.1%}, skipped",
