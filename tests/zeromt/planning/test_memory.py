@@ -13,7 +13,8 @@ from trainer.engines.deepspeed import config as zero_config
 from trainer.engines.deepspeed import reduction
 from trainer.ranks.precision import Precision
 from zeromt.planning.costs import model_states
-from zeromt.planning.costs.memory import MemoryModel, Setting, settings
+from zeromt.planning.costs.communication import communication_volume
+from zeromt.planning.costs.memory import MemoryModel, Setting, Stage, settings
 
 VOCABULARIES = Vocabularies(source=32_000, target=32_000)
 ALL = list(settings(EngineSection(), checkpointing=False))
@@ -27,6 +28,19 @@ def test_buckets_are_those_of_the_engine() -> None:
     assert model_states.BUCKET_ELEMENTS == zero_config.BUCKET_ELEMENTS
     assert model_states.EARLY_BUCKET_ELEMENTS == zero_config.EARLY_BUCKET_ELEMENTS
     assert model_states.ON_THE_WAY == reduction.ON_THE_WAY
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_half_is_sent_where_gradients_are_reduced_in_the_backward_pass(stage: Stage) -> None:
+    setting = Setting(stage=stage, offload=False, checkpointing=False)
+    on, off = (
+        communication_volume(model("wmt_base", f"engine.reduce_in_backward={word}"), setting, world_size=8, num_slots=3)
+        for word in ("true", "false")
+    )
+    assert (on.all_reduced, off.scattered) == (0, 0)
+    assert on.scattered == off.all_reduced > 0
+    assert on.gathered == off.gathered
+    assert off.sent(8) - on.sent(8) == pytest.approx(on.scattered * 7 / 8)
 
 
 def test_settings_come_in_order_and_are_allowed() -> None:
