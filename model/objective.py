@@ -54,7 +54,7 @@ class Objective(nn.Module):
         """
         hidden_BTD = self.model(source_BS, target_input_BT)
         loss = self.loss
-        if isinstance(loss, CrossEntropy):
+        if gradient_scale != 1 and isinstance(loss, CrossEntropy):
             scale = gradient_scale() if callable(gradient_scale) else gradient_scale
             loss = loss if scale == 1 else loss.scaled(scale)
         return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss))
