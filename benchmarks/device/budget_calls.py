@@ -22,7 +22,7 @@ from configs.components import make
 from data_pipeline.stream.batch import MicroBatch
 from model import build_transformer
 from model.kernels import STEPS_BETWEEN_SYNCS, cpu, use_kernels
-from model.kernels.cuda import ways
+from model.kernels.cuda import attention, ways
 from model.search import search
 from trainer.engines.layouts import laid_out
 
@@ -123,11 +123,18 @@ def without_kernels() -> Iterator[None]:
     aten.impl("_flash_attention_forward", _attention, "CPU")  # type: ignore[no-untyped-call]
     aten.impl("_flash_attention_backward", _attention_backward, "CPU")  # type: ignore[no-untyped-call]
     try:
-        with mock.patch.object(ways, "plain_attention", ways.flash_attention):
+        with (
+            mock.patch.object(ways, "plain_attention", ways.flash_attention),
+            mock.patch.object(attention, "has_operators", _yes),
+        ):
             yield
     finally:
         for library in (ours, aten):
             library._destroy()  # type: ignore[no-untyped-call]
+
+
+def _yes(*_: Any) -> bool:
+    return True
 
 
 def _norm(x: Tensor, *_: Any) -> tuple[Tensor, ...]:

@@ -3,15 +3,19 @@
 Shapes: N queries and M keys in R rows, B rows padded to L queries and S keys, H heads of width K.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention, attend, attention_weights
-from model.kernels.cuda.linear import joined_linear
+from model.kernels.cuda.linear import Joined, joined_linear
 from model.kernels.cuda.rotary import Rotate, rotated
 from model.kernels.cuda.short_attention import HEAD_SITES
-from model.kernels.cuda.ways import packed_attention
+from model.kernels.cuda.sublayers import Inside
+from model.kernels.cuda.ways import Attending, has_operators, packed_attention
 from model.layout import Current, Side, SideName
 from model.positions import Rotation
 
@@ -102,3 +106,47 @@ class CudaAttention(MultiHeadAttention):
             return super().project(queries_BLD, memory_BSD)
         both = joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.key, self.value])
         return self.query(queries_BLD), *both
+
+
+Whole = tuple[Inside, tuple[Tensor | None, ...], Sequence[Tensor]]
+"""What attention does, its weights and projected keys and values, and the parameters of projections that are joined."""
+
+
+class Attends:
+    """An attention sub-layer of a bare packed pass, as a function of its queries' input."""
+
+    __slots__ = "attention", "is_causal", "memory"
+
+    def __init__(self, attention: CudaAttention, memory: Tensor | None, *, is_causal: bool = False) -> None:
+        self.attention, self.memory, self.is_causal = attention, memory, is_causal
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """(1, N, D) to (1, N, D)."""
+        return self.attention.forward(h, h if self.memory is None else self.memory, is_causal=self.is_causal)
+
+    def inside(self) -> Whole | None:
+        """All of it for `sublayers.attention_and_norm`; None if that has no such attention."""
+        attention = self.attention
+        parts: Any = attention._modules
+        current, rotation, head_width = attention.current, parts["rotation"], attention.head_width
+        joined, layout = current.projections.get(attention.name), current.layout
+        if layout is None or joined is None or attention.queries_per_key != 1:
+            return None
+        table = rotation.table if type(rotation) is Rotation else None
+        if attention.rotates and (table is None or self.memory is not None):
+            return None
+        last = parts["output"]._parameters
+        if not has_operators(layout.kind, last["weight"], head_width):
+            return None
+        site, p = attention.drops if attention.training else (0, 0.0)
+        queries, keys = layout.side(attention.queries_side), layout.side(attention.memory_side)
+        attending = Attending(layout.kind, queries, keys, self.is_causal, attention.scale, site, p)
+        of_last = last["weight"], last["bias"]
+        if self.memory is None:
+            if not isinstance(joined, Joined):
+                return None
+            inside = Inside(attending, head_width, joined.widths, table)
+            return inside, (joined.weight, joined.bias, None, None, *of_last), joined.parameters
+        first = parts["query"]._parameters
+        inside = Inside(attending, head_width, (0,), None)
+        return inside, (first["weight"], first["bias"], *joined(self.memory), *of_last), ()

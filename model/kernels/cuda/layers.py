@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
+from model.kernels.cuda.attention import Attends, CudaAttention
 from model.layout import Current
 from model.transformer import DecoderLayer, EncoderLayer, LayerCache
 
@@ -20,11 +21,12 @@ class CudaEncoderLayer(EncoderLayer):
 
     @override
     def forward(self, x_BSD: Tensor, bias: Tensor | None) -> Tensor:
-        if not self.current.is_bare:
+        layout = self.current.layout
+        parts: Any = self._modules
+        attention = parts["self_attention"]
+        if not self.current.is_bare or layout is None or not layout.is_packed or type(attention) is not CudaAttention:
             return super().forward(x_BSD, bias)
-        parts: dict[str, Any] = self._modules
-        attend = parts["self_attention"].forward
-        x_BSD = parts["self_attention_residual"].forward(x_BSD, lambda h: attend(h, h, bias))
+        x_BSD = parts["self_attention_residual"].forward(x_BSD, Attends(attention, None))
         out: Tensor = parts["feed_forward_residual"].forward(x_BSD, parts["feed_forward"].forward)
         return out
 
@@ -39,11 +41,13 @@ class CudaDecoderLayer(DecoderLayer):
         self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: LayerCache | None = None
     ) -> Tensor:
         layout = self.current.layout
+        parts: Any = self._modules
         if not self.current.is_bare or cache is not None or layout is None or not layout.is_packed:
             return super().forward(x_BTD, memory_BSD, memory_bias, cache)
-        parts: dict[str, Any] = self._modules
-        attend, look = parts["self_attention"].forward, parts["cross_attention"].forward
-        x_BTD = parts["self_attention_residual"].forward(x_BTD, lambda h: attend(h, h, is_causal=True))
-        x_BTD = parts["cross_attention_residual"].forward(x_BTD, lambda h: look(h, memory_BSD, memory_is_fixed=True))
+        attention, cross = parts["self_attention"], parts["cross_attention"]
+        if type(attention) is not CudaAttention or type(cross) is not CudaAttention:
+            return super().forward(x_BTD, memory_BSD, memory_bias, cache)
+        x_BTD = parts["self_attention_residual"].forward(x_BTD, Attends(attention, None, is_causal=True))
+        x_BTD = parts["cross_attention_residual"].forward(x_BTD, Attends(cross, memory_BSD))
         out: Tensor = parts["feed_forward_residual"].forward(x_BTD, parts["feed_forward"].forward)
         return out

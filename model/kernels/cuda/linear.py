@@ -5,7 +5,7 @@ Those are one matmul. Each weight remains its own parameter, so checkpoints and 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +73,8 @@ class FirstLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
-        fusion, own = self.fusion, cast(Any, self._parameters)
+        fusion = self.fusion
+        own: Any = self._parameters
         weight, bias = own["weight"], own["bias"]
         if not (fusion.fuses_residual_gradient or fusion.applies_relu):
             return F.linear(input, weight, bias)

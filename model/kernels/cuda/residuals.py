@@ -6,7 +6,7 @@ each row. Dropout masks are recomputed.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +14,13 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from model.dropout import Dropout
-from model.kernels.cuda.attention import CudaAttention
+from model.kernels.cuda.attention import Attends, CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.gated import CudaGatedFeedForward
-from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks, relu_backward
-from model.kernels.cuda.operators import Operator, define, direct
+from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
+from model.kernels.cuda.operators import direct
+from model.kernels.cuda.residual_norm import residual_norm, residual_norm_backward
+from model.kernels.cuda.sublayers import Behind, attention_and_norm, feed_forward_and_norm
 from model.layout import Current
 from model.residuals import PostNorm, PreNorm, Residual
 
@@ -38,6 +40,8 @@ class Neighbours:
     """The last linear layer of the sub-layer, if known and with a bias."""
     relu: CudaFeedForward | None = None
     """The sub-layer, if it is two linear layers with ReLU between them and both can be fused."""
+    is_attention: bool = False
+    """Whether the sub-layer is attention whose first and last layer can be fused."""
     is_followed: bool = False
     """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
     is_last: bool = False
@@ -60,7 +64,8 @@ class _Fused(Residual):
         """
         near, is_bare = self.neighbours, self.current.is_bare
         norm, last, first = near.norm, near.last, near.first
-        if norm is None or (weight := cast(Any, norm._parameters["weight"])).dtype != x.dtype:
+        weights: Any = None if norm is None else norm._parameters
+        if norm is None or (weight := weights["weight"]).dtype != x.dtype:
             return None
         if not is_bare and (has_hooks(norm) or has_hooks(near.dropout)):
             return None
@@ -72,14 +77,21 @@ class _Fused(Residual):
         if first is not None and (sublayer_input is not x or not (is_bare or not has_hooks(first))):
             first = None
         has_grad = torch.is_grad_enabled()
-        bias, eps = norm._parameters.get("bias"), norm.eps  # an RMS norm has no bias
+        fused: tuple[Tensor, Tensor]
+        bias, eps = weights.get("bias"), norm.eps  # an RMS norm has no bias
         if eps is None:
             eps = torch.finfo(x.dtype).eps
-        relu = near.relu if is_bare and has_grad and getattr(sublayer, "__self__", sublayer) is near.relu else None
-        if relu is not None and (weights := relu.weights()) is not None:
+        if is_bare and has_grad:
+            behind = Behind(tokens, site, p, eps)
             h = None if sublayer_input is x else sublayer_input
-            whole: tuple[Tensor, Tensor] = _feed_forward_and_norm(*(x, h, *weights, weight, bias, tokens, site, p, eps))
-            return whole
+            if isinstance(sublayer, Attends) and near.is_attention and (inside := sublayer.inside()) is not None:
+                more, own, parameters = inside
+                fused = attention_and_norm(behind, more, x, h, *own, weight, bias, *parameters)
+                return fused
+            relu = near.relu if getattr(sublayer, "__self__", sublayer) is near.relu else None
+            if relu is not None and (layers := relu.weights()) is not None:
+                fused = feed_forward_and_norm(behind, x, h, *layers, weight, bias)
+                return fused
         if last is not None:
             last.fusion.defers_bias = True
         if first is not None:
@@ -98,7 +110,7 @@ class _Fused(Residual):
             summed, normed, *_ = residual_norm(x.contiguous(), y.contiguous(), *given[2:])
             return summed, normed
         apply = _residual_norm if is_bare else ResidualNorm.apply
-        fused: tuple[Tensor, Tensor] = apply(*given)
+        fused = apply(*given)
         return fused
 
 
@@ -194,6 +206,8 @@ def link(layer: nn.Module) -> None:
             near.first, near.last = fuse(sublayer, only, last, residual.current)
             if isinstance(sublayer, CudaFeedForward) and sublayer.activation is F.relu and near.first and near.last:
                 near.relu = sublayer
+            has_both = near.last is not None and (not first or near.first is not None)
+            near.is_attention = isinstance(sublayer, CudaAttention) and has_both
             if near.last is not None and near.last.bias is None:
                 near.last = None
         if isinstance(residual, CudaPreNorm):
@@ -265,151 +279,3 @@ class ResidualNorm(torch.autograd.Function):
 
 
 _residual_norm = direct(ResidualNorm)
-
-
-class FeedForwardAndNorm(torch.autograd.Function):
-    """s = x + dropout(relu(h w1^T + b1) w2^T + b2), and its norm: all of a feed-forward sub-layer.
-
-    What torch does on the host for a function, forward and backward, it does here for one in place of three.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        h: Tensor | None,
-        w1: Tensor,
-        b1: Tensor | None,
-        w2: Tensor,
-        b2: Tensor | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        tokens: Tensor | None,
-        site: int,
-        p: float,
-        eps: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Returns s and its norm; h is x where it is None."""
-        x = x.contiguous()
-        h_RD = (x if h is None else h).flatten(0, -2)
-        hidden_RF = F.linear(h_RD, w1).relu_() if b1 is None else torch._addmm_activation(b1, h_RD, w1.T)
-        y = torch.mm(hidden_RF, w2.T).view(x.shape)
-        summed, normed, mean, rstd = residual_norm(x, y, b2, weight, bias, tokens, site, p, eps)
-        ctx.save_for_backward(h_RD, hidden_RF, w1, w2, summed, mean, rstd, weight, tokens)
-        ctx.site, ctx.p, ctx.is_post = site, p, h is None
-        ctx.set = b1 is not None, b2 is not None, bias is not None
-        ctx.set_materialize_grads(False)
-        return summed, normed
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Gradients of the tensor inputs; one of the two output gradients may be None."""
-        h_RD, hidden_RF, w1, w2, summed, mean, rstd, weight, tokens = ctx.saved_tensors
-        (has_b1, has_b2, has_bias), (grad_summed, grad_normed) = ctx.set, grads
-        grad_summed = None if grad_summed is None else grad_summed.contiguous()
-        grad_normed = torch.zeros_like(summed) if grad_normed is None else grad_normed.contiguous()
-        grad_x, grad_y, sums_3D = residual_norm_backward(
-            grad_normed, grad_summed, summed, mean, rstd, weight, tokens, ctx.site, ctx.p, has_bias
-        )
-        grad_RD = (grad_y if ctx.p else grad_x).flatten(0, -2)
-        grad_RF, grad_b1 = relu_backward(torch.mm(grad_RD, w2), hidden_RF)
-        needs = ctx.needs_input_grad
-        grad_w1 = torch.mm(grad_RF.T, h_RD) if needs[2] else None
-        grad_w2 = torch.mm(grad_RD.T, hidden_RF) if needs[4] else None
-        grad_h = None
-        if ctx.is_post:
-            grad_x = torch.addmm(grad_x.flatten(0, -2), grad_RF, w1).view(summed.shape)
-        else:
-            grad_h = torch.mm(grad_RF, w1).view(summed.shape)
-        return (
-            *(grad_x, grad_h, grad_w1, grad_b1 if has_b1 else None, grad_w2, sums_3D[2] if has_b2 else None),
-            *(sums_3D[0], sums_3D[1] if has_bias else None, None, None, None, None),
-        )
-
-
-_feed_forward_and_norm = direct(FeedForwardAndNorm)
-
-
-def _plain_forward(
-    x: Tensor,
-    y: Tensor,
-    linear_bias: Tensor | None,
-    weight: Tensor,
-    bias: Tensor | None,
-    tokens: Tensor | None,
-    site: int,
-    p: float,
-    eps: float,
-) -> tuple[Tensor, ...]:
-    y = y if linear_bias is None else y + linear_bias
-    summed = x + (y if tokens is None else torch.ops.zeromt.drop(y, tokens, site, p))
-    s = summed.float().flatten(0, -2)
-    mean = s.mean(-1) if bias is not None else s.new_zeros(s.shape[0])
-    s = s - mean[:, None]
-    rstd = (s.square().mean(-1) + eps).rsqrt()
-    normed = s * rstd[:, None] * weight.float()
-    normed = normed if bias is None else normed + bias.float()
-    return summed, normed.to(x.dtype).view_as(x), mean, rstd
-
-
-def _plain_backward(
-    grad_normed: Tensor,
-    grad_summed: Tensor | None,
-    summed: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor,
-    tokens: Tensor | None,
-    site: int,
-    p: float,
-    is_centred: bool,
-) -> tuple[Tensor, ...]:
-    shape, summed, grad = summed.shape, summed.flatten(0, -2), grad_normed.float().flatten(0, -2)
-    normed = (summed.float() - mean[:, None]) * rstd[:, None]
-    scaled = grad * weight.float()
-    inner = scaled - normed * (scaled * normed).mean(-1, keepdim=True)
-    if is_centred:
-        inner = inner - scaled.mean(-1, keepdim=True)
-    grad_x = inner * rstd[:, None]
-    if grad_summed is not None:
-        grad_x = grad_x + grad_summed.float().flatten(0, -2)
-    grad_y = grad_x if tokens is None else torch.ops.zeromt.drop(grad_x, tokens, site, p)
-    sums = torch.stack([(grad * normed).sum(0), grad.sum(0), grad_y.sum(0)]).to(weight.dtype)
-    grad_x = grad_x.to(summed.dtype).view(shape)
-    return grad_x, summed.new_empty(0) if tokens is None else grad_y.to(summed.dtype).view(shape), sums
-
-
-def _fake_forward(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    numbers = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)  # a size may be a symbol here
-    return torch.empty_like(x), torch.empty_like(x), numbers, torch.empty_like(numbers)
-
-
-def _fake_backward(
-    grad_normed: Tensor, grad_summed: Tensor | None, summed: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    tokens: Tensor | None, *_: Any,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    grad_y = summed.new_empty(0) if tokens is None else torch.empty_like(summed)
-    return torch.empty_like(summed), grad_y, weight.new_empty((3, weight.shape[0]))
-
-
-residual_norm = define(
-    "residual_norm(Tensor x, Tensor y, Tensor? linear_bias, Tensor weight, Tensor? bias, Tensor? tokens, int site, "
-    "float p, float eps) -> (Tensor summed, Tensor normed, Tensor mean, Tensor rstd)",
-    _plain_forward,
-    cost=Operator(launches=1),
-    fake=_fake_forward,
-)
-"""summed = x + dropout(y + linear_bias), (..., D) of N rows, in the precision of x; normed = its layer norm, or its RMS
-norm without `bias`; mean (0 for RMS norm) and rstd (reciprocal standard deviation) of each row, (N) in fp32.
-
-`tokens` is `model.layout.Side.places` (N, 4); without it nothing is dropped.
-"""
-residual_norm_backward = define(
-    "residual_norm_backward(Tensor grad_normed, Tensor? grad_summed, Tensor summed, Tensor mean, Tensor rstd, "
-    "Tensor weight, Tensor? tokens, int site, float p, bool is_centred) -> (Tensor grad_x, Tensor grad_y, Tensor sums)",
-    _plain_backward,
-    cost=Operator(launches=2),  # gradients with partial sums for some rows each, then the total sums
-    fake=_fake_backward,
-)
-"""Gradients of x and y (..., D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient
-of y equals that of x, and an empty tensor is returned for it."""

@@ -4,13 +4,19 @@ Shapes: N queries and M keys in R rows, H heads of width K.
 """
 
 import functools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from model.kernels.cuda.operators import direct
-from model.kernels.cuda.short_attention import WIDEST_HEAD, ShortAttention
+from model.kernels.cuda.short_attention import (
+    WIDEST_HEAD,
+    ShortAttention,
+    short_attention,
+    short_attention_backward,
+)
 from model.layout import LayoutKind, Side
 
 WAYS: tuple[LayoutKind, ...] = ("flash", "efficient", "short")
@@ -98,6 +104,78 @@ def efficient_attention(
         scale=scale,
     )[0]
     return out.squeeze(0)
+
+
+@dataclass(slots=True)
+class Attending:
+    """An attention without autograd: its forward and its backward operator, for functions that have their own."""
+
+    way: LayoutKind
+    queries: Side
+    keys: Side
+    is_causal: bool
+    scale: float
+    site: int
+    p: float
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """Output (N, H, K), and what `backward` needs beside it."""
+        if self.way == "short":
+            bounds = self.queries.bounds, self.keys.bounds
+            found: tuple[Tensor, ...] = short_attention(
+                *(query, key, value, *bounds, self._tokens(), self.site, self.p, self.is_causal, self.scale)
+            )
+            return found
+        if self.way == "flash":
+            out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
+                *(query, key, value, *self._rows(), 0.0, self.is_causal, False), **self._of_flash()
+            )
+            return out, log_sums, seed, unused
+        out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
+            *(query[None], key[None], value[None], None, *self._rows(), 0.0, self._mask(), True), scale=self.scale
+        )
+        return out[0], log_sums, seed, unused
+
+    def backward(self, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        """Gradients of query, key and value."""
+        given = query, key, value
+        by: tuple[Tensor, ...]
+        if self.way == "short":
+            bounds = self.queries.bounds, self.keys.bounds
+            by = short_attention_backward(
+                *(grad, *given, *kept, *bounds, self._tokens(), self.site, self.p, self.is_causal, self.scale)
+            )
+        elif self.way == "flash":
+            out, log_sums, seed, unused = kept
+            by = torch.ops.aten._flash_attention_backward(
+                *(grad, *given, out, log_sums, *self._rows(), 0.0, self.is_causal, seed, unused), **self._of_flash()
+            )
+        else:
+            out, log_sums, seed, unused = kept
+            wide = torch.ops.aten._efficient_attention_backward(
+                *(grad[None], *(x[None] for x in given), None, out[None], *self._rows(), log_sums, 0.0, seed, unused),
+                *(self._mask(), False),
+                scale=self.scale,
+            )
+            by = tuple(x[0] for x in wide[:3])
+        return by
+
+    def _tokens(self) -> Tensor | None:
+        return self.queries.places if self.p else None
+
+    def _rows(self) -> tuple[Tensor | int | None, ...]:
+        return self.queries.bounds, self.keys.bounds, self.queries.padded_longest, self.keys.padded_longest
+
+    def _mask(self) -> int:
+        return _CAUSAL if self.is_causal else 0
+
+    def _of_flash(self) -> dict[str, float]:
+        return {"scale": self.scale, "window_size_left": -1, "window_size_right": 0 if self.is_causal else -1}
+
+
+def has_operators(way: LayoutKind, query: Tensor, head_width: int) -> bool:
+    """Whether an attention of such queries is one operator forward and one backward: `Attending`."""
+    return way == "short" or (query.device.type != "cpu" and _has(way, query.device, query.dtype, head_width))
 
 
 def plain_attention(

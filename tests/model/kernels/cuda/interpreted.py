@@ -108,7 +108,7 @@ Sizes = tuple[int, int, str, float, bool, bool, bool]
 
 def residuals(cases: list[Sizes]) -> list[dict[str, float]]:
     """The most by which Triton's results are off the plain ones, in parts of the largest of each."""
-    from model.kernels.cuda import residuals as plain
+    from model.kernels.cuda import residual_norm as plain
     from model.kernels.cuda.triton_kernels import residual_norm_backward
     from model.kernels.cuda.triton_kernels.residual_norm import residual_norm
 

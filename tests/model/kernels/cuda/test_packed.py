@@ -10,7 +10,7 @@ from torch import Tensor
 from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
-from model.kernels.cuda import use, ways
+from model.kernels.cuda import attention, use, ways
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.ways import packed_attention
 from model.layout import LayoutKind, first_possible
@@ -70,6 +70,41 @@ def test_loss_and_gradients(option: dict[str, Any]) -> None:
     check(trained(objective_of(dropped), PADDED, kind="flash"), padded)
     check(trained(objective_of(dropped), MERGED, kind="flash"), padded)
     check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="flash", device=DEVICE), padded)
+
+
+@each_option
+def test_whole_sublayers(option: dict[str, Any]) -> None:
+    """Of a device: attention, residual and norm as one function, and so of feed-forward layers with ReLU."""
+    dropped = {**SHALLOW, **option, "dropout": 0.3}
+    padded = trained(objective_of(dropped), PADDED, kind="padded")
+    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="efficient", device=DEVICE), padded)
+
+
+@pytest.mark.parametrize("residual", ["pre", "post"])
+def test_flash_attention_with_and_without_autograd(residual: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for is_whole in (True, False):
+        if not is_whole:
+            monkeypatch.setattr(attention, "has_operators", lambda *_: False)
+        objective = objective_of({**SHALLOW, "residual": residual, "d_model": 16, "num_heads": 2}).bfloat16()
+        found.append(trained(objective.to(DEVICE), MERGED, kind="flash", device=DEVICE))
+    largest = max(float(x.float().norm()) for x in found[0][1:])
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).float().norm()) <= 0.03 * max(float(other.float().norm()), 0.05 * largest)
+
+
+@pytest.mark.parametrize("residual", ["pre", "post"])
+@pytest.mark.parametrize("offset", range(3))
+def test_some_weights_are_frozen(residual: str, offset: int) -> None:
+    found = []
+    layouts: list[tuple[LayoutKind, torch.device]] = [("padded", CPU), ("short", DEVICE)]
+    for kind, device in layouts:
+        objective = objective_of({**SHALLOW, "residual": residual})
+        for number, parameter in enumerate(objective.parameters()):
+            parameter.requires_grad_(number % 3 == offset)
+        passes = PADDED if kind == "padded" else MERGED
+        found.append(trained(objective.to(device), passes, kind=kind, device=device))
+    check(found[1], found[0])
 
 
 @each_option
