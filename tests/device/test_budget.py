@@ -47,7 +47,7 @@ BUDGETS: dict[Case, Budget] = {
 }
 MODEL = {
     ("vaswani_base", "plain"): (258, 492),
-    ("vaswani_base", "cuda"): (132, 305),
+    ("vaswani_base", "cuda"): (132, 293),
     ("modern", "cuda"): (167, 322),
     ("deep_shallow", "cuda"): (216, 509),
 }

@@ -94,6 +94,14 @@ def test_flash_attention_with_and_without_autograd(residual: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("residual", ["pre", "post"])
+def test_layers_that_are_recomputed(residual: str) -> None:
+    option = {"residual": residual, **ALL_DROPOUTS}
+    padded = trained(objective_of(option), PADDED, kind="padded")
+    objective = objective_of({**option, "activation_checkpointing": True}).to(DEVICE)
+    check(trained(objective, MERGED, kind="short", device=DEVICE), padded)
+
+
+@pytest.mark.parametrize("residual", ["pre", "post"])
 @pytest.mark.parametrize("offset", range(3))
 def test_some_weights_are_frozen(residual: str, offset: int) -> None:
     found = []
