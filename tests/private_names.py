@@ -118,6 +118,22 @@ def onednn() -> None:
     assert torch.ops.mkldnn._is_mkldnn_bf16_supported() in (True, False)
 
 
+@private("torch", "_flash_attention_backward", "_efficient_attention_backward")
+def backward_of_attention() -> None:
+    """Its gradients, without torch's autograd."""
+    arguments(
+        torch.ops.aten._flash_attention_backward,
+        *("grad_out", "query", "key", "value", "out", "logsumexp", "cum_seq_q", "cum_seq_k", "max_q", "max_k"),
+        *("dropout_p", "is_causal", "rng_state", "unused", "scale", "window_size_left", "window_size_right"),
+    )
+    arguments(
+        torch.ops.aten._efficient_attention_backward,
+        *("grad_out_", "query", "key", "value", "bias", "out", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q"),
+        *("max_seqlen_k", "logsumexp", "dropout_p", "philox_seed", "philox_offset", "custom_mask_type"),
+        *("bias_requires_grad", "scale"),
+    )
+
+
 @private("torch", "_addmm_activation")
 def relu_in_matmul() -> None:
     """A bias and ReLU within a matmul."""
