@@ -124,3 +124,9 @@ def test_the_terms_of_the_glossary_stand_once() -> None:
     terms = [term for term in terms if term != "term"]
     assert len(terms) > 40
     assert len(terms) == len(set(terms))
+
+
+def test_the_log_lists_its_entries() -> None:
+    """Each once, in their order: merging two branches loses lines."""
+    text = (REPO / "docs" / "LOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^- \[(.*)\]\(#", text, re.M) == re.findall(r"^## (.*)$", text, re.M)
