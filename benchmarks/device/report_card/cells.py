@@ -110,6 +110,7 @@ CELLS: tuple[Cell, ...] = (
     *_sized("a", 16_384),
     *_sized("b", 3_200),
     *_sized("b", 32_768),
+    _updates("b", "base 3200 waiting", "wmt_base", "engine.kernels=cuda", tokens=3_200, waits=True),
     _cell("b", "host", "host.measure", {"preset": "vaswani_base", "passes": 20}, {"passes": 2}),
     _attention(512, 27),
     _attention(64, 256),
@@ -123,7 +124,7 @@ CELLS: tuple[Cell, ...] = (
         _updates("b", f"operators of {run}", f"wmt_{run}", "engine.kernels=cuda", operators=20)
         for run in ("base", "big")
     ),
-    *map(_stage, ("0", "1", "2", "3", "2-offload")),
+    *map(_stage, ("0", "1", "1-all-reduce", "2", "3", "2-offload")),
     _cell("c", "resumed elsewhere", "training.resumed", RESUMED, {"updates": 2, "settings": TINY}, needs=90, limit=200),
     *map(_program, ("zeromt", "plain loop", "transformers")),
     _cell("d", "demo", "demo.train", toy={"settings": TOY_DEMO, "sentences": 8}, needs=150, limit=300),

@@ -45,6 +45,7 @@ def measure(
     settings: Sequence[str] = (),
     precision: str = "bf16",
     operators: int = 0,
+    waits: bool = False,
 ) -> Figures:
     """Measure a run's model and optimizer on one rank, with lengths like WMT14 English-German's and random pieces.
 
@@ -59,6 +60,7 @@ def measure(
         settings: overrides `section.key=value` of the run.
         precision: of the engine.
         operators: how many of the dearest operators to return.
+        waits: whether the host reads the norm of an update before it begins the next, so that the device runs dry.
     """
     tune_process()  # as the trainer does: its allocator, and no attention that plans for every new shape
     config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *settings])
@@ -71,13 +73,14 @@ def measure(
     batches = [_micro_batch(pairs, vocab) for pairs in lengths]
     times = _choose_layout(engine, config.model, lengths)
     warm_up = max(1, updates // 3)
-    losses = [_update(engine, batches[number % len(batches)], number) for number in range(warm_up)]
+    losses = [_update(engine, batches[number % len(batches)], number, waits) for number in range(warm_up)]
     wait(device)
     begin = time.perf_counter()
-    losses += [_update(engine, batches[number % len(batches)], number) for number in range(warm_up, warm_up + updates)]
+    numbers = range(warm_up, warm_up + updates)
+    losses += [_update(engine, batches[number % len(batches)], number, waits) for number in numbers]
     wait(device)
     seconds = time.perf_counter() - begin
-    timed = [batches[(warm_up + number) % len(batches)] for number in range(updates)]
+    timed = [batches[number % len(batches)] for number in numbers]
     found = {
         "tokens_per_second": sum(m.num_target_tokens for m in timed) / seconds,
         "seconds_per_update": seconds / updates,
@@ -169,12 +172,14 @@ def _pass(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> Pass
     return passes(update, engine, seed=1)[0]
 
 
-def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> torch.Tensor:
+def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int, waits: bool = False) -> torch.Tensor:
     """One update; returns the loss of each target token."""
     out = engine.accumulate(
         _pass(engine, micro_batch, number).batch, scale=1 / micro_batch.num_target_tokens, is_last=True
     )
-    engine.step(1e-4)
+    result = engine.step(1e-4)
+    if waits and not result.applied:
+        raise ValueError("an update is not finite")
     return out.loss_sum / micro_batch.num_target_tokens
 
 
