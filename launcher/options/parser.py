@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """The options, followed by the fields of the configuration if the command accepts settings."""
         text = super().format_help()
-        if not any(action.dest == "overrides" for action in self._actions):
+        if not any(action.dest == "overrides" or action.metavar == "SETTING" for action in self._actions):
             return text
         fields = resolve("configs.reading.meanings:text")()
         return (
@@ -53,6 +53,8 @@ def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     arguments = vars(parser.parse_intermixed_args(argv))
     if (device := arguments.pop("device", None)) is not None:
         arguments["overrides"] = [*arguments["overrides"], f"engine.device={device}"]
+    if "cooldown" in arguments and arguments["cooldown"] is None:
+        del arguments["cooldown"]  # where it is given, it is replaced by settings before the command is called
     return arguments
 
 

@@ -74,8 +74,6 @@ def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
         UserError: the options, the runs or the configuration do not allow it.
     """
     num_updates, parent = arguments.pop("cooldown"), arguments["parent"]
-    if num_updates is None:
-        return arguments
     if parent is None:
         raise UserError(f"{OPTION}: from which run? Give --from RUN or --from RUN@step too")
     for name in ("fresh", "reset"):

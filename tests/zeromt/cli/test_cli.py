@@ -194,7 +194,6 @@ def test_overrides_stand_anywhere() -> None:
         "reset": None,
         "plugins": [],
         "parent": None,
-        "cooldown": None,
         "array": None,
     }
 

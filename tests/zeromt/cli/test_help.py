@@ -49,7 +49,7 @@ def test_help_lists_every_option_and_every_field(name: str, capsys: pytest.Captu
     for action in parser._actions:
         assert all(option in text for option in action.option_strings)
         assert action.help, action
-    takes_settings = any(action.dest == "overrides" for action in parser._actions)
+    takes_settings = any(action.dest == "overrides" or action.metavar == "SETTING" for action in parser._actions)
     assert takes_settings == ("CONFIG" in COMMANDS[name].usage)
     if takes_settings:
         words = {line.split()[0].replace("[N]", "") for line in text.splitlines() if re.match(r"  \w", line)}
