@@ -20,6 +20,11 @@ FORWARDED = {
 }
 
 
+def as_child() -> tuple[str, str]:
+    """What stands behind `python -P -m` for a `zeromt` that saves and stops when this process ends, even by SIGKILL."""
+    return "zeromt.python.child", str(os.getpid())
+
+
 class Supervisor:
     """Runs children and forwards the first request to stop, to each exactly once. Threads may share it.
 

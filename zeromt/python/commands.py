@@ -18,6 +18,7 @@ from typing import IO, Any, Literal
 from configs import UserError
 from configs.load import folder_of
 from configs.process.terminal import escaped
+from launcher.machine.supervise import as_child
 from trainer.runs.layout import METRICS_FILE, STATUS_FILE
 from trainer.runs.status import EXIT_CODES, read_status
 from zeromt.python.following import Follower
@@ -201,7 +202,7 @@ def _run(arguments: Sequence[str], *, quiet: bool, look: Callable[[], None] | No
     Any exception meanwhile (from `look`, printing or Ctrl-C) makes it save and stop, and is then raised.
     """
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "zeromt.python.child", str(os.getpid()), *arguments],
+        [sys.executable, "-P", "-m", *as_child(), *arguments],
         env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -8,12 +8,9 @@ from pathlib import Path
 from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
-from launcher.machine.supervise import Supervisor
+from launcher.machine.supervise import Supervisor, as_child
 from trainer.runs.layout import complete_steps
 from zeromt.sweeping.grid import Run, runs_of
-
-_ENTRY = "zeromt.python.child"
-"""Starts `zeromt` as a child that saves and stops when this process ends, even by SIGKILL."""
 
 
 def run(
@@ -59,7 +56,7 @@ def run(
             return STOPPED
     failed = [name for name, code in codes.items() if code]
     if failed:
-        note(f"error: of {len(own)} runs failed {len(failed)}: {', '.join(failed)}; the same command tries them again")
+        note(f"error: {len(failed)} of {len(own)} runs failed: {', '.join(failed)}; the same command tries them again")
     return 1 if failed else 0
 
 
@@ -85,4 +82,4 @@ def _compare(supervisor: Supervisor, runs: Sequence[Run]) -> None:
 
 
 def _zeromt(supervisor: Supervisor, *words: str) -> int:
-    return supervisor.run([sys.executable, "-P", "-m", _ENTRY, str(os.getpid()), *words], os.environ)
+    return supervisor.run([sys.executable, "-P", "-m", *as_child(), *words], os.environ)

@@ -18,7 +18,7 @@ from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
 from launcher.jobs.job import Place, command_of
 from launcher.machine.cores import choose_binding, num_cores
-from launcher.machine.supervise import Supervisor
+from launcher.machine.supervise import Supervisor, as_child
 from launcher.options.command import InParts
 
 
@@ -87,10 +87,6 @@ def launch(
     return run_job(job, supervisor, cores=cores, max_restarts=max_restarts, fresh=fresh, begin=begin)
 
 
-_ENTRY = "zeromt.python.child"
-"""Starts `zeromt` as a child that the kernel asks to stop when this process ends, even by SIGKILL."""
-
-
 def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, str], *, at_a_time: int) -> int:
     """Run a command in parts.
 
@@ -109,7 +105,7 @@ def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, 
     def run(part: str | None) -> None:
         if any(codes):
             return
-        code = supervisor.run(command_of(array.words, part, entry=(_ENTRY, str(os.getpid()))), environment)
+        code = supervisor.run(command_of(array.words, part, entry=as_child()), environment)
         if code and supervisor.was_stopped:
             code = STOPPED
         elif code:

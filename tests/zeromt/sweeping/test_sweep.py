@@ -73,13 +73,13 @@ class TestGrid:
 
 
 def test_parts_and_their_table(place: Path) -> None:
-    """A part trains its runs alone; one that fails keeps no other; the table has those that can be compared."""
+    """A part trains its own runs; one that fails does not stop the others; the table has those that have weights."""
     words = ["sweep", "small.yaml", "optimizer.lr=[0.01,1e30,0.02]", *QUICK, "training.max_skipped_in_a_row=1"]
     shown = Command(zeromt(*words, "--part", "2/2", "--dry-run"), cwd=place).finish()
     assert (shown.code, shown.out.count("\n"), "small_lr-1e30: " in shown.out) == (0, 1, True)
     done = Command(zeromt(*words, "--nproc", "1", "--part", "2/2"), cwd=place).finish()
     assert done.code == 1
-    assert "error: of 1 runs failed 1: small_lr-1e30; the same command tries them again" in done.err
+    assert "error: 1 of 1 runs failed: small_lr-1e30; the same command tries them again" in done.err
     done = Command(zeromt(*words, "--nproc", "1", "--part", "1/2"), cwd=place).finish()
     assert done.code == 0, done.err
     done = Command(zeromt(*words, "--merge"), cwd=place).finish()
