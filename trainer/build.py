@@ -25,7 +25,7 @@ from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
-from trainer.datasets import check_lengths, check_tags, open_datasets, open_reader, tokenizer_of
+from trainer.datasets import check_lengths, check_tags, open_datasets, open_reader, tokenizer_of, with_languages
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
@@ -121,6 +121,7 @@ def build(
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
     precision, datasets = agreed_precision(config.engine.precision, world), _datasets(config)
+    config = with_languages(config, datasets)
     held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent, rewind)
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=not rewind.is_start)

@@ -1,5 +1,6 @@
 """The names of a run's datasets, and checks that its model can use them."""
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Sequence
@@ -53,6 +54,22 @@ def open_datasets(config: RunConfig) -> list[Dataset]:
                 raise
             raise UserError(f"{named_in}: {error}") from error
     return datasets
+
+
+def with_languages(config: RunConfig, datasets: Sequence[Dataset]) -> RunConfig:
+    """The configuration with the languages of its data, which scores, exports and model cards go by.
+
+    It keeps its own where `prepare` describes a preparation or names languages, or where datasets differ.
+    """
+    default = PrepareSection()
+    own = (config.prepare.source_language, config.prepare.target_language)
+    found = {(dataset.source_language, dataset.target_language) for dataset in datasets}
+    is_own = not config.prepare.train.is_empty or own != (default.source_language, default.target_language)
+    if is_own or len(found) != 1:
+        return config
+    [(source, target)] = found
+    prepare = dataclasses.replace(config.prepare, source_language=source, target_language=target)
+    return dataclasses.replace(config, prepare=prepare)
 
 
 def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, world_size: int) -> StreamReader:
