@@ -41,8 +41,8 @@ class Fusion:
     """The first layer's input, passed through so that its gradient arrives in the layer's backward pass."""
 
 
-class LastLinear(nn.Linear):
-    """The last layer of a sub-layer, without its bias while `fusion` says so."""
+class _Fusible(nn.Linear):
+    """What the first and the last layer of a sub-layer have in common."""
 
     fusion: Fusion
 
@@ -53,23 +53,18 @@ class LastLinear(nn.Linear):
         out: Tensor = super().__call__(*args)
         return out
 
+
+class LastLinear(_Fusible):
+    """The last layer of a sub-layer, without its bias while `fusion` says so."""
+
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""
         own: Any = self._parameters
         return F.linear(input, own["weight"], None if self.fusion.defers_bias else own["bias"])
 
 
-class FirstLinear(nn.Linear):
+class FirstLinear(_Fusible):
     """The first layer of a sub-layer, which can fuse two operations into its matmuls while `fusion` says so."""
-
-    fusion: Fusion
-
-    def __call__(self, *args: Tensor) -> Tensor:
-        """As of LastLinear."""
-        if self.fusion.current.is_bare:
-            return self.forward(*args)
-        out: Tensor = super().__call__(*args)
-        return out
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., I) to (..., O)."""

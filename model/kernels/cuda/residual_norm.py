@@ -1,5 +1,6 @@
 """Bias, dropout, residual connection and norm as one operator forward and one backward, and their plain twins."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -91,3 +92,21 @@ residual_norm_backward = define(
 )
 """Gradients of x and y (..., D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient
 of y equals that of x, and an empty tensor is returned for it."""
+
+
+def residual_norm_gradients(
+    grads: Sequence[Tensor | None], kept: Sequence[Tensor], tokens: Tensor | None, site: int, p: float, has_bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`residual_norm_backward` for a function of autograd: the gradients of x and y, and those of the parameters.
+
+    Args:
+        grads: of the sum and of its norm; one of the two may be None.
+        kept: sum, mean and rstd of `residual_norm`, and the norm's weight.
+        tokens, site, p: as of `residual_norm`.
+        has_bias: whether it is a layer norm.
+    """
+    grad_summed, grad_normed = grads
+    grad_summed = None if grad_summed is None else grad_summed.contiguous()
+    grad_normed = torch.zeros_like(kept[0]) if grad_normed is None else grad_normed.contiguous()
+    grad_x, grad_y, sums_3D = residual_norm_backward(grad_normed, grad_summed, *kept, tokens, site, p, has_bias)
+    return grad_x, grad_y if p else grad_x, sums_3D

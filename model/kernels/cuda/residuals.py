@@ -19,7 +19,7 @@ from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
 from model.kernels.cuda.operators import direct
-from model.kernels.cuda.residual_norm import residual_norm, residual_norm_backward
+from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
 from model.kernels.cuda.sublayers import Behind, attention_and_norm, feed_forward_and_norm
 from model.layout import Current
 from model.residuals import PostNorm, PreNorm, Residual
@@ -45,7 +45,7 @@ class Neighbours:
     is_followed: bool = False
     """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
     is_last: bool = False
-    """Whether that one is beyond its layer."""
+    """Of a PreNorm, whether it is the last of its layer: `norm` is then the next layer's, or that of the stack."""
 
 
 class _Fused(Residual):
@@ -265,15 +265,9 @@ class ResidualNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the tensor inputs; one of the two output gradients may be None."""
-        summed, mean, rstd, weight, tokens = ctx.saved_tensors
+        *kept, tokens = ctx.saved_tensors
         has_linear_bias, has_bias = ctx.set
-        grad_summed, grad_normed = grads
-        grad_summed = None if grad_summed is None else grad_summed.contiguous()
-        grad_normed = torch.zeros_like(summed) if grad_normed is None else grad_normed.contiguous()
-        grad_x, grad_y, sums_3D = residual_norm_backward(
-            grad_normed, grad_summed, summed, mean, rstd, weight, tokens, ctx.site, ctx.p, has_bias
-        )
-        grad_y = grad_y if ctx.p else grad_x
+        grad_x, grad_y, sums_3D = residual_norm_gradients(grads, kept, tokens, ctx.site, ctx.p, has_bias)
         grad_linear_bias = sums_3D[2] if has_linear_bias else None
         return grad_x, grad_y, grad_linear_bias, sums_3D[0], sums_3D[1] if has_bias else None, None, None, None, None
 

@@ -14,31 +14,19 @@ from torch.nn import functional as F
 
 from model.kernels.cuda.linear import relu_backward
 from model.kernels.cuda.operators import direct
-from model.kernels.cuda.residual_norm import residual_norm, residual_norm_backward
+from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
 from model.kernels.cuda.rotary import rotate
 from model.kernels.cuda.ways import Attending
 
 
 @dataclass(slots=True)
 class Behind:
-    """Residual, dropout and norm behind a sub-layer: `residual_norm` without its input."""
+    """Dropout and norm behind a sub-layer: arguments of `residual_norm`."""
 
     tokens: Tensor | None
     site: int
     p: float
     eps: float
-
-
-def _norm_gradients(
-    behind: Behind, grads: tuple[Tensor | None, ...], kept: tuple[Tensor, ...], has_bias: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, of the sub-layer's output as (N, D), and of the parameters (3, D)."""
-    grad_summed = None if grads[0] is None else grads[0].contiguous()
-    grad_normed = torch.zeros_like(kept[0]) if grads[1] is None else grads[1].contiguous()
-    grad_x, grad_y, sums_3D = residual_norm_backward(
-        *(grad_normed, grad_summed, *kept, behind.tokens, behind.site, behind.p, has_bias)
-    )
-    return grad_x, (grad_y if behind.p else grad_x).flatten(0, -2), sums_3D
 
 
 class FeedForwardAndNorm(torch.autograd.Function):
@@ -68,7 +56,10 @@ class FeedForwardAndNorm(torch.autograd.Function):
         """Gradients of the tensors; one of the two that come may be None."""
         h_ND, hidden_NF, w1, w2, *kept = ctx.saved_tensors
         has_b1, has_b2, has_bias = ctx.set
-        grad_x, grad_ND, sums_3D = _norm_gradients(ctx.behind, grads, kept, has_bias)
+        grad_x, grad_y, sums_3D = residual_norm_gradients(
+            *(grads, kept, ctx.behind.tokens, ctx.behind.site, ctx.behind.p, has_bias)
+        )
+        grad_ND = grad_y.flatten(0, -2)
         grad_NF, grad_b1 = relu_backward(torch.mm(grad_ND, w2), hidden_NF)
         needs = ctx.needs_input_grad
         grad_x, grad_h = _input_gradients(grad_x, grad_NF, w1, is_post=ctx.is_post)
@@ -135,7 +126,10 @@ class AttentionAndNorm(torch.autograd.Function):
         h_ND, w, wo, *rest = ctx.saved_tensors
         kept, (query, key, value, attended, *more) = rest[:4], rest[4:]
         inside, (has_b, has_bo, has_bias) = ctx.inside, ctx.set
-        grad_x, grad_ND, sums_3D = _norm_gradients(ctx.behind, grads, kept, has_bias)
+        grad_x, grad_y, sums_3D = residual_norm_gradients(
+            *(grads, kept, ctx.behind.tokens, ctx.behind.site, ctx.behind.p, has_bias)
+        )
+        grad_ND = grad_y.flatten(0, -2)
         by_query, by_key, by_value = inside.attending.backward(
             torch.mm(grad_ND, wo).view(attended.shape), query, key, value, attended, *more
         )

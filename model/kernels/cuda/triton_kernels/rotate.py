@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from model.kernels.cuda.triton_kernels.launching import launch
+from model.kernels.cuda.triton_kernels.residual_norm import block_of
 from model.kernels.cuda.triton_kernels.short_attention import heads_together
 
 
@@ -27,11 +28,6 @@ def rotate(query: Tensor, key: Tensor, table: Tensor, tokens_N4: Tensor, is_back
             variant=strides,
         )
     return out[0], out[1]
-
-
-def block_of(num_features: int) -> int:
-    """Features of all heads of a token, rounded up to a power of two."""
-    return max(4, int(triton.next_power_of_2(num_features)))
 
 
 @triton.jit
