@@ -94,8 +94,8 @@ class CudaAttention(MultiHeadAttention):
         return both
 
     def _rotate(self, x_NHK: Tensor, side: Side) -> Tensor:
-        rotated: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
-        return rotated.squeeze(0).transpose(0, 1)
+        out: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
+        return out.squeeze(0).transpose(0, 1)
 
     @override
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
@@ -136,12 +136,13 @@ class Attends:
         if attention.rotates and (table is None or self.memory is not None):
             return None
         last = parts["output"]._parameters
-        if not has_operators(layout.kind, last["weight"], head_width):
+        weight = last["weight"]
+        if not has_operators(layout.kind, weight.device, weight.dtype, head_width):
             return None
         site, p = attention.drops if attention.training else (0, 0.0)
         queries, keys = layout.side(attention.queries_side), layout.side(attention.memory_side)
         attending = Attending(layout.kind, queries, keys, self.is_causal, attention.scale, site, p)
-        of_last = last["weight"], last["bias"]
+        of_last = weight, last["bias"]
         if self.memory is None:
             if not isinstance(joined, Joined):
                 return None

@@ -18,8 +18,8 @@ class Rotate(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, table_PK: Tensor, tokens_N4: Tensor) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys."""
         ctx.save_for_backward(table_PK, tokens_N4)
-        rotated: tuple[Tensor, Tensor] = rotate(query, key, table_PK, tokens_N4, False)
-        return rotated
+        both: tuple[Tensor, Tensor] = rotate(query, key, table_PK, tokens_N4, False)
+        return both
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

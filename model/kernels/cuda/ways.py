@@ -66,44 +66,50 @@ def packed_attention(
         out: Tensor = apply(query, key, value, queries.bounds, keys.bounds, tokens, site, p, is_causal, scale)
         return out
     assert not p, f"{way} attention has no dropout by position"
-    if query.device.type == "cpu" or not _has(way, query.device, query.dtype, query.shape[-1]):
+    if not has_operators(way, query.device, query.dtype, query.shape[-1]):
         return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
     attend = flash_attention if way == "flash" else efficient_attention
-    return attend(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
+    return attend(query, key, value, queries, keys, is_causal=is_causal, scale=scale)[0]
 
 
 def flash_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
-) -> Tensor:
+) -> tuple[Tensor, ...]:
     """`packed_attention` by flash attention for rows of different lengths (Dao, 2023).
 
     It is the operator below `torch.nn.attention.varlen`, without the steps that torch makes before it and the zeros
     that it fills; torch's C++ knows its gradient.
+
+    Returns:
+        (N, H, K), and what `Attending.backward` needs beside it.
     """
-    out: Tensor = torch.ops.aten._flash_attention_forward(
+    out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
         *(query, key, value, queries.bounds, keys.bounds, queries.padded_longest, keys.padded_longest),
         *(0.0, is_causal, False),
         scale=scale,
         window_size_left=-1,
         window_size_right=0 if is_causal else -1,
-    )[0]
-    return out
+    )
+    return out, log_sums, seed, unused
 
 
 def efficient_attention(
     query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
-) -> Tensor:
+) -> tuple[Tensor, ...]:
     """`packed_attention` by the kernels of xFormers that torch has: smaller tiles, also in fp32 and on older cards.
 
     torch's C++ knows its gradient.
+
+    Returns:
+        as of `flash_attention`.
     """
     longest = queries.padded_longest, keys.padded_longest
-    out: Tensor = torch.ops.aten._efficient_attention_forward(
+    out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
         *(query[None], key[None], value[None], None, queries.bounds, keys.bounds, *longest),
         *(0.0, _CAUSAL if is_causal else 0, True),
         scale=scale,
-    )[0]
-    return out.squeeze(0)
+    )
+    return out.squeeze(0), log_sums, seed, unused
 
 
 @dataclass(slots=True)
@@ -126,15 +132,8 @@ class Attending:
                 *(query, key, value, *bounds, self._tokens(), self.site, self.p, self.is_causal, self.scale)
             )
             return found
-        if self.way == "flash":
-            out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
-                *(query, key, value, *self._rows(), 0.0, self.is_causal, False), **self._of_flash()
-            )
-            return out, log_sums, seed, unused
-        out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
-            *(query[None], key[None], value[None], None, *self._rows(), 0.0, self._mask(), True), scale=self.scale
-        )
-        return out[0], log_sums, seed, unused
+        attend = flash_attention if self.way == "flash" else efficient_attention
+        return attend(query, key, value, self.queries, self.keys, is_causal=self.is_causal, scale=self.scale)
 
     def backward(self, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         """Gradients of query, key and value."""
@@ -148,13 +147,16 @@ class Attending:
         elif self.way == "flash":
             out, log_sums, seed, unused = kept
             by = torch.ops.aten._flash_attention_backward(
-                *(grad, *given, out, log_sums, *self._rows(), 0.0, self.is_causal, seed, unused), **self._of_flash()
+                *(grad, *given, out, log_sums, *self._rows(), 0.0, self.is_causal, seed, unused),
+                scale=self.scale,
+                window_size_left=-1,
+                window_size_right=0 if self.is_causal else -1,
             )
         else:
             out, log_sums, seed, unused = kept
             wide = torch.ops.aten._efficient_attention_backward(
                 *(grad[None], *(x[None] for x in given), None, out[None], *self._rows(), log_sums, 0.0, seed, unused),
-                *(self._mask(), False),
+                *(_CAUSAL if self.is_causal else 0, False),
                 scale=self.scale,
             )
             by = tuple(x[0] for x in wide[:3])
@@ -166,16 +168,10 @@ class Attending:
     def _rows(self) -> tuple[Tensor | int | None, ...]:
         return self.queries.bounds, self.keys.bounds, self.queries.padded_longest, self.keys.padded_longest
 
-    def _mask(self) -> int:
-        return _CAUSAL if self.is_causal else 0
 
-    def _of_flash(self) -> dict[str, float]:
-        return {"scale": self.scale, "window_size_left": -1, "window_size_right": 0 if self.is_causal else -1}
-
-
-def has_operators(way: LayoutKind, query: Tensor, head_width: int) -> bool:
+def has_operators(way: LayoutKind, device: torch.device, dtype: torch.dtype, head_width: int) -> bool:
     """Whether an attention of such queries is one operator forward and one backward: `Attending`."""
-    return way == "short" or (query.device.type != "cpu" and _has(way, query.device, query.dtype, head_width))
+    return way == "short" or (device.type != "cpu" and _has(way, device, dtype, head_width))
 
 
 def plain_attention(
