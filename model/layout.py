@@ -71,7 +71,7 @@ class Current:
         self.is_bare = False
         """Whether the layers of this pass are known to have no hooks and not to be compiled: kernels need not look."""
         self.normed: tuple[Tensor, Tensor, object] | None = None
-        """What the last operator gave, the same normalised for the next one, and the norm."""
+        """Of the last pre-norm residual: its sum, that sum normalised already, and the norm that did it."""
 
     @contextlib.contextmanager
     def using(
@@ -94,10 +94,10 @@ def first_possible(layouts: Mapping[LayoutKind, str]) -> tuple[LayoutKind, str]:
         layouts: see `Objective.layouts`.
     """
     kind = next(kind for kind, why in layouts.items() if not why)
-    return kind, "" if kind in PACKED else why_not_packed(layouts)
+    return kind, "" if kind in PACKED else _why_not_packed(layouts)
 
 
-def why_not_packed(layouts: Mapping[LayoutKind, str]) -> str:
+def _why_not_packed(layouts: Mapping[LayoutKind, str]) -> str:
     """What each way of attention within packed rows lacks, in one line."""
     reasons: dict[str, list[str]] = {}
     for kind, why in layouts.items():

@@ -29,9 +29,9 @@ class Objective(nn.Module):
         self.loss = loss
 
     def layouts(self, device: torch.device, dtype: torch.dtype) -> dict[LayoutKind, str]:
-        """The layouts that kernels know, each with why it cannot be on a device in a precision; empty if it can.
+        """The layouts that kernels know, each with why a device cannot have it in a precision; empty if it can.
 
-        Any of those that can may be had; without a choice it is the first.
+        Without a choice it is the first of those that it can have.
         """
         return {"none": ""}
 

@@ -13,7 +13,7 @@ from benchmarks.device.kernels import SMALL, Sizes
 from benchmarks.device.work import Figures
 from data_pipeline.stream.batch import round_up
 from model.kernels.cuda.ways import WAYS, packed_attention, why_not
-from model.layout import Side
+from model.layout import LayoutKind, Side
 from trainer.ranks.process import tune_process
 
 REPETITIONS = 20
@@ -77,7 +77,7 @@ def attention(*, work: str, device: str, rows: int, length: int, heads: int, wid
     expected = [x.float() for x in ways["padded"]()]
     found: list[Figures] = []
     for name, way in ways.items():
-        why = _why_not(name, place, width)
+        why = "" if name == "padded" else why_not(name, place, torch.bfloat16, width)
         if why:
             found.append({"way": name, "skipped": why})
             continue
@@ -93,12 +93,7 @@ def attention(*, work: str, device: str, rows: int, length: int, heads: int, wid
     return {"attention": found, "rows": rows, "length": length, "heads": heads, "width": width}
 
 
-def _why_not(way: str, place: torch.device, width: int) -> str:
-    """Why a device does not have it; empty if it has."""
-    return next((why_not(kind, place, torch.bfloat16, width) for kind in WAYS if kind == way), "")
-
-
-def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int) -> dict[str, kernels.Pass]:
+def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int) -> dict[LayoutKind, kernels.Pass]:
     """Packed rows (N, H, K) in, packed rows out; the padded one pads them to a multiple of 8, as the stream does."""
     scale, longest = q.shape[-1] ** -0.5, round_up(length, LENGTH_MULTIPLE)
     bias = torch.zeros(rows, 1, 1, longest, dtype=q.dtype, device=q.device)
@@ -112,6 +107,6 @@ def _ways(q: Tensor, k: Tensor, v: Tensor, side: Side, *, rows: int, length: int
         return out.transpose(1, 2)[:, :length].flatten(0, 1)
 
     packed = functools.partial(packed_attention, query=q, key=k, value=v, queries=side, keys=side)
-    ways: dict[str, Callable[[], Tensor]] = {"padded": sdpa}
+    ways: dict[LayoutKind, Callable[[], Tensor]] = {"padded": sdpa}
     ways |= {way: functools.partial(packed, way, is_causal=False, scale=scale) for way in WAYS}
     return {name: kernels.differentiated(way, q, k, v) for name, way in ways.items()}

@@ -1,8 +1,9 @@
 """Attention of packed rows, made for short ones, with dropout as a function of where a weight stands.
 
 Flash attention (Dao, 2023) computes tiles of 128 x 128, where a row of sentences has some 30 tokens. Longer rows are
-right too, and slow: a row and head is one program. Shapes: N queries
-and M keys in R rows, H heads of width K.
+right too, and slow: a row and head is one program.
+
+Shapes: N queries and M keys in R rows, H heads of width K.
 """
 
 from typing import Any
@@ -106,8 +107,8 @@ short_attention = define(
 are the logarithms of the sums of exponentials of the scores.
 
 query is (N, H, K), key and value (M, H, K), with K up to `WIDEST_HEAD`; bounds (R + 1) and tokens (N, 4), of the
-queries, are `Side.bounds` and `Side.places`. With `is_causal` position l attends
-to positions up to l only; then both sides are the same. Without tokens nothing is dropped.
+queries, are `Side.bounds` and `Side.places`. With `is_causal` position l attends to positions up to l only; then both
+sides are the same. Without tokens nothing is dropped.
 """
 short_attention_backward = define(
     "short_attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor log_sums, "

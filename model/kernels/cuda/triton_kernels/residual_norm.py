@@ -21,7 +21,7 @@ def residual_norm(
     p: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
-    """The operator `residual_norm` of `model.kernels.cuda.residuals`."""
+    """The operator `residual_norm` of `model.kernels.cuda.residual_norm`."""
     num_rows, width = x.shape[:-1].numel(), x.shape[-1]
     summed, normed = torch.empty_like(x), torch.empty_like(x)
     mean = torch.empty(num_rows, dtype=torch.float32, device=x.device)

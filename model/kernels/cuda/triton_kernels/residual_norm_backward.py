@@ -37,7 +37,7 @@ def residual_norm_backward(
     p: float,
     is_centred: bool,
 ) -> tuple[Tensor, ...]:
-    """The operator `residual_norm_backward` of `model.kernels.cuda.residuals`."""
+    """The operator `residual_norm_backward` of `model.kernels.cuda.residual_norm`."""
     num_rows, width = summed.shape[:-1].numel(), summed.shape[-1]
     grad_x = torch.empty_like(summed)
     grad_y = summed.new_empty(0) if tokens_N4 is None else torch.empty_like(summed)

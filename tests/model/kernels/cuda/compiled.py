@@ -70,9 +70,10 @@ def registers(capability: int, precision: str, width: int) -> dict[str, tuple[in
 def modern_registers(capability: int, precision: str) -> dict[str, tuple[int, int]]:
     """The same of SwiGLU and rotary positions."""
     found = {}
-    for kernel, types, constants, num_warps in _modern(precision):
+    for variant in _modern(precision):
+        kernel, _, constants, _ = variant
         name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants}"
-        found[name] = _usage((kernel, types, constants, {"num_warps": num_warps}), capability, precision)
+        found[name] = _usage(variant, capability, precision)
     return found
 
 
@@ -153,14 +154,14 @@ def _variants() -> list[Variant]:
         (relu_backward._columns, columns, {"ROWS": 256, "COLUMNS": 16}, 8),
         *((drop._drop, {**columns, **more}, {"BLOCKS": 256}, 4) for more in ({}, few)),
     ]
-    variants += _modern("bf16")
-    others: list[Variant] = [
-        (kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants
+    return [
+        *((kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants),
+        *_modern("bf16"),
+        *_attentions(90, "bf16", 64)[::4],
     ]
-    return [*others, *_attentions(90, "bf16", 64)[::4]]
 
 
-def _modern(precision: str) -> list[tuple[Any, dict[str, str], Constants, int]]:
+def _modern(precision: str) -> list[Variant]:
     """Of SwiGLU and rotary positions, with the sizes of `modern` and of heads of 128."""
     from model.kernels.cuda.triton_kernels import rotate, swiglu, swiglu_backward
 
@@ -170,9 +171,9 @@ def _modern(precision: str) -> list[tuple[Any, dict[str, str], Constants, int]]:
     heads = ((8, 8, 64, 512, 512), (16, 4, 128, 2048, 512))
     names = ("HEADS", "KEY_HEADS", "WIDTH", "BLOCK", "KEY_BLOCK")
     return [
-        *((kernel._blocks, types, {"BLOCK": 1024}, 4) for kernel in (swiglu, swiglu_backward)),
+        *((kernel._blocks, types, {"BLOCK": 1024}, {"num_warps": 4}) for kernel in (swiglu, swiglu_backward)),
         *(
-            (rotate._tokens, types, {**dict(zip(names, sizes, strict=True)), "IS_BACK": is_back}, 4)
+            (rotate._tokens, types, {**dict(zip(names, sizes, strict=True)), "IS_BACK": is_back}, {"num_warps": 4})
             for sizes in heads
             for is_back in (False, True)
         ),
