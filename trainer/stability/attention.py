@@ -16,6 +16,7 @@ from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES
 from trainer.runs.layout import CONFIG
+from trainer.stability.memory import slots_of_rank
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def settle_attention(
     # a deterministic run must not go by a clock
     if is_host(world.device) or len(possible) == 1 or config.training.deterministic:
         return _with(config, wanted)
-    engine.layout_kind = world.on_main(lambda: _fastest(config, datasets, engine, possible, world.size))
+    engine.layout_kind = world.on_main(lambda: _fastest(config, datasets, engine, possible, world))
     return _with(config, cast("Attention", engine.layout_kind))
 
 
@@ -101,19 +102,20 @@ def _wanted(
 
 
 def _fastest(
-    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, possible: Sequence[LayoutKind], world_size: int
+    config: RunConfig, datasets: Sequence[Dataset], engine: Engine, possible: Sequence[LayoutKind], world: World
 ) -> LayoutKind:
     """The layout whose passes take the least time on this rank's device; says so."""
     stream, given = config.stream, config.engine.merge_lanes
     most = max(1, MERGED_TOKENS // max(stream.source_tokens, stream.target_tokens))
-    slots = -(-stream.micro_batches // world_size) if given == "auto" else given
+    slots = slots_of_rank(config, world)
+    lanes = min(slots, most, slots if given == "auto" else given)
     times = milliseconds(
         config.model,
         sampled_micro_batches(datasets, stream, seed=config.seed),
         possible,
         engine.device,
         DTYPES[engine.precision],
-        lanes=min(slots, most) if len(config.datasets) == 1 else 1,
+        lanes=lanes if len(config.datasets) == 1 else 1,
     )
     if not times:
         return engine.layout_kind

@@ -103,7 +103,7 @@ def probe(engine: Engine, config: RunConfig, *, longest: Sequence[int], world: W
         UserError: a rank has too little memory; raised on all ranks that can still be reached, naming what to set.
     """
     shapes = _merged(_shapes(config.stream, longest), engine.merged_lanes)
-    num_passes = -(-_slots(config, world) // engine.merged_lanes)
+    num_passes = -(-slots_of_rank(config, world) // engine.merged_lanes)
     updates = [[shape] for shape in shapes] if num_passes == 1 else [[TINY, *shapes]]
     # the first creates the optimizer's state, next to which the others must fit
     _try(engine, [[TINY], *updates], config, world)
@@ -118,7 +118,7 @@ def lanes_to_merge(engine: Engine, config: RunConfig, *, longest: Sequence[int],
         longest: source and target length of the data's longest pairs, EOS included.
         world: the ranks.
     """
-    slots, given = _slots(config, world), config.engine.merge_lanes
+    slots, given = slots_of_rank(config, world), config.engine.merge_lanes
     if engine.layout_kind not in PACKED or slots == 1 or len(config.datasets) > 1:
         return 1
     shapes = _shapes(config.stream, longest)
@@ -292,7 +292,7 @@ def _attempt(action: Callable[[], None], describe: Callable[[BaseException], str
         raise UserError(problem)
 
 
-def _slots(config: RunConfig, world: World) -> int:
+def slots_of_rank(config: RunConfig, world: World) -> int:
     """Micro-batches of a rank in an update."""
     return -(-config.stream.micro_batches // world.size)
 

@@ -115,12 +115,13 @@ def test_a_choice_is_kept_and_made_anew_where_it_is_impossible(
 
     monkeypatch.setattr(attention, "milliseconds", timed)
     caplog.set_level("INFO")
-    assert settle(ALL) == ("short", "short")
+    for lanes in ("auto", "20"):  # no more than a rank has
+        assert settle(ALL, f"engine.merge_lanes={lanes}") == ("short", "short")
     assert "short 1.00, efficient 2.00, flash 3.00, padded 4.00" in caplog.text
     kept = config_with("engine.kernels=cuda", "engine.attention=flash")
     assert settle(ALL, saved=kept, folder=tmp_path) == ("flash", "flash")
     assert settle(ALL, "engine.attention=padded", saved=kept, folder=tmp_path) == ("padded", "padded")
-    assert len(asked) == 1
+    assert len(asked) == 2
     older: dict[LayoutKind, str] = {**ALL, "flash": WHY}
     for settings in ((), ("engine.attention=flash",)):
         caplog.clear()
@@ -130,7 +131,7 @@ def test_a_choice_is_kept_and_made_anew_where_it_is_impossible(
         settle(older, "engine.attention=flash")
     with pytest.raises(UserError, match=r"short is impossible here: engine\.kernels is plain"):
         settle({"none": ""}, "engine.attention=short")
-    assert asked[1:] == [["efficient", "short", "padded"]] * 2
+    assert asked[2:] == [["efficient", "short", "padded"]] * 2
     assert settle(ALL, "training.deterministic=true") == ("flash", "auto")
     assert settle({**older, "efficient": WHY, "short": WHY}) == ("padded", "auto")
 
