@@ -17,9 +17,6 @@ SLOT_BYTES = 8 << 20
 TURNS = 2
 """Slots of each rank: one may still be read while the next is written."""
 
-Shares = Sequence[Tensor] | Tensor
-"""One tensor per rank."""
-
 
 class SharedMemory:
     """Collectives of all ranks through memory that each can read and write.
@@ -80,24 +77,18 @@ class SharedMemory:
             output: contiguous, for this rank's part; may be its part of `tensor`.
             tensor: contiguous; a part for each rank, one after the other.
         """
-        width = SLOT_BYTES // tensor.element_size() // self.num_ranks
-        parts = torch.split(tensor.view(self.num_ranks, -1), width, dim=1)
-        for own, part in zip(torch.split(output.view(-1), width), parts, strict=True):
-            slots = [slot[: part.numel()].view(part.shape) for slot in self._next_slots(part.dtype)]
-            if own.data_ptr() != part[self._rank].data_ptr():
-                own.copy_(part[self._rank])
-            self._add_up(own, part, slots)
+        self.reduce_parts(output, [*tensor.view(self.num_ranks, *output.shape)])
 
     def reduce_parts(self, output: Tensor, parts: Sequence[Tensor]) -> None:
-        """Sum over the ranks; each gets its own part of the sums. Parts of different sizes, the same on all ranks.
+        """Sum over the ranks; each gets its own part of the sums.
 
         Args:
             output: contiguous, for this rank's part; may be that part.
-            parts: one for each rank, contiguous, some may be empty.
+            parts: one for each rank, contiguous, of any sizes, but the same ones on all ranks.
         """
         if output.data_ptr() != parts[self._rank].data_ptr():
             output.copy_(parts[self._rank])
-        flats = [*(part.view(-1) for part in parts)]
+        flats = [part.view(-1) for part in parts]
         flats[self._rank] = output.view(-1)
         width = SLOT_BYTES // output.element_size() // max(1, sum(flat.numel() > 0 for flat in flats))
         for begin in range(0, max(flat.numel() for flat in flats), width):
@@ -124,7 +115,7 @@ class SharedMemory:
             for rank in self._others:
                 part[rank].copy_(slots[rank])
 
-    def _add_up(self, own: Tensor, shares: Shares, slots: Sequence[Shares]) -> None:
+    def _add_up(self, own: Tensor, shares: Sequence[Tensor], slots: Sequence[Sequence[Tensor]]) -> None:
         """Add the other ranks' values to this rank's part, and pass on theirs."""
         for rank in self._others:
             slots[self._rank][rank].copy_(shares[rank])
