@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from configs import RunConfig, Schedule, UserError
-from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.evaluation.best import current_plateau
 from trainer.phase import has_next, phase_end, phase_of, plateau
 from trainer.terminal.forecast import Forecast
@@ -107,22 +107,22 @@ class Limits:
         return self._config.schedule if phase is None or phase.schedule is None else phase.schedule
 
     @property
-    def _is_of_phase(self) -> bool:
-        """Whether the schedule is the phase's own."""
-        return self._state.phase is not None and self.schedule is not self._config.schedule
+    def _own_phase(self) -> PhaseState | None:
+        """The present phase, if it has a schedule of its own."""
+        return None if self.schedule is self._config.schedule else self._state.phase
 
     @property
     def schedule_start(self) -> int:
         """Applied updates before its first."""
-        start, phase = self._state.schedule_start, self._state.phase
-        return max(start, phase.applied) if self._is_of_phase and phase is not None else start
+        start, phase = self._state.schedule_start, self._own_phase
+        return start if phase is None else max(start, phase.applied)
 
     def rate(self, seconds: float, step: int, place: Place | None = None) -> float:
         """The learning rate of the next update; arguments as of `schedule_end`."""
         return self.rate_if_ending(self.schedule_end(seconds, step, place))
 
     def rate_if_ending(self, last: int) -> float:
-        """The learning rate of the next update if the schedule ends with that one, in the schedule's own count."""
+        """The learning rate of the next update, given the one at which the schedule ends, as `schedule_end` counts."""
         update = self._state.step - self._state.skipped_updates - self.schedule_start + 1
         return checked_rate(self.schedule, update, self._config.optimizer.lr, last, self._followed())
 
@@ -130,8 +130,8 @@ class Limits:
         """The scores that the schedule follows; see `Schedule.rate`."""
         if not self.schedule.follows_scores:
             return []
-        figure, phase = self._config.followed_by(self.schedule), self._state.phase
-        after = max(self._state.start_step, phase.step if self._is_of_phase and phase is not None else 0)
+        figure, phase = self._config.followed_by(self.schedule), self._own_phase
+        after = max(self._state.start_step, 0 if phase is None else phase.step)
         scores = {s: x for s, x in (self._state.scores_of(figure) or {}).items() if s > after}
         sign = 1 if self._config.evaluation.directions[figure] else -1
         return [sign * scores[step] for step in sorted(scores)]
@@ -273,12 +273,14 @@ class Limits:
         if updates and None not in updates:
             total = sum(filter(None, updates))
             remedy = f"training.max_updates={total} brings it to its end with them"
-            yield from filter(None, [self._cut("phases end", self._state.start_step + total, "", remedy, place)])
+            yield from filter(None, [self._cut("phases end", self._state.start_step + total, None, remedy, place)])
 
-    def _cut(self, what: str, last: int, unit: str, remedy: str, place: Place | None) -> str | None:
+    def _cut(
+        self, what: str, last: int, unit: Literal["epochs", "minutes"] | None, remedy: str, place: Place | None
+    ) -> str | None:
         """The warning if a run that ends at a step cuts its schedule short, and the schedule does not end with that."""
         state, schedule = self._state, self._config.schedule
-        is_met = schedule.ends_with == unit or (unit != "" and schedule.ends_with == "first")
+        is_met = unit is not None and schedule.ends_by(unit)
         if not schedule.ends or is_met or schedule is not self.schedule:  # or a phase has its own
             return None
         end = self.schedule_end(state.seconds, place=place)

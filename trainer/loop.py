@@ -218,7 +218,7 @@ class Trainer:
             try:
                 lanes, on_device = self._accumulate(update)
                 sums, last = HostCopy(on_device), self._made
-                self._read(last)  # the rate follows the updates that were applied
+                self._note_outcome(last)  # the rate follows the updates that were applied
                 lr = self._limits.rate(update.seconds, update.seconds_step, (update.epoch, update.number))
                 sizes = UpdateSizes(self._run.engine) if self._is_log_due(state.step + 1) else None
                 result = self._run.engine.step(lr)
@@ -242,7 +242,7 @@ class Trainer:
         self._run.records.write(state.step, update)
         self._made = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
 
-    def _read(self, made: _Made | None) -> None:
+    def _note_outcome(self, made: _Made | None) -> None:
         """Count an update as applied or skipped; wait for the device if it has not made it yet."""
         if made is not None:
             self._run.state.note_outcome(applied=made.result.applied)
@@ -268,7 +268,7 @@ class Trainer:
         """
         made, self._made = self._made, None
         if made is not None:
-            self._read(made)
+            self._note_outcome(made)
             self._record(made)
 
     def _check_now(self) -> None:

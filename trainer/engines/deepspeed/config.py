@@ -34,7 +34,8 @@ def deepspeed_config(
     overlaps = section.zero_optimization.get("overlap_comm")  # DeepSpeed then needs a second buffer to write to
     fills_at_once = section.zero_stage == 2 and precision == "bf16" and not (section.offload_optimizer or overlaps)
     if fills_at_once or section.reduces_in_buckets:
-        zero["contiguous_gradients"] = False  # fills a bucket in one operation instead of one copy per parameter
+        # a bucket is filled in one operation instead of one copy per parameter, or it is none of DeepSpeed's
+        zero["contiguous_gradients"] = False
     if section.zero_stage == 3:
         zero["stage3_prefetch_bucket_size"] = BUCKET_ELEMENTS
     if section.offload_optimizer:

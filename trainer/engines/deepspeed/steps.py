@@ -149,13 +149,7 @@ def step_on_flat_gradients(optimizer: Any, decision: Decision, *, is_reduced: bo
         is_reduced: whether each rank's partition has the averages over the ranks already when it steps.
     """
     flats, group = optimizer.fp32_groups_gradients_flat, optimizer.dp_process_group
-    factor = 1 / comm.get_world_size(group)
-    sums = [GradientSum(*pair, factor=factor) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
     masters, gradients = optimizer.fp32_groups_flat_partition, optimizer.fp32_groups_gradient_flat_partition
-
-    def add(clear_lp_grads: bool = False) -> None:
-        for one in sums:
-            one.add()
 
     def clip(norm: float) -> bool:
         """True if the update is skipped."""
@@ -180,6 +174,13 @@ def step_on_flat_gradients(optimizer: Any, decision: Decision, *, is_reduced: bo
         optimizer.update_lp_params()
 
     if not is_reduced:
+        factor = 1 / comm.get_world_size(group)
+        sums = [GradientSum(*pair, factor=factor) for pair in zip(optimizer.bf16_groups, flats, strict=True)]
+
+        def add(clear_lp_grads: bool = False) -> None:
+            for one in sums:
+                one.add()
+
         optimizer.update_hp_grads = add
     optimizer.step = step
 
