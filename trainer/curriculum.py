@@ -31,7 +31,7 @@ class Curriculum:
         """Begin the next phase if this one is over; what was fetched of this one is thrown away.
 
         Args:
-            settle: is called before, to look at the loss of the update before.
+            settle: is called before, to count the update before as applied or skipped, and to look at its loss.
         """
         config, state, begun = self._run.config, self._run.state, self._run.state.phase
         why = phase_end(config, state, self._run.updates.epoch)

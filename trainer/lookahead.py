@@ -31,7 +31,7 @@ class LocalFlags:
     milliseconds: int
     """Since the run began, by rank 0's clock; 0 from the others."""
     loss_sums: tuple[float, ...]
-    """Loss sums of updates that were recorded since the last message; 0 for each one less than there may be."""
+    """Loss sums of the updates that were recorded since the last message, filled up with 0 to a fixed number."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -42,8 +42,8 @@ class StepResult:
         """Of a step that was made, or that the device decides on.
 
         Args:
-            grad_norm: see below; or reads it from the device.
-            applied: see below; None if the norm tells.
+            grad_norm: the property, or what reads it from the device.
+            applied: the property; None if the norm tells.
         """
         self._grad_norm = grad_norm
         self._applied = applied

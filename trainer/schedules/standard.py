@@ -124,7 +124,7 @@ class OnPlateau(Schedule):
 
     @override
     def rate(self, update: int, *, peak: float, last: int, scores: Sequence[float] = ()) -> float:
-        """After the warm-up, of which the evaluations count too."""
+        """Lowered in the warm-up too, by its evaluations."""
         rate = super().rate(update, peak=peak, last=last)
         return max(rate * self.lower_by ** self.lowered(scores), min(rate, self.min_lr_ratio * peak))
 

@@ -24,7 +24,7 @@ FLOOR = 0.01
 MIN_HISTORY = 16
 """Number of losses needed before any can be a spike."""
 MOST_PENDING = 2
-"""Losses at most that wait for their sums: of an update that is recorded late, and of one that a line settles."""
+"""Losses at most that wait for their sums: the newest update's, where it is settled, and that of the one before."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -112,7 +112,7 @@ class Recovery:
         self._num_told = 0
 
     def tell(self) -> tuple[float, ...]:
-        """This rank's parts of the losses that have not been checked yet, for `look_for_spikes`; 0 for one less."""
+        """This rank's parts of losses not checked yet, filled up with 0 to `MOST_PENDING`; for `look_for_spikes`."""
         self._num_told = len(self._pending)
         assert self._num_told <= MOST_PENDING
         return tuple([late.loss_sum for late in self._pending] + [0.0] * (MOST_PENDING - self._num_told))

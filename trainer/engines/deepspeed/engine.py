@@ -128,7 +128,7 @@ class DeepSpeedEngine(Engine):
         return self._last
 
     def _settle_loss_scale(self) -> None:
-        """Have the scale that the last step decided on. By now the device has the forward pass of the next one."""
+        """Wait for the outcome of the last step, by which DeepSpeed updates the loss scale."""
         if self.precision == "fp16" and self._last is not None:
             _ = self._last.applied
 
