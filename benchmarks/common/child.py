@@ -17,6 +17,8 @@ from typing import Any
 from configs import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
+ENDING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that a command of measurements may end at; a child is started with these blocked."""
 
 
 def call(
@@ -54,19 +56,25 @@ def call_named(
     if limit is not None:
         command.append(str(os.getpid()))
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            start_new_session=limit is not None,
-        )
-        if started is not None:
-            started(process.pid)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a handler that raises in Popen would lose its child
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=limit is not None,
+            )
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
         late = ""
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if started is not None:
+                started(process.pid)
             output, _ = process.communicate(json.dumps(arguments, default=str).encode(), timeout=limit)
         except subprocess.TimeoutExpired:
             late = f"took longer than {limit:.0f} s, "
@@ -104,6 +112,7 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     """Call the function named on the command line. All output of it and of its child processes goes to stderr."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     module, name, *parent = sys.argv[1:]
     if parent:
         threading.Thread(target=_end_with, args=(int(parent[0]),), daemon=True).start()

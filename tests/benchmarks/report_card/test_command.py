@@ -217,6 +217,27 @@ def test_sigterm_ends_it_with_what_it_has(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
+def test_sigterm_while_a_cell_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raises before Popen has returned would leave the cell's process behind."""
+    started = []
+
+    class Signalled(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Signalled)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call_named("time", "sleep", limit=PATIENCE)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert started
+    assert not any(map(is_running, started))
+
+
 def test_half_a_line_is_passed_over(tmp_path: Path) -> None:
     line = {"cell": "x", "status": "ok", "card": "C", "code": "c"}
     file_of = Kept(tmp_path)
