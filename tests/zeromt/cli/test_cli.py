@@ -216,6 +216,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "quality": None,
         "choose": "best",
         "to": None,
+        "min_margin": None,
         "search": {"beam": 5, "length_penalty": 0.6},
         "n_best": 1,
         "ensemble": [],

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from configs.components import Choice, TranslationEngine, make
 from configs.errors import UserError
@@ -17,6 +17,7 @@ from zeromt.translating.corpus.folder import Part, begin
 from zeromt.translating.corpus.merging import Choose, merge
 from zeromt.translating.corpus.parts import make_part
 from zeromt.translating.corpus.ranking import Ranking, score_part
+from zeromt.translating.corpus.triples import merge_triples
 from zeromt.translating.mbr import Utility
 
 
@@ -40,8 +41,9 @@ def run(
     output: str | None,
     candidates: int,
     chunk_lines: int,
-    choose: Choose,
+    choose: Choose | Literal["triples"],
     to: str | None,
+    min_margin: float | None,
     mbr: Utility | None,
     quality: str | None,
     processes: int | None,
@@ -57,6 +59,7 @@ def run(
         candidates: translations to keep of a line.
         chunk_lines: lines of a chunk.
         choose, to: with the merge, which candidates are written, and where.
+        min_margin: by which the best and the worst candidate of a triple must differ.
         mbr, quality: order candidates by minimum Bayes risk, or by a command.
         processes: None for one on each GPU or core.
         of_run: `raw_weights`, `precision`, `source_language`, `target_language`, `paragraphs`.
@@ -68,6 +71,8 @@ def run(
         raise UserError("--output: standard output, with --part or --merge; give a folder")
     if mbr and quality:
         raise UserError("--quality: given with --mbr; give one of them")
+    if min_margin is not None and choose != "triples":
+        raise UserError("--min-margin: without --choose triples, which alone has margins; leave it out")
     ranking = Ranking(mbr=mbr, command=quality) if mbr or quality else None
     files = _files(input, input_list)
     given = {"ensemble": ensemble, "search": search, **of_run}
@@ -85,8 +90,12 @@ def run(
             candidates=candidates,
             is_merge=part is None,
         )
+    place = None if to is None else Path(to)
     if part is None:
-        merge(job, to=None if to is None else Path(to), choose=choose, ranking=ranking)
+        if choose == "triples":
+            merge_triples(job, to=place, ranking=ranking, min_margin=min_margin, candidates=candidates)
+        else:
+            merge(job, to=place, choose=choose, ranking=ranking)
     else:
         which = Part(number=part[0], of=part[1])
         make_part(job, prepared, which, processes=processes)

@@ -81,27 +81,27 @@ def merge(job: Job, *, to: Path | None, choose: Choose, ranking: Ranking | None 
     """
     default = f"{MERGED}{'.zst' if packing_of(job.corpus.files[0]) else ''}"
     outputs = Outputs(job.root / default if to is None else to)
-    _must_be_complete(job)
+    must_be_complete(job)
     counts, whole = _Counts(), hashlib.sha256()
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_errors("-o", outputs.translations.parent))
         outputs.summary.unlink(missing_ok=True)  # of an earlier merge, whose lines are about to go
-        lines = stack.enter_context(_writing(outputs.translations))
-        side = stack.enter_context(_writing(outputs.side))
-        sources = None if choose == "best" else stack.enter_context(_writing(outputs.sources))
+        lines = stack.enter_context(writing(outputs.translations))
+        side = stack.enter_context(writing(outputs.side))
+        sources = None if choose == "best" else stack.enter_context(writing(outputs.sources))
         bar = stack.enter_context(Progress("merging", job.corpus.num_lines, unit="lines"))
-        for chunk, texts, content in _checked(job):
-            _write(side, json.dumps(dict(content.head), ensure_ascii=False))
+        for chunk, texts, content in checked(job):
+            write(side, json.dumps(dict(content.head), ensure_ascii=False))
             counts.builds.add(json.dumps(content.head.get("build"), sort_keys=True))
             for (record, scores), text in zip(_ordered(job, chunk, content, ranking), texts, strict=True):
                 counts.add(record)
                 for rank, candidate in enumerate(chosen(record.candidates, choose) or [Candidate(text="")]):
                     own = {ranking.name: scores[rank]} if ranking is not None and scores else {}
-                    whole.update(_write(lines, candidate.text))
+                    whole.update(write(lines, candidate.text))
                     whole.update(record.source.encode())
-                    _write(side, json.dumps({**record.tree(with_texts=False), **own}))
+                    write(side, json.dumps({**record.tree(with_texts=False), **own}))
                     if sources is not None:
-                        _write(sources, text)
+                        write(sources, text)
             bar.advance(chunk.lines)
     summary = {"sha256": whole.hexdigest(), "lines": counts.lines, "holes": counts.holes.total()}
     with disk_errors("-o", outputs.summary.parent):
@@ -122,8 +122,12 @@ def chosen(candidates: list[Candidate], choose: Choose) -> list[Candidate]:
     return candidates if choose == "all" else candidates[: 1 if choose == "best" else choose]
 
 
-def _checked(job: Job) -> Iterator[tuple[Chunk, list[str], ChunkFile]]:
-    """The chunks in order, each compared with the input, which is read from its beginning to its end."""
+def checked(job: Job) -> Iterator[tuple[Chunk, list[str], ChunkFile]]:
+    """The chunks in order, each compared with the input, which is read from its beginning to its end.
+
+    Raises:
+        UserError: one is not of this input, engine or place.
+    """
     readers: dict[int, LineReader | DatasetReader] = {}
     for number in range(job.corpus.num_chunks):
         chunk = job.corpus.chunk(number)
@@ -190,7 +194,8 @@ def _must_have_ended(job: Job, readers: Mapping[int, LineReader | DatasetReader]
             )
 
 
-def _must_be_complete(job: Job) -> None:
+def must_be_complete(job: Job) -> None:
+    """Raise `UserError` where a chunk is missing."""
     missing = [number for number in range(job.corpus.num_chunks) if not job.path(number).exists()]
     if missing:
         first = job.corpus.chunk(missing[0])
@@ -202,7 +207,7 @@ def _must_be_complete(job: Job) -> None:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Iterator[IO[bytes]]:
+def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file of lines that appears as a whole; `.zst` is compressed."""
     if path.suffix in COMPRESSED - {".zst"}:
         raise UserError(f"--to: {str(path)!r}; allowed is a plain name, or one that ends in .zst")
@@ -215,7 +220,7 @@ def _writing(path: Path) -> Iterator[IO[bytes]]:
             yield packed
 
 
-def _write(file: IO[bytes], line: str) -> bytes:
+def write(file: IO[bytes], line: str) -> bytes:
     """Write a line; returns its bytes."""
     content = f"{line}\n".encode()
     file.write(content)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.options.parser import Parser
-from launcher.options.values import existing_file, other_file, part, whole
+from launcher.options.values import existing_file, number, other_file, part, whole
 
 JOB_FILE = "job.json"
 """What OUT has from its first part on."""
@@ -55,7 +55,14 @@ def add_corpus(parser: Parser) -> None:
         metavar="N",
         type=_choose,
         default="best",
-        help="with --merge: candidates of a line that are written, best first: best, all or a number (default: best)",
+        help="with --merge: candidates of a line that are written, best first: best, all or a number; triples: the "
+        "source, the best and the worst by --mbr or --quality, for loss.kind=cpo (default: best)",
+    )
+    group.add_argument(
+        "--min-margin",
+        metavar="X",
+        type=number(0),
+        help="with --choose triples: leave out lines whose best and worst scores differ by less",
     )
     group.add_argument(
         "--to",
@@ -67,9 +74,9 @@ def add_corpus(parser: Parser) -> None:
 
 
 def _choose(text: str) -> Any:
-    if text in ("best", "all"):
+    if text in ("best", "all", "triples"):
         return text
     try:
         return whole(1, 1024)(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, best or all") from error
+        raise argparse.ArgumentTypeError(f"{error}, best, all or triples") from error
