@@ -96,6 +96,8 @@ class TrainingSection:
 
     max_updates: Positive = 100_000
     """Optimizer updates after which the run ends."""
+    max_target_tokens: Positive | None = None
+    """Target tokens after which the run ends, EOS included and padding not."""
     max_epochs: Positive | None = None
     """Passes over the data after which the run ends."""
     max_minutes: PositiveFloat | None = None
@@ -227,8 +229,10 @@ class RunConfig:
                 "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
                 "set it to decoder or none, or use a joint vocabulary"
             )
-        if self.schedule.ends and (problem := self.schedule.length_problem(self.training.max_updates)) is not None:
-            yield f"schedule.{problem} training.max_updates={self.training.max_updates}"
+        limit = "max_updates" if self.schedule.counts == "updates" else "max_target_tokens"
+        length = getattr(self.training, limit)
+        if self.schedule.ends and length and (problem := self.schedule.length_problem(length)) is not None:
+            yield f"schedule.{problem} training.{limit}={length}"
         if value_of(self.engine.zero_optimization, "compute_grad_norm") is False and self.optimizer.clip_norm:
             yield (
                 f"engine.zero_optimization.compute_grad_norm: false with optimizer.clip_norm={self.optimizer.clip_norm}"
@@ -247,7 +251,11 @@ class RunConfig:
                 f"wait; it must be less than {most:g}, the smaller of supervision.setup_minutes and "
                 "engine.communication_timeout_minutes"
             )
-        limits = {"epochs": self.training.max_epochs, "minutes": self.training.max_minutes}
+        limits = {
+            "tokens": self.training.max_target_tokens,
+            "epochs": self.training.max_epochs,
+            "minutes": self.training.max_minutes,
+        }
         yield from self.schedule.end_problems(limits, has_phases=bool(self.phases))
         yield from self._phase_problems()
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
@@ -326,6 +334,10 @@ class RunConfig:
                     yield f"{where}.until.plateau: with evaluation.every_updates=0; set every_updates above 0"
             if phase.schedule is None:
                 continue
+            if phase.schedule.counts == "tokens":
+                yield f"{where}.schedule.warmup_tokens: a phase's schedule counts updates; set warmup_updates"
+                continue
+            yield from (f"{where}.schedule.{problem}" for problem in phase.schedule.unit_problems())
             if phase.schedule.ends_with != "updates":
                 yield f"{where}.schedule.ends_with: {phase.schedule.ends_with}; in a phase it must be updates"
             if phase.schedule.ends and updates is None and not is_last:

@@ -117,14 +117,37 @@ class Limits:
         start, phase = self._state.schedule_start, self._own_phase
         return start if phase is None else max(start, phase.applied)
 
-    def rate(self, seconds: float, step: int, place: Place | None = None) -> float:
-        """The learning rate of the next update; arguments as of `schedule_end`."""
-        return self.rate_if_ending(self.schedule_end(seconds, step, place))
+    def rate(self, seconds: float, step: int, place: Place | None = None, *, target_tokens: int | None = None) -> float:
+        """The learning rate of the next update, of so many tokens; other arguments as of `schedule_end`."""
+        return self.rate_if_ending(self.schedule_end(seconds, step, place), target_tokens)
 
-    def rate_if_ending(self, last: int) -> float:
-        """The learning rate of the next update, given the one at which the schedule ends, as `schedule_end` counts."""
-        update = self._state.step - self._state.skipped_updates - self.schedule_start + 1
-        return checked_rate(self.schedule, update, self._config.optimizer.lr, last, self._followed())
+    def rate_if_ending(self, last: int, target_tokens: int | None = None) -> float:
+        """The learning rate of the next update, given the end of the schedule, as `schedule_end` counts.
+
+        Args:
+            last: that end.
+            target_tokens: of the next update; by default as many as in the others.
+        """
+        if self.schedule.counts == "updates" or target_tokens is None:
+            place = self._position(self._state.step + 1)
+        else:
+            place = self._position(self._state.step) + target_tokens
+        return checked_rate(self.schedule, place, self._config.optimizer.lr, last, self._followed())
+
+    def _position(self, step: int) -> int:
+        """What the schedule counts, up to the end of a step; tokens of steps to come are as many as in those so far."""
+        state = self._state
+        if self.schedule.counts == "updates":
+            return step - state.skipped_updates - self.schedule_start  # what was skipped does not count
+        to_come = round((step - state.step) * self._tokens_an_update)
+        return state.target_tokens + to_come - state.skipped_tokens - state.schedule_start_tokens
+
+    @property
+    def _tokens_an_update(self) -> float:
+        """Mean of the target tokens of an update so far; before the first, the most that one can have."""
+        if self._state.step:
+            return self._state.target_tokens / self._state.step
+        return self._config.stream.target_tokens * self._config.stream.micro_batches
 
     def _followed(self) -> list[float]:
         """The scores that the schedule follows; see `Schedule.rate`."""
@@ -143,7 +166,7 @@ class Limits:
             UserError: see `checked_rate`.
         """
         end = self.schedule_end(self._state.seconds)
-        first = self._state.step - self._state.skipped_updates - self.schedule_start + 1
+        first = self._position(self._state.step) + 1
         spans = [(self.schedule, min(first, end), end)]
         for phase in self._config.phases:
             if phase.schedule is not None and phase.schedule is not self.schedule:
@@ -156,10 +179,10 @@ class Limits:
                 checked_rate(schedule, max(update, 1), self._config.optimizer.lr, last)
 
     def schedule_end(self, seconds: float, step: int | None = None, place: Place | None = None) -> int:
-        """The update at which the schedule ends, in the schedule's own count.
+        """The update, or the number of target tokens, at which the schedule ends, in the schedule's own count.
 
         If the schedule ends with the clock, this is predicted from the mean pace so far; if with the epochs, from those
-        that are over, and in the first from an estimate.
+        that are over, and in the first from an estimate; between tokens and updates, from the mean so far.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
@@ -171,15 +194,28 @@ class Limits:
             last = min(last, self._last_step_by_clock(seconds, state.step if step is None else step))
         if self.schedule.ends_by("epochs") and place is not None:
             last = min(last, self._last_step_by_epochs(place))
+        tokens = self._section.max_target_tokens if self.schedule.ends_by("tokens") else None
+        if self.schedule.counts == "tokens":
+            predicted = self._position(last)
+            if tokens is None:
+                return predicted
+            return min(predicted, self._position(state.step) + state.start_tokens + tokens - state.target_tokens)
+        if tokens is not None:
+            last = min(last, self._last_step_by_tokens(tokens))
         if phase is not None and phase.schedule is not None and state.phase is not None:
             updates = None if phase.until is None else phase.until.updates
             last = min(last, state.phase.step + (updates or last))
-        return last - state.skipped_updates - self.schedule_start  # what was skipped does not count
+        return self._position(last)
 
     def is_time_up(self) -> bool:
         """Whether `max_minutes` have passed."""
         minutes = self._section.max_minutes
         return minutes is not None and self._state.seconds - self._state.start_seconds > 60 * minutes
+
+    def are_tokens_over(self) -> bool:
+        """Whether `max_target_tokens` were trained on."""
+        most = self._section.max_target_tokens
+        return most is not None and self._state.target_tokens - self._state.start_tokens >= most
 
     def are_epochs_over(self, epoch: int) -> bool:
         """Whether `max_epochs` epochs are over before this one."""
@@ -188,7 +224,9 @@ class Limits:
 
     def is_over(self, epoch: int) -> bool:
         """Whether the data or the scores leave nothing to do; arguments as of `reached`."""
-        return bool(self.are_epochs_over(epoch) or self.is_standing_still() or self._are_phases_over(epoch))
+        if self.are_tokens_over() or self.are_epochs_over(epoch):
+            return True
+        return bool(self.is_standing_still() or self._are_phases_over(epoch))
 
     def _are_phases_over(self, epoch: int) -> Limit | None:
         """Where the last phase has an end, and that is reached."""
@@ -236,6 +274,9 @@ class Limits:
         if state.step >= self.last_step:
             value, done = f"{section.max_updates:,}{counted}", state.step - state.start_step
             limits.append(Limit.counted("max_updates", value, at=f"at step {state.step:,}", more=f"{done}"))
+        if self.are_tokens_over():
+            value, done = f"{section.max_target_tokens:,}{counted}", state.target_tokens - state.start_tokens
+            limits.append(Limit.counted("max_target_tokens", value, at=f"at step {state.step:,}", more=f"{done}"))
         if self.are_epochs_over(epoch):
             value, done = f"{section.max_epochs}{counted}", epoch - state.start_epoch
             limits.append(Limit.counted("max_epochs", value, at=f"at step {state.step:,}", more=f"{done}"))
@@ -248,13 +289,23 @@ class Limits:
         return limits
 
     def clock_warning(self, place: Place | None = None) -> str | None:
-        """A warning, given once, if the clock will end the run long before the end of its schedule."""
-        state, minutes = self._state, self._section.max_minutes
-        if self._has_warned or minutes is None or state.seconds - state.start_seconds < SURE_FRACTION * 60 * minutes:
+        """A warning, given once, if the clock or the tokens will end the run long before the end of its schedule."""
+        if self._has_warned:
             return None
-        last = self._last_step_by_clock(state.seconds, state.step)
-        remedy = "schedule.ends_with=minutes brings it to its end with the clock"
-        warning = self._cut(f"training.max_minutes={minutes:g} ends", last, "minutes", remedy, place)
+        state, minutes, tokens = self._state, self._section.max_minutes, self._section.max_target_tokens
+        warning = None
+        if minutes is not None and state.seconds - state.start_seconds >= SURE_FRACTION * 60 * minutes:
+            last = self._last_step_by_clock(state.seconds, state.step)
+            remedy = "schedule.ends_with=minutes brings it to its end with the clock"
+            warning = self._cut(f"training.max_minutes={minutes:g} ends", last, "minutes", remedy, place)
+        if (
+            warning is None
+            and tokens is not None
+            and state.target_tokens - state.start_tokens >= SURE_FRACTION * tokens
+        ):
+            last = self._last_step_by_tokens(tokens)
+            remedy = "schedule.ends_with=tokens brings it to its end with them"
+            warning = self._cut(f"training.max_target_tokens={tokens} ends", last, "tokens", remedy, place)
         self._has_warned = warning is not None
         return warning
 
@@ -276,22 +327,32 @@ class Limits:
             yield from filter(None, [self._cut("phases end", self._state.start_step + total, None, remedy, place)])
 
     def _cut(
-        self, what: str, last: int, unit: Literal["epochs", "minutes"] | None, remedy: str, place: Place | None
+        self,
+        what: str,
+        last: int,
+        unit: Literal["tokens", "epochs", "minutes"] | None,
+        remedy: str,
+        place: Place | None,
     ) -> str | None:
         """The warning if a run that ends at a step cuts its schedule short, and the schedule does not end with that."""
         state, schedule = self._state, self._config.schedule
         is_met = unit is not None and schedule.ends_by(unit)
         if not schedule.ends or is_met or schedule is not self.schedule:  # or a phase has its own
             return None
-        end = self.schedule_end(state.seconds, place=place)
-        start = state.skipped_updates + self.schedule_start
-        if last - state.start_step >= CUT_FRACTION * (end + start - state.start_step):
+        end, there = self.schedule_end(state.seconds, place=place), self._position(last)
+        begin = self._position(state.start_step)
+        if there - begin >= CUT_FRACTION * (end - begin):
             return None
-        fraction = schedule.rate(last - start, peak=1.0, last=end)
+        made_for = f"{end:,} target tokens" if schedule.counts == "tokens" else f"{end + last - there:,}"
         return (
-            f"{what} the run near step {last:,}, and the schedule is made for {end + start:,}: the learning rate will "
-            f"be at {fraction:.0%} of its peak then; {remedy}"
+            f"{what} the run near step {last:,}, and the schedule is made for {made_for}: the learning rate will "
+            f"be at {schedule.rate(there, peak=1.0, last=end):.0%} of its peak then; {remedy}"
         )
+
+    def _last_step_by_tokens(self, most: int) -> int:
+        """The step that ends with so many tokens, if updates have as many as so far; at least the next one."""
+        left = self._state.start_tokens + most - self._state.target_tokens
+        return self._state.step + max(1, math.ceil(left / self._tokens_an_update))
 
     def _last_step_by_epochs(self, place: Place) -> int:
         """The step at which `max_epochs` are over; at least the next one."""
@@ -315,7 +376,12 @@ class Limits:
         state = self._state
         if not state.start_step:
             return {}
-        return {"limits_from": {"step": state.start_step, "seconds": round(state.start_seconds, 3)}}
+        since = {
+            "step": state.start_step,
+            "target_tokens": state.start_tokens,
+            "seconds": round(state.start_seconds, 3),
+        }
+        return {"limits_from": since}
 
     def describe(self) -> str | None:
         """The log line at a start if limits are not counted from step 0."""
@@ -323,6 +389,7 @@ class Limits:
             return None
         section = self._section
         named = [f"{section.max_updates:,} updates"]
+        named += [f"{section.max_target_tokens:,} target tokens"] if section.max_target_tokens is not None else []
         named += [f"{section.max_epochs} epochs"] if section.max_epochs is not None else []
         named += [f"{section.max_minutes:g} minutes"] if section.max_minutes is not None else []
         return f"limit {', '.join(named)}, counted from step {self._state.start_step:,}"

@@ -219,7 +219,12 @@ class Trainer:
                 lanes, on_device = self._accumulate(update)
                 sums, last = HostCopy(on_device), self._made
                 self._note_outcome(last)  # the rate follows the updates that were applied
-                lr = self._limits.rate(update.seconds, update.seconds_step, (update.epoch, update.number))
+                lr = self._limits.rate(
+                    update.seconds,
+                    update.seconds_step,
+                    (update.epoch, update.number),
+                    target_tokens=update.counts.target_tokens,
+                )
                 sizes = UpdateSizes(self._run.engine) if self._is_log_due(state.step + 1) else None
                 result = self._run.engine.step(lr)
                 self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
@@ -245,7 +250,8 @@ class Trainer:
     def _note_outcome(self, made: _Made | None) -> None:
         """Count an update as applied or skipped; wait for the device if it has not made it yet."""
         if made is not None:
-            self._run.state.note_outcome(applied=made.result.applied)
+            tokens = made.update.counts.target_tokens
+            self._run.state.note_outcome(applied=made.result.applied, target_tokens=tokens)
 
     def _record(self, made: _Made) -> None:
         """Record an update that is counted."""

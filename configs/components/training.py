@@ -40,21 +40,48 @@ class Optimizer(Component):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Schedule(Component):
-    """The learning rate as a pure function of the number of applied updates: linear warm-up, then `factor` x peak."""
+    """The learning rate as a pure function of what was applied: linear warm-up, then `factor` x peak.
+
+    It counts updates, or, with `warmup_tokens`, their target tokens. A length is a field for each, such as
+    `warmup_updates` and `warmup_tokens`; `length` gives the one that counts.
+    """
 
     warmup_updates: Count = 4000
     """Number of updates over which the learning rate grows linearly to its peak."""
-    ends_with: Literal["updates", "epochs", "minutes", "first"] = "updates"
-    """When a schedule ends. updates: at `training.max_updates`; epochs or minutes: at `training.max_epochs` or
-    `max_minutes`, if that comes first with as many updates in an epoch, or at the mean speed, as so far; first: at
-    whichever of the three comes first.
+    warmup_tokens: Count | None = None
+    """Number of target tokens of it, in place of `warmup_updates`. The schedule then counts target tokens in all."""
+    ends_with: Literal["updates", "tokens", "epochs", "minutes", "first"] = "updates"
+    """When a schedule ends. updates: at `training.max_updates`; tokens, epochs or minutes: at
+    `training.max_target_tokens`, `max_epochs` or `max_minutes`, if that comes first with as many tokens in an update
+    and updates in an epoch, or at the mean speed, as so far; first: at whichever of the four comes first.
     """
     ends: ClassVar[bool] = False
     """Whether the schedule has an end, so that it depends on the number of the last update."""
     follows_scores: ClassVar[bool] = False
     """Whether the rate depends on evaluations, by the figure named in a field `metric`."""
 
-    def ends_by(self, unit: Literal["epochs", "minutes"]) -> bool:
+    @property
+    def counts(self) -> Literal["updates", "tokens"]:
+        """What it counts."""
+        return "updates" if self.warmup_tokens is None else "tokens"
+
+    def length(self, name: str) -> int:
+        """A length in what it counts, such as that of the `warmup`; 0 if that is not set."""
+        return getattr(self, f"{name}_{self.counts}") or 0
+
+    def unit_problems(self) -> Iterator[str]:
+        """Lengths, but for the warm-up's, in what it does not count: a field and what to do, one line each."""
+        other, has = ("updates", "has") if self.counts == "tokens" else ("tokens", "has no")
+        for field in dataclasses.fields(self):
+            name, _, unit = field.name.rpartition("_")
+            value = getattr(self, field.name)
+            if unit == other and name != "warmup" and value not in (field.default, None):
+                yield (
+                    f"{field.name}: {value} in a schedule that counts {self.counts}, as it {has} warmup_tokens; give "
+                    f"{name}_{self.counts} in its place"
+                )
+
+    def ends_by(self, unit: Literal["tokens", "epochs", "minutes"]) -> bool:
         """Whether a limit of this unit ends the schedule, if it comes first."""
         return self.ends_with in (unit, "first")
 
@@ -66,35 +93,47 @@ class Schedule(Component):
             has_phases: whether the run has phases.
         """
         unit = self.ends_with
+        yield from (f"schedule.{problem}" for problem in self.unit_problems())
+        if self.ends and self.counts == "tokens" and (limits["tokens"] is None or not self.ends_by("tokens")):
+            yield (
+                f"schedule.ends_with: {unit} with warmup_tokens={self.warmup_tokens}; a schedule that counts tokens "
+                "ends with training.max_target_tokens: set that, and ends_with: tokens"
+            )
+            return
         if unit == "updates":
             return
         if unit != "first" and limits[unit] is None:
-            yield f"schedule.ends_with: {unit} without training.max_{unit}; set both, or ends_with: updates"
+            name = "max_target_tokens" if unit == "tokens" else f"max_{unit}"
+            yield f"schedule.ends_with: {unit} without training.{name}; set both, or ends_with: updates"
         if unit == "first" and not any(limits.values()):
-            yield "schedule.ends_with: first without training.max_epochs or max_minutes; set one, or ends_with: updates"
+            yield (
+                "schedule.ends_with: first without training.max_target_tokens, max_epochs or max_minutes; set one, or "
+                "ends_with: updates"
+            )
         if not self.ends:
             yield f"schedule.ends_with: {unit} with kind={self.kind}, which has no end; set it to updates"
         if has_phases and self.ends_by("epochs") and limits["epochs"] is not None:
             yield f"schedule.ends_with: {unit} in a run with phases, each with epochs of its own; set it to updates"
 
     def length_problem(self, most: int) -> str | None:
-        """What is wrong with the lengths of a schedule that ends with so many updates: a field, up to `less than`."""
-        if self.warmup_updates < most:
+        """What is wrong with the lengths of a schedule that ends after so much: a field, up to `less than`."""
+        if (warmup := self.length("warmup")) < most:
             return None
-        return f"warmup_updates: {self.warmup_updates} leaves no updates to decay in; it must be less than"
+        return f"warmup_{self.counts}: {warmup} leaves no {self.counts} to decay in; it must be less than"
 
     def rate(self, update: int, *, peak: float, last: int, scores: Sequence[float] = ()) -> float:
         """The learning rate of an update.
 
         Args:
-            update: number of the update, counting from 1 and only updates that were applied.
+            update: number of the update, counting from 1 and only updates that were applied; in a schedule that counts
+                tokens, its own and those of applied updates before it.
             peak: the highest rate, reached at the end of the warm-up.
-            last: number of the update at which a schedule that has an end reaches it.
+            last: number of the update at which a schedule that has an end reaches it, or of tokens.
             scores: of the evaluations since the schedule began, in order, signed so that the highest is best; given to
                 a schedule that follows them.
         """
-        if update <= self.warmup_updates:
-            return peak * update / self.warmup_updates
+        if update <= (warmup := self.length("warmup")):
+            return peak * update / warmup
         return peak * self.factor(update, last)
 
     def factor(self, update: int, last: int) -> float:
@@ -102,11 +141,11 @@ class Schedule(Component):
         raise NotImplementedError
 
     def done(self, update: int, last: int) -> float:
-        """The fraction of the updates after the warm-up that are done, from 0 to 1.
+        """The fraction of what comes after the warm-up that is done, from 0 to 1.
 
         Even without a warm-up, it is 0 at the first update, which has the peak rate.
         """
-        begin = max(self.warmup_updates, 1)
+        begin = max(self.length("warmup"), 1)
         return min(max((update - begin) / max(last - begin, 1), 0.0), 1.0)
 
 

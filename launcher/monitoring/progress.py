@@ -136,8 +136,13 @@ def seconds_left(
     left = []
     if updates_per_second and (most := last_update(limits, newest)) is not None:
         left.append((most - newest["step"]) / updates_per_second)
+    begun, tokens = _limits_from(newest), number(limits, "max_target_tokens")
+    done = number(newest, "total_target_tokens")
+    if updates_per_second and math.isfinite(tokens) and done > 0:
+        to_come = tokens + (number(begun, "target_tokens") if begun else 0) - done
+        left.append(to_come / (done / newest["step"]) / updates_per_second)
     minutes = number(limits, "max_minutes")
-    spent = number(newest, "total_seconds") - (number(_limits_from(newest), "seconds") if _limits_from(newest) else 0)
+    spent = number(newest, "total_seconds") - (number(begun, "seconds") if begun else 0)
     if math.isfinite(minutes) and math.isfinite(spent):
         left.append(60 * minutes - spent)
     return max(0.0, min(left)) if left else None

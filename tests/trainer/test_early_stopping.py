@@ -252,7 +252,7 @@ class TestSchedulesAndClocks:
         [
             (
                 ["schedule.ends_with=first", "training.max_epochs=null"],
-                "first without training.max_epochs or max_minutes; set one, or ends_with: updates",
+                "first without training.max_target_tokens, max_epochs or max_minutes; set one, or ends_with: updates",
             ),
             (
                 ["schedule.ends_with=first", "schedule.kind=constant"],

@@ -148,3 +148,98 @@ class TestScores:
         rates = [line["lr"] for line in read_metrics(place / "runs" / "plateau")]
         # the first evaluation is the best so far; the one for which the first start ended, is none of the run's
         assert rates == pytest.approx([0.008] * 4 + [0.004] * 2 + [0.002] * 2 + [0.001])
+
+
+class TestTokens:
+    """A schedule that counts target tokens."""
+
+    GIVEN = (
+        "schedule={kind: wsd, warmup_tokens: 1_000, decay_tokens: 2_000, decay: linear, ends_with: tokens}",
+        "training.max_target_tokens=10_000",
+        "optimizer.lr=0.8",
+    )
+
+    @pytest.mark.parametrize(
+        ("tokens", "skipped", "next_tokens", "lr"),
+        [(0, 0, 250, 0.2), (500, 0, 250, 0.6), (1500, 1000, 250, 0.6), (8_000, 0, 500, 0.6), (9_500, 500, 1_000, 0.0)],
+    )
+    def test_its_own_and_those_of_applied_updates_count(
+        self, tokens: int, skipped: int, next_tokens: int, lr: float
+    ) -> None:
+        state = TrainerState(step=7, target_tokens=tokens, skipped_updates=skipped > 0, skipped_tokens=skipped)
+        limits = Limits(load_run("debug", self.GIVEN), state)
+        assert limits.rate(0.0, 7, target_tokens=next_tokens) == pytest.approx(lr)
+
+    def test_they_count_from_the_last_reset(self) -> None:
+        state = TrainerState(
+            step=9, start_step=7, schedule_start=7, target_tokens=5_500, schedule_start_tokens=5_000, start_tokens=5_000
+        )
+        limits = Limits(load_run("debug", self.GIVEN), state)
+        assert limits.rate(0.0, 9, target_tokens=250) == pytest.approx(0.6)
+        assert limits.schedule_end(0.0) == 10_000
+        assert not limits.are_tokens_over()
+        state.target_tokens = 15_000
+        assert [limit.name for limit in limits.reached(0)] == ["training.max_target_tokens=10,000, counted from step 7"]
+
+    @pytest.mark.parametrize(("most", "end"), [(1_000, 10_000), (50, 5_000)])
+    def test_first_is_the_tokens_or_the_updates_by_their_mean(self, most: int, end: int) -> None:
+        given = [text.replace("ends_with: tokens", "ends_with: first") for text in self.GIVEN]
+        config = load_run("debug", [*given, f"training.max_updates={most}"])
+        assert Limits(config, TrainerState(step=20, target_tokens=2_000)).schedule_end(0.0) == end
+
+    def test_one_that_counts_updates_may_end_with_them(self) -> None:
+        given = [
+            "schedule={kind: linear, ends_with: tokens, warmup_updates: 10}",
+            self.GIVEN[1],
+            "training.max_updates=1000",
+        ]
+        limits = Limits(load_run("debug", given), TrainerState(step=20, target_tokens=2_000))
+        assert limits.schedule_end(0.0) == 100
+
+    def test_tokens_that_cut_a_schedule_short_are_told_of(self) -> None:
+        given = ["schedule={kind: linear, warmup_updates: 10}", self.GIVEN[1], "training.max_updates=1000"]
+        limits = Limits(load_run("debug", given), TrainerState(step=20, target_tokens=2_000))
+        said = limits.clock_warning()
+        assert said is not None
+        assert "training.max_target_tokens=10000 ends the run near step 100" in said
+        assert "schedule.ends_with=tokens" in said
+
+    @pytest.mark.parametrize(
+        ("setting", "said"),
+        [
+            ("training.max_target_tokens=null", "schedule.ends_with: tokens with warmup_tokens=1000; a schedule that"),
+            ("schedule.ends_with=updates", "schedule.ends_with: updates with warmup_tokens=1000; a schedule that"),
+            ("schedule.decay_updates=5", "schedule.decay_updates: 5 in a schedule that counts tokens, as it has warm"),
+            ("schedule.warmup_tokens=null", "schedule.decay_tokens: 2000 in a schedule that counts updates, as it has"),
+            ("schedule.warmup_tokens=10000", "schedule.warmup_tokens: 10000 leaves no tokens to decay in; it must be"),
+            ("schedule.decay_tokens=9500", "schedule.decay_tokens: 9500 after a warm-up of 1000; together no more"),
+            (
+                "schedule={kind: cosine_restarts, warmup_tokens: 5}",
+                "schedule.warmup_tokens: 5 without cycle_tokens; se",
+            ),
+            (
+                "phases=[{name: a, schedule: {kind: constant, warmup_tokens: 5}}]",
+                "phases.0.schedule.warmup_tokens: a ph",
+            ),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, setting: str, said: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            load_run("debug", [*self.GIVEN, setting])
+
+    def test_in_a_run_of_two_ranks_that_goes_on_with_one(self, tmp_path: Path, forked: Forked) -> None:
+        """Each rate is that of the tokens until then; the run ends with the update that has the last of them."""
+        place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
+        wsd = "schedule={kind: wsd, warmup_tokens: 1500, decay_tokens: 2500, ends_with: tokens}"
+        given = [wsd, "training.max_target_tokens=5000", "name=tokens", "training.log_every=1", "optimizer.lr=0.004"]
+        for ranks, most in ((2, 3), (1, 1000)):
+            done = forked.trainer(ranks, "small.yaml", *given, f"training.max_updates={most}", cwd=place)
+            assert done.code == 0, done.err
+        schedule = load_run(str(place / "small.yaml"), given).schedule
+        lines = read_metrics(place / "runs" / "tokens")
+        counted = [line["total_target_tokens"] for line in lines]
+        assert counted[-2] < 5000 <= counted[-1]
+        assert len(counted) > 5
+        # the first start is made to end with its third update, and its schedule with that
+        rates = [schedule.rate(tokens, peak=0.004, last=5000) for tokens in counted[3:]]
+        assert [line["lr"] for line in lines[3:]] == pytest.approx(rates)

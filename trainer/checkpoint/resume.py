@@ -127,8 +127,10 @@ def restore(
         reader.restore(StreamState.from_json(tree["stream"]))
     if reset:
         state.start_step, state.start_seconds, state.start_epoch = state.step, state.seconds, reader.epoch
+        state.start_tokens = state.target_tokens
     if "optimizer" in reset:
         state.schedule_start = state.step - state.skipped_updates
+        state.schedule_start_tokens = state.target_tokens - state.skipped_tokens
         log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)
     num_steps = state.step - state.skipped_updates - state.schedule_start
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)

@@ -54,7 +54,10 @@ class TrainerState:
     """Updates done, skipped ones included."""
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
+    skipped_tokens: int = 0
+    """Target tokens of skipped updates."""
     target_tokens: int = 0
+    """Of updates done, skipped ones included."""
     lr: float = 0.0
     """The learning rate of the last update."""
     seconds: float = 0.0
@@ -63,8 +66,11 @@ class TrainerState:
     """Seconds that the slowest save took from its beginning to its commit."""
     schedule_start: int = 0
     """Number of applied updates when optimizer and learning rate were last reset."""
+    schedule_start_tokens: int = 0
+    """Their target tokens."""
     start_step: int = 0
-    """Where limits are counted from: step, seconds and epoch of the last `--reset`."""
+    """Where limits are counted from: step, target tokens, seconds and epoch of the last `--reset`."""
+    start_tokens: int = 0
     start_seconds: float = 0.0
     start_epoch: int = 0
     loss_scale: float = 1.0
@@ -90,9 +96,10 @@ class TrainerState:
     phase: PhaseState | None = None
     """None in a run without phases."""
 
-    def note_outcome(self, *, applied: bool) -> None:
-        """Count an update among the skipped ones, if it was not applied."""
+    def note_outcome(self, *, applied: bool, target_tokens: int) -> None:
+        """Count an update of so many tokens among the skipped ones, if it was not applied."""
         self.skipped_updates += not applied
+        self.skipped_tokens += 0 if applied else target_tokens
         self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:
@@ -124,7 +131,7 @@ class TrainerState:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON. It calls skipped ranges `left_out`."""
         tree = asdict(self)
-        for name in ("phase", "optimizer_numbers"):
+        for name in ("phase", "optimizer_numbers", "skipped_tokens", "schedule_start_tokens", "start_tokens"):
             if not getattr(self, name):
                 del tree[name]
         tree[LEFT_OUT] = tree.pop("skipped_ranges")

@@ -56,6 +56,7 @@ class Beginning:
             f"schedule={{kind: wsd, warmup_updates: 0, decay_updates: {num_updates}}}",
             f"optimizer.lr={self.lr!r}",
             f"training.max_updates={self.step - self.counted_from + num_updates}",
+            "training.max_target_tokens=null",
             "training.max_epochs=null",
             "training.max_minutes=null",
             "training.early_stopping=null",

@@ -1,7 +1,7 @@
 """The usual schedules: the peak for good, decays to the last update or by scores, and the original Transformer's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -41,14 +41,22 @@ class CosineRestarts(Schedule):
 
     cycle_updates: Positive = 10_000
     """Number of updates of the first cosine; it begins with the last update of the warm-up."""
+    cycle_tokens: Positive | None = None
+    """Number of target tokens of it, in a schedule with `warmup_tokens`."""
     cycle_growth: Annotated[float, Field(ge=1, le=100)] = 1.0
     """How many times as long each cosine is as the one before (the paper's T_mult)."""
     min_lr_ratio: Ratio = 0.0
     """What is left at the end of a cosine, as a fraction of the peak."""
 
     @override
+    def unit_problems(self) -> Iterator[str]:
+        yield from super().unit_problems()
+        if self.counts == "tokens" and self.cycle_tokens is None:
+            yield f"warmup_tokens: {self.warmup_tokens} without cycle_tokens; set both"
+
+    @override
     def factor(self, update: int, last: int) -> float:
-        place, length = float(update - max(self.warmup_updates, 1)), float(self.cycle_updates)
+        place, length = float(update - max(self.length("warmup"), 1)), float(self.length("cycle"))
         if self.cycle_growth == 1:
             place %= length
         while place >= length:
@@ -76,6 +84,8 @@ class WarmupStableDecay(Schedule):
     ends: ClassVar[bool] = True
     decay_updates: Count = 0
     """Number of updates of the decay; 0 makes it a fifth of all."""
+    decay_tokens: Count | None = None
+    """Number of target tokens of it, in a schedule with `warmup_tokens`; without it, a fifth of all."""
     decay: Literal["sqrt", "linear"] = "sqrt"
     """Form of the decay: 1 - sqrt(t) (Hagele et al., 2024) or 1 - t, where t goes from 0 to 1."""
     min_lr_ratio: Ratio = 0.0
@@ -83,13 +93,14 @@ class WarmupStableDecay(Schedule):
 
     @override
     def length_problem(self, most: int) -> str | None:
-        if self.warmup_updates + self.decay_updates <= most or self.warmup_updates >= most:
+        warmup, decay = self.length("warmup"), self.length("decay")
+        if warmup + decay <= most or warmup >= most:
             return super().length_problem(most)
-        return f"decay_updates: {self.decay_updates} after a warm-up of {self.warmup_updates}; together no more than"
+        return f"decay_{self.counts}: {decay} after a warm-up of {warmup}; together no more than"
 
     @override
     def factor(self, update: int, last: int) -> float:
-        length = self.decay_updates or max(last // 5, 1)
+        length = self.length("decay") or max(last // 5, 1)
         done = min(max((update - last + length) / length, 0.0), 1.0)
         return above(self.min_lr_ratio, 1 - (math.sqrt(done) if self.decay == "sqrt" else done))
 
@@ -103,7 +114,7 @@ class InverseSqrt(Schedule):
 
     @override
     def factor(self, update: int, last: int) -> float:
-        return max(self.min_lr_ratio, math.sqrt(max(self.warmup_updates, 1) / update))
+        return max(self.min_lr_ratio, math.sqrt(max(self.length("warmup"), 1) / update))
 
 
 @component("schedule", "plateau")

@@ -1,5 +1,6 @@
 """The fraction of a run that is done, and the time left at the pace so far."""
 
+import math
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -65,6 +66,12 @@ class Forecast:
             seconds = state.seconds - state.start_seconds
             fractions.append(seconds / (60 * section.max_minutes))
             left.append(60 * section.max_minutes - seconds)
+        tokens = state.target_tokens - state.start_tokens
+        if section.max_target_tokens is not None:
+            fractions.append(tokens / section.max_target_tokens)
+            if pace is not None and state.target_tokens:
+                an_update = state.target_tokens / state.step
+                left.append(pace * math.ceil((section.max_target_tokens - tokens) / an_update))
         updates = self.updates_an_epoch(epoch, number + 1)
         if section.max_epochs is not None and updates:
             epochs = epoch - state.start_epoch + (number + 1) / updates

@@ -162,13 +162,15 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
 def _schedule(schedule: Schedule, config: RunConfig) -> str:
     unit = "limit that comes first" if schedule.ends_with == "first" else schedule.ends_with
     end = f", to its end with the {unit}" if schedule.ends else ""
-    return f"{schedule.kind}, {schedule.warmup_updates:,} updates up to {config.optimizer.lr:g}{end}"
+    return f"{schedule.kind}, {schedule.length('warmup'):,} {schedule.counts} up to {config.optimizer.lr:g}{end}"
 
 
 def _surprises(config: RunConfig) -> str:
     """What may end the run before the schedule, and nobody can know when."""
     section, untils = config.training, [phase.until for phase in config.phases]
     surprises = ["training.early_stopping"] if section.early_stopping is not None else []
+    if section.max_target_tokens is not None and not config.schedule.ends_by("tokens"):
+        surprises.append("training.max_target_tokens")
     if section.max_minutes is not None and not config.schedule.ends_by("minutes"):
         surprises.append("training.max_minutes")
     if untils and None not in untils and any(until is not None and until.updates is None for until in untils):
@@ -198,6 +200,8 @@ def unsaved_best(config: RunConfig) -> str | None:
 def _limits(config: RunConfig, state: TrainerState) -> Iterator[str]:
     section = config.training
     yield f"{section.max_updates:,} updates"
+    if section.max_target_tokens is not None:
+        yield f"{section.max_target_tokens:,} target tokens"
     if section.max_epochs is not None:
         yield f"{section.max_epochs:,} epochs"
     if section.max_minutes is not None:

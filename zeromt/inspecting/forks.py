@@ -182,6 +182,7 @@ def _config(config: RunConfig, folder: Path) -> RunConfig:
     """
     training = dataclasses.replace(
         config.training,
+        max_target_tokens=config.training.max_target_tokens if config.schedule.ends_by("tokens") else None,
         max_minutes=config.training.max_minutes if config.schedule.ends_by("minutes") else None,
         early_stopping=None,
         tensorboard=False,
