@@ -66,6 +66,10 @@ class CorpusFiles:
     """Field with the id of each pair's document, like `source_field`; of WMT's sets, `docid`. Consecutive lines with
     one id then stay one after the other, for the modifier `join`. Lines without an id are in no document.
     """
+    rejected_field: FieldPath | None = None
+    """Field with a worse translation of each source than `target_field`, like `source_field`, for `loss.kind: cpo`: the
+    dataset has triples, as `zeromt translate --merge --choose triples` writes them. Filters judge both translations.
+    """
     inline_markup: Literal["drop", "keep"] = "drop"
     """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
     scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
@@ -101,6 +105,11 @@ class CorpusFiles:
         if self.document_field is not None and self.form in (None, "text", "translations") and not self._is_wmt():
             yield (
                 f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
+                "another format with one"
+            )
+        if self.rejected_field is not None and self.form not in FORMS:
+            yield (
+                f"rejected_field: {self.rejected_field}: text in lines has no fields; give TSV, JSON lines, Parquet or "
                 "another format with one"
             )
         yield from self._problems_of_sources(forms)

@@ -17,6 +17,8 @@ Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
+MAX_TRIPLE_PIECES = 32_000
+"""Two translations of so many pieces are stored as one target."""
 LANGUAGE_SCORE = "language"
 """Name of the score that an identifier of languages gives."""
 
@@ -200,6 +202,8 @@ class PrepareSection:
                 "train.document_field: given with cleaning.duplicates=drop, which deals pairs by their text; "
                 "use cleaning.near_duplicates, or leave one out"
             )
+        if self.train.rejected_field is not None and self.max_pieces > MAX_TRIPLE_PIECES:
+            yield f"max_pieces: {self.max_pieces} with train.rejected_field; allowed is at most {MAX_TRIPLE_PIECES}"
         yield from self._one_sided() if self.monolingual else self._without_target()
         if not self.tag_both_sides:
             return
@@ -218,6 +222,8 @@ class PrepareSection:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
             if files.licence or files.attribution:
                 yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"
+            if files.rejected_field is not None:
+                yield f"{split}.rejected_field: a held-out set has no triples; remove it"
             if files.document_field is not None:
                 yield f"{split}.document_field: documents of a held-out set are not used; remove it"
         for number, filter_ in enumerate(self.filters):
@@ -236,6 +242,7 @@ class PrepareSection:
         for name, is_given in {
             "train.target": bool(self.train.target),
             "train.translations": self.train.translations is not None,
+            "train.rejected_field": self.train.rejected_field is not None,
             "valid": not self.valid.is_empty,
             "test": not self.test.is_empty,
             "cleaning.identical": self.cleaning.identical == "drop",

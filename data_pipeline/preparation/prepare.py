@@ -61,6 +61,7 @@ from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, mak
 from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
 from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
+from data_pipeline.preparation.writing.triples import rejected_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
 from data_pipeline.tokenizer import Tokenizer
@@ -262,7 +263,7 @@ class Preparation:
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         train = section.train.twice() if section.monolingual else section.train
-        fields = fields_of(section) | document_fields(section)
+        fields = fields_of(section) | document_fields(section) | rejected_fields(section)
         units = corpus_units(train, section.root, fields, languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(

@@ -35,6 +35,8 @@ class BlockSpec:
     token_dtype: str
     source_vocab_size: int
     target_vocab_size: int
+    least_target_id: int = UNK_ID
+    """Less only where EOS stands within targets, of triples."""
 
     def error(self, what: str) -> DataError:
         """An error that names shard and block."""
@@ -72,16 +74,16 @@ def decode_block(data: bytes, spec: BlockSpec) -> Block:
     if lengths.shape != (spec.pairs, 2):
         raise spec.error(f"len.npy has shape {lengths.shape}; allowed is ({spec.pairs}, 2)")
     sums = lengths.sum(axis=0, dtype=np.int64).tolist()
-    for name, array, declared, summed, size in (
-        ("src.npy", source, spec.source_tokens, sums[0], spec.source_vocab_size),
-        ("tgt.npy", target, spec.target_tokens, sums[1], spec.target_vocab_size),
+    for name, array, declared, summed, least, size in (
+        ("src.npy", source, spec.source_tokens, sums[0], UNK_ID, spec.source_vocab_size),
+        ("tgt.npy", target, spec.target_tokens, sums[1], spec.least_target_id, spec.target_vocab_size),
     ):
         if not array.shape == (declared,) == (summed,):
             raise spec.error(f"{name} has shape {array.shape}; allowed is ({declared},), and {summed} in len.npy")
         if len(array) and int(array.max()) >= size:
             raise spec.error(f"{name} holds token id {array.max()}; allowed is less than the vocabulary's {size}")
-        if len(array) and int(array.min()) < UNK_ID:
-            raise spec.error(f"{name} holds special id {array.min()}; allowed is {UNK_ID} and above")
+        if len(array) and int(array.min()) < least:
+            raise spec.error(f"{name} holds special id {array.min()}; allowed is {least} and above")
     return Block(source=source, target=target, lengths=lengths)
 
 

@@ -26,7 +26,7 @@ from data_pipeline.prepared.index import (
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.prepared.tables import open_table, opened
-from data_pipeline.tokenizer import Tokenizer, fingerprint_of
+from data_pipeline.tokenizer import EOS_ID, UNK_ID, Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
 
@@ -110,6 +110,11 @@ class Dataset:
     def tag_both_sides(self) -> bool:
         """Whether each side begins with its language's tag."""
         return bool(self.index.recipe.get("settings", {}).get("tag_both_sides", False))
+
+    @cached_property
+    def has_triples(self) -> bool:
+        """Whether it holds triples: see `data_pipeline.stream.triples`."""
+        return bool(self.index.recipe.get("forms", {}).get("train", {}).get("rejected_field"))
 
     @property
     def tokenizer_fingerprint(self) -> str:
@@ -321,6 +326,7 @@ class Dataset:
             token_dtype=self.index.token_dtype,
             source_vocab_size=self.index.tokenizer.source_vocab_size,
             target_vocab_size=self.index.tokenizer.target_vocab_size,
+            least_target_id=EOS_ID if self.has_triples else UNK_ID,
         )
 
     def _matching(self, block: Block, number: int) -> Block:

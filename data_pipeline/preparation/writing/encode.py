@@ -25,7 +25,10 @@ from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.writing.documents import IN_EXTRA, document_keys
 from data_pipeline.preparation.writing.near import Signatures, make_signer, spilled
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
+from data_pipeline.preparation.writing.triples import IN_EXTRA as REJECTED
+from data_pipeline.preparation.writing.triples import first_dropped, kept_of_both, lengths_of
 from data_pipeline.prepared.index import TokenType, place_numbers
+from data_pipeline.prepared.triples import joined
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
@@ -167,6 +170,10 @@ class SpanEncoder:
         files = dict.fromkeys(Path(file).name for file in (text.source_file, text.target_file))
         known = Pairs(sources=text.sources, targets=text.targets, where=text.where, files=[*files], scores=scores)
         cleaned = self._cleaner.clean(text.sources, text.targets, known)
+        rejected: list[str] | None = None
+        if (others := text.extra.get(REJECTED)) is not None:
+            of_others = self._cleaner.clean(text.sources, others, dataclasses.replace(known, targets=others))
+            cleaned, rejected = kept_of_both(cleaned, of_others)
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
@@ -176,13 +183,19 @@ class SpanEncoder:
                 f"{text.where(row)}: the {side} is empty; write text on both sides, or set prepare.on_bad_pair=drop"
             )
         encoded = self._encode_sides(cleaned.sources, cleaned.targets)
-        lengths = np.empty((len(cleaned.sources), 2), dtype=np.int64)
-        for column, lines in enumerate(encoded):
-            lengths[:, column] = np.fromiter(map(len, lines), dtype=np.int64, count=len(lines))
-        counted = lengths - self._num_tags(encoded[0])
+        lengths = np.stack([lengths_of(side) for side in encoded], axis=1)
+        tags = self._num_tags(encoded[0])
+        counted = lengths - tags
         if self._section.monolingual:
             counted[:, 1] = counted[:, 0]
         dropped, kept = self._by_pieces(counted, encoded[0], text, cleaned.rows)
+        if rejected is not None:
+            worse = self._encode_targets(rejected)
+            of_worse = np.stack([lengths[:, 0], lengths_of(worse)], axis=1)
+            also, also_kept = self._by_pieces(of_worse - tags, encoded[0], text, cleaned.rows)
+            dropped, kept = first_dropped(dropped, also), np.intersect1d(kept, also_kept)
+            encoded = encoded[0], [joined(one, two) for one, two in zip(encoded[1], worse, strict=True)]
+            lengths[:, 1] = lengths_of(encoded[1])
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (np.fromiter(itertools.chain.from_iterable(side), self._dtype) for side in encoded)
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
@@ -194,7 +207,8 @@ class SpanEncoder:
         report = report.merge(self._text_report(source, target, sides[0]))
         report = dataclasses.replace(report, num_repeats=len(repeats), repeats=examples(text, repeats))
         if self._drops_duplicates:
-            hashes = _hashes(*sides)
+            of_texts = sides[1] if rejected is None else [f"{cleaned.targets[r]}\0{rejected[r]}" for r in kept]
+            hashes = _hashes(sides[0], of_texts)
         if self._signer is not None:
             signatures = self._signer.sign(*sides)
         rows, sizes = cleaned.rows[kept] + first_row, lengths[kept].astype(np.uint16)
@@ -220,11 +234,15 @@ class SpanEncoder:
         source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
         if section.monolingual:
             return source_ids, [[] for _ in source_ids]
-        target_ids = self._tokenizer.encode_target(targets)
+        return source_ids, self._encode_targets(targets)
+
+    def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
+        """The pieces of targets, with the section's tag."""
+        section, target_ids = self._section, self._tokenizer.encode_target(targets)
         if section.tag_both_sides:
             first = self._tokenizer.tag_id(self._tokenizer.tags_of(section.target_language)[0])
             target_ids = [[first, *ids] for ids in target_ids]
-        return source_ids, target_ids
+        return target_ids
 
     def _num_tags(self, source_ids: list[list[int]]) -> Rows:
         """(pairs, 2): number of pieces on either side that are language tags."""
