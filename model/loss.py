@@ -34,22 +34,29 @@ class LossSteps:
         return total_OI.add_(torch.matmul(grad_RO.T, x_RI))
 
     def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
+        self,
+        logits_NV: Tensor,
+        targets_N1: Tensor,
+        smoothing: float,
+        with_grad: bool,
+        gradient_scale: float,
+        scales_N1: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Negative log-likelihoods (N, 1) of the targets, and their means over the vocabulary (N, 1), in fp32.
 
         With `with_grad` the logits are overwritten by their scaled gradient (see `cross_entropy_sums`); otherwise their
-        content is undefined afterwards. Uses few operators, because none of them finds the chunk in a cache: together
-        they move 26 bytes for a 16-bit logit.
+        content is undefined afterwards. Neither result is times the rows' scales. Uses few operators, because none of
+        them finds the chunk in a cache: together they move 26 bytes for a 16-bit logit.
         """
         log_p_NV = torch.log_softmax(logits_NV, 1, dtype=torch.float32)
         nll, mean_nll = -log_p_NV.gather(1, targets_N1), -log_p_NV.mean(1, keepdim=True)
         if with_grad:
             p_NV, each = log_p_NV.exp_(), smoothing / logits_NV.shape[1]
-            if gradient_scale != 1:
-                p_NV.mul_(gradient_scale)
-            at_target = p_NV.gather(1, targets_N1) + gradient_scale * (smoothing - 1 - each)
-            torch.sub(p_NV, gradient_scale * each, out=logits_NV)
+            scale = gradient_scale if scales_N1 is None else gradient_scale * scales_N1
+            if scales_N1 is not None or gradient_scale != 1:
+                p_NV.mul_(scale)
+            at_target = p_NV.gather(1, targets_N1) + scale * (smoothing - 1 - each)
+            torch.sub(p_NV, scale * each, out=logits_NV)
             logits_NV.scatter_(1, targets_N1, at_target.to(logits_NV.dtype))
         return nll, mean_nll
 
@@ -61,11 +68,19 @@ class Loss(Protocol):
     """A training loss, as a function of hidden states and the output matrix."""
 
     def __call__(
-        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
+        self,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        bias_V: Tensor | None,
+        targets_N: Tensor,
+        *,
+        padding_id: int,
+        scales_N: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The differentiable loss and the negative log-likelihood in nats, both summed over all rows, in fp32.
 
-        Rows whose target is padding add nothing.
+        Rows whose target is padding add nothing. `scales_N`, in fp32, is given only where pairs have weights: each
+        row's loss counts times its scale, its likelihood once.
         """
         ...
 
@@ -89,10 +104,11 @@ class CrossEntropy:
         targets_N: Tensor,
         *,
         padding_id: int,
+        scales_N: Tensor | None = None,
         steps: LossSteps = PLAIN_STEPS,
         function: "type[ChunkedCrossEntropy] | None" = None,
     ) -> tuple[Tensor, Tensor]:
-        """Sums of loss and negative log-likelihood; `steps` and `function` as for `cross_entropy_sums`."""
+        """Sums of loss and negative log-likelihood; `scales_N`, `steps` and `function` as for `cross_entropy_sums`."""
         return cross_entropy_sums(
             hidden_ND,
             weight_VD,
@@ -101,6 +117,7 @@ class CrossEntropy:
             label_smoothing=self.label_smoothing,
             padding_id=padding_id,
             gradient_scale=self.gradient_scale,
+            scales_N=scales_N,
             steps=steps,
             function=function,
         )
@@ -119,17 +136,30 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
 
     def forward(
-        self, hidden: Tensor, targets: Tensor | None = None, loss: Loss | None = None
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        loss: Loss | None = None,
+        scales: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits (..., V) of hidden states (..., D); given targets (...) and a loss, the result of `Loss`."""
+        """Logits (..., V) of hidden states (..., D); given targets (...) and a loss, the result of `Loss`.
+
+        `scales` (...) are those of the rows of the loss.
+        """
         if targets is None or loss is None:
             return F.linear(hidden, self.weight, self.bias)
-        return self.sums(hidden.flatten(0, -2), targets.flatten(), loss)
+        if scales is None:
+            return self.sums(hidden.flatten(0, -2), targets.flatten(), loss)
+        return self.sums(hidden.flatten(0, -2), targets.flatten(), loss, scales.flatten())
 
-    def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    def sums(
+        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Sums of loss and negative log-likelihood. Padding rows are computed too: selecting the others would make the
         host wait for the device."""
-        return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id)
+        if scales_N is None:  # a loss that takes none need not
+            return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id)
+        return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, scales_N=scales_N)
 
 
 def cross_entropy_sums(
@@ -141,6 +171,7 @@ def cross_entropy_sums(
     label_smoothing: float,
     padding_id: int,
     gradient_scale: float = 1.0,
+    scales_N: Tensor | None = None,
     steps: LossSteps = PLAIN_STEPS,
     function: "type[ChunkedCrossEntropy] | None" = None,
 ) -> tuple[Tensor, Tensor]:
@@ -154,6 +185,8 @@ def cross_entropy_sums(
         gradient_scale: the factor by which the caller will multiply the loss. Gradients are computed in the forward
             pass, already times this factor, because small ones would underflow in fp16; the backward pass divides by
             it, so the result does not change.
+        scales_N: in fp32, the factor of each row's loss and gradient, of any sign; not of its likelihood. A row of
+            scale 0 adds nothing, not even where its loss is infinite.
         steps: the operations.
         function: another implementation of ChunkedCrossEntropy.
 
@@ -165,11 +198,15 @@ def cross_entropy_sums(
         x is not None and x.requires_grad for x in (hidden_ND, weight_VD, bias_V)
     )
     apply: Callable[..., tuple[Tensor, Tensor]] = (function or ChunkedCrossEntropy).apply
-    return apply(hidden_ND, weight_VD, bias_V, targets_N, label_smoothing, padding_id, with_grad, gradient_scale, steps)
+    scale = gradient_scale if with_grad else None
+    return apply(hidden_ND, weight_VD, bias_V, targets_N, scales_N, label_smoothing, padding_id, scale, steps)
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """`cross_entropy_sums` in chunks of rows, with the gradients computed in the forward pass."""
+    """`cross_entropy_sums` in chunks of rows, with the gradients computed in the forward pass.
+
+    The gradient scale is None where no gradients are needed.
+    """
 
     @staticmethod
     @override
@@ -179,12 +216,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         weight_VD: Tensor,
         bias_V: Tensor | None,
         targets_N: Tensor,
+        scales_N: Tensor | None,
         smoothing: float,
         padding_id: int,
-        with_grad: bool,
-        gradient_scale: float,
+        gradient_scale: float | None,
         steps: LossSteps,
     ) -> tuple[Tensor, Tensor]:
+        with_grad, gradient_scale = gradient_scale is not None, gradient_scale or 0.0
         num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_VD: Tensor | None = None
@@ -198,11 +236,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             # zero hidden states: padding rows add nothing to the weight's gradient
             h = hidden_ND[begin : begin + chunk].masked_fill(is_padding, 0.0)
             grad = steps.multiply(h, weight_VD, bias_V)
-            likelihoods = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale)
+            scales_R1 = None if scales_N is None else scales_N[begin : begin + chunk, None]
+            likelihoods = steps.likelihoods_(grad, t, smoothing, with_grad, gradient_scale, scales_R1)
             nll, smooth = (x.masked_fill_(is_padding, 0.0) for x in likelihoods)
             nll_sum += nll.sum()
             # without smoothing the mean over all pieces does not count, not even an infinite one
-            loss_sum += ((1 - smoothing) * nll + smoothing * smooth if smoothing else nll).sum()
+            loss = (1 - smoothing) * nll + smoothing * smooth if smoothing else nll
+            loss_sum += (loss if scales_R1 is None else scaled(loss, scales_R1)).sum()
             if grad_hidden_ND is not None:
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
@@ -230,3 +270,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             None if grad_bias is None else (grad_bias * scale).to(ctx.weight_dtype),
             *[None] * 6,
         )
+
+
+def scaled(losses: Tensor, scales: Tensor) -> Tensor:
+    """Losses times scales; 0 where the scale is, not 0 times infinity."""
+    return (losses * scales).masked_fill_(scales == 0, 0.0)

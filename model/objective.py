@@ -15,9 +15,9 @@ class ObjectiveOutput(NamedTuple):
     """Loss and likelihood, summed over the target tokens of a micro-batch."""
 
     loss_sum: Tensor
-    """The differentiable loss: label-smoothed cross-entropy, in nats."""
+    """The differentiable loss: label-smoothed cross-entropy, in nats, each target's times its scale."""
     nll_sum: Tensor
-    """Negative log-likelihood in nats; the exponential of its mean is the perplexity."""
+    """Negative log-likelihood in nats, whatever the scales; the exponential of its mean is the perplexity."""
 
 
 class Objective(nn.Module):
@@ -41,6 +41,8 @@ class Objective(nn.Module):
         target_input_BT: Tensor,
         target_output_BT: Tensor,
         gradient_scale: float | Callable[[], float] = 1.0,
+        *,
+        scales_BT: Tensor | None = None,
     ) -> ObjectiveOutput:
         """Sums of loss and negative log-likelihood over the non-padding targets.
 
@@ -51,10 +53,11 @@ class Objective(nn.Module):
             gradient_scale: the factor by which the caller will multiply the loss before backward. Losses that compute
                 their gradients in the forward pass need it, because small gradients would underflow in fp16. It may be
                 a function, which is called once the model has run and the loss is to come.
+            scales_BT: in fp32, the factor of each target's loss, not of its likelihood.
         """
         hidden_BTD = self.model(source_BS, target_input_BT)
         loss = self.loss
         if gradient_scale != 1 and isinstance(loss, CrossEntropy):
             scale = gradient_scale() if callable(gradient_scale) else gradient_scale
             loss = loss if scale == 1 else loss.scaled(scale)
-        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss))
+        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss, scales_BT))

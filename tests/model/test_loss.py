@@ -66,6 +66,35 @@ def test_sums_and_gradients(bias: bool, smoothing: float, scale: float) -> None:
 
 
 @pytest.mark.usefixtures("chunk_rows")
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("kernels", ["plain", "auto", "cuda"])
+def test_scales_of_rows(kernels: str, smoothing: float) -> None:
+    """Of the losses and gradients, not of the likelihoods; a scale of 0 drops a row, even one of infinite loss."""
+    hidden, layer = make_inputs()
+    use_kernels(layer, torch.device("cpu"), kernels)
+    scales = torch.tensor([[0.5, 0.0, -2.0, 1.0, 3.0], [0.25, 9.0, 9.0, 9.0, 9.0], [1.5, 0.0, 0.1, 0.0, 2.0]])
+    h, w, b = (x.detach().double().requires_grad_() for x in (hidden, *layer.parameters()))
+    losses = torch.nn.functional.cross_entropy(
+        (h @ w.T + b).flatten(0, 1), TARGETS.flatten(), ignore_index=PAD, label_smoothing=smoothing, reduction="none"
+    )
+    wanted = (losses * scales.flatten()).sum()
+    loss, nll = layer(hidden, TARGETS, CrossEntropy(smoothing), scales)
+    (loss * 0.5).backward()
+    plain = layer(hidden.detach(), TARGETS, CrossEntropy(smoothing))
+    torch.testing.assert_close(nll, plain[1], rtol=0, atol=0)
+    gradients_wanted = torch.autograd.grad(wanted * 0.5, (h, w, b))
+    pairs = zip((loss, hidden.grad, *gradients(layer)), (wanted, *gradients_wanted), strict=True)
+    for got, expected in pairs:
+        assert got is not None
+        torch.testing.assert_close(got.double(), expected, rtol=2e-6, atol=2e-6)
+    if not smoothing:
+        assert layer.bias is not None
+        with torch.no_grad():
+            layer.bias[16] = float("-inf")  # the target of a row of scale 0
+            assert layer(hidden, TARGETS, CrossEntropy(0.0), scales)[0].isfinite()
+
+
+@pytest.mark.usefixtures("chunk_rows")
 def test_rows_of_padding_kept_weigh_nothing() -> None:
     """A device keeps them, where selecting rows would make the host wait; even where those rows hold no numbers."""
     hidden, layer = make_inputs()

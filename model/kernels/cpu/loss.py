@@ -20,16 +20,22 @@ class CpuOutputLayer(OutputLayer):
     """OutputLayer whose cross-entropy skips padding. Other losses are unchanged."""
 
     @override
-    def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    def sums(
+        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if type(loss) is not CrossEntropy:
-            return super().sums(hidden_ND, targets_N, loss)
+            return super().sums(hidden_ND, targets_N, loss, scales_N)
         rows = (targets_N != self.padding_id).nonzero()[:, 0]
         targets_N = targets_N.index_select(0, rows)
         if uses_onednn(hidden_ND, self.weight):  # repeats the first row as padding
             more = -len(rows) % CPU_STEPS.chunk_rows(len(rows), self.weight)
             rows, targets_N = F.pad(rows, (0, more)), F.pad(targets_N, (0, more), value=self.padding_id)
         hidden_ND = hidden_ND.index_select(0, rows)
-        return loss(hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, steps=CPU_STEPS)
+        if scales_N is not None:
+            scales_N = scales_N.index_select(0, rows)
+        return loss(
+            hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, scales_N=scales_N, steps=CPU_STEPS
+        )
 
 
 class CpuLossSteps(LossSteps):
@@ -51,13 +57,21 @@ class CpuLossSteps(LossSteps):
 
     @override
     def likelihoods_(
-        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, gradient_scale: float
+        self,
+        logits_NV: Tensor,
+        targets_N1: Tensor,
+        smoothing: float,
+        with_grad: bool,
+        gradient_scale: float,
+        scales_N1: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Works on some rows at a time, which fit the cache."""
         vocab = logits_NV.shape[1]
         rows = max(1, BLOCK_ELEMENTS // vocab)
         nlls = []
-        for block, t in zip(torch.split(logits_NV, rows), torch.split(targets_N1, rows), strict=True):
+        blocks, targets = torch.split(logits_NV, rows), torch.split(targets_N1, rows)
+        scales = [None] * len(blocks) if scales_N1 is None else torch.split(scales_N1, rows)
+        for block, t, scale in zip(blocks, targets, scales, strict=True):
             x = block.float()
             x.sub_(x.amax(1, keepdim=True))
             picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
@@ -67,7 +81,9 @@ class CpuLossSteps(LossSteps):
             if with_grad:
                 x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
                 x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
-                if gradient_scale != 1:
+                if scale is not None:
+                    x.mul_(gradient_scale * scale)
+                elif gradient_scale != 1:
                     x.mul_(gradient_scale)
                 if x.dtype != block.dtype:
                     block.copy_(x)

@@ -13,18 +13,26 @@ from typing_extensions import override
 
 from model.components.loss import CHUNK_BYTES, ROW_MULTIPLE, most_rows, padded_vocabulary
 from model.kernels.cuda.operators import Operator, define
-from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer
+from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer, scaled
 
 
 class CudaOutputLayer(OutputLayer):
     """OutputLayer with the fused cross-entropy. Other losses are unchanged."""
 
     @override
-    def sums(self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+    def sums(
+        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         if type(loss) is not CrossEntropy:
-            return super().sums(hidden_ND, targets_N, loss)
+            return super().sums(hidden_ND, targets_N, loss, scales_N)
         return loss(
-            hidden_ND, self.weight, self.bias, targets_N, padding_id=self.padding_id, function=FusedCrossEntropy
+            hidden_ND,
+            self.weight,
+            self.bias,
+            targets_N,
+            padding_id=self.padding_id,
+            scales_N=scales_N,
+            function=FusedCrossEntropy,
         )
 
 
@@ -39,12 +47,13 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         weight_VD: Tensor,
         bias_V: Tensor | None,
         targets_N: Tensor,
+        scales_N: Tensor | None,
         smoothing: float,
         padding_id: int,
-        with_grad: bool,
-        gradient_scale: float,
+        gradient_scale: float | None,
         *_: Any,
     ) -> tuple[Tensor, Tensor]:
+        with_grad, gradient_scale = gradient_scale is not None, gradient_scale or 0.0
         num_rows, vocab = len(hidden_ND), len(weight_VD)
         weight_PD, bias_P = padded(weight_VD), None if bias_V is None else padded(bias_V)
         # zero hidden states: padding rows add nothing to the weight's gradient, even where they held NaN
@@ -57,12 +66,13 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         for begin in range(0, num_rows, chunk):
             rows = slice(begin, begin + chunk)
             h, t, losses = hidden_ND[rows], targets_N[rows], losses_2N[:, rows]
+            scales = None if scales_N is None else scales_N[rows]
             logits_RP = F.linear(h, weight_PD, bias_P)
             if grad_hidden_ND is None:
-                likelihoods(logits_RP, t, losses, vocab, padding_id, smoothing)
+                likelihoods(logits_RP, t, losses, vocab, padding_id, smoothing, scales)
                 del logits_RP
                 continue
-            cross_entropy_(logits_RP, t, losses, vocab, padding_id, smoothing, gradient_scale)
+            cross_entropy_(logits_RP, t, losses, vocab, padding_id, smoothing, gradient_scale, scales)
             torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
             grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
             if bias_P is not None:
@@ -101,12 +111,20 @@ def padded(x: Tensor) -> Tensor:
 
 
 def _plain_likelihoods(
-    logits_RP: Tensor, targets_R: Tensor, losses_2R: Tensor, vocab: int, padding_id: int, smoothing: float
+    logits_RP: Tensor,
+    targets_R: Tensor,
+    losses_2R: Tensor,
+    vocab: int,
+    padding_id: int,
+    smoothing: float,
+    scales_R: Tensor | None = None,
 ) -> None:
     log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
     nll_R, mean_R = -log_p_RV.gather(1, targets_R[:, None])[:, 0], -log_p_RV.mean(1)
     is_padding_R = targets_R == padding_id
     loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R  # not 0 times infinity
+    if scales_R is not None:
+        loss_R = scaled(loss_R, scales_R)
     losses_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
     losses_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
 
@@ -119,28 +137,33 @@ def _plain_cross_entropy_(
     padding_id: int,
     smoothing: float,
     gradient_scale: float,
+    scales_R: Tensor | None = None,
 ) -> None:
-    _plain_likelihoods(logits_RP, targets_R, losses_2R, vocab, padding_id, smoothing)
+    _plain_likelihoods(logits_RP, targets_R, losses_2R, vocab, padding_id, smoothing, scales_R)
     grad_RV = torch.softmax(logits_RP[:, :vocab], 1, dtype=torch.float32).sub_(smoothing / vocab)
     targets_R1 = targets_R[:, None]
     grad_RV.scatter_add_(1, targets_R1, torch.full_like(grad_RV[:, :1], smoothing - 1)).mul_(gradient_scale)
+    if scales_R is not None:
+        grad_RV.mul_(scales_R[:, None])
     logits_RP[:, :vocab] = grad_RV.masked_fill_(targets_R1 == padding_id, 0.0)
     logits_RP[:, vocab:] = 0.0
 
 
 likelihoods = define(
-    "likelihoods(Tensor logits, Tensor targets, Tensor(a!) losses, int vocab, int padding_id, float smoothing) -> ()",
+    "likelihoods(Tensor logits, Tensor targets, Tensor(a!) losses, int vocab, int padding_id, float smoothing, "
+    "Tensor? scales=None) -> ()",
     _plain_likelihoods,
     cost=Operator(launches=1),
     fake=lambda *_: None,
 )
 """Write losses and negative log-likelihoods of the rows to `losses` (2, R) in fp32; 0 where the target is padding.
 
-Args: logits (R, P), only the first `vocab` columns count; targets (R); see `model.loss.cross_entropy_sums`.
+Args: logits (R, P), only the first `vocab` columns count; targets (R); scales (R) of the losses in fp32; see
+`model.loss.cross_entropy_sums`.
 """
 cross_entropy_ = define(
     "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) losses, int vocab, int padding_id, float smoothing, "
-    "float gradient_scale) -> ()",
+    "float gradient_scale, Tensor? scales=None) -> ()",
     _plain_cross_entropy_,
     cost=Operator(launches=1, extra_moves=(2,)),
     fake=lambda *_: None,

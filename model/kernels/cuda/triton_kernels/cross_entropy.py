@@ -20,25 +20,28 @@ def cross_entropy(
     padding_id: int,
     smoothing: float,
     gradient_scale: float = 1.0,
+    scales_R: Tensor | None = None,
     *,
     with_grad: bool = True,
 ) -> None:
     """The operator `cross_entropy_` of `model.kernels.cuda.loss`; with `with_grad=False`, `likelihoods`."""
     assert logits_RP.stride(1) == targets_R.stride(0) == losses_2R.stride(1) == 1, "rows must be contiguous"
+    assert scales_R is None or scales_R.stride(0) == 1, "rows must be contiguous"
     num_rows, num_columns = logits_RP.shape
     if num_rows == 0:
         return
     block = min(MAX_COLUMNS, triton.next_power_of_2(num_columns))
     _rows[(num_rows,)](
-        logits_RP, targets_R, losses_2R, vocab, num_columns, logits_RP.stride(0), losses_2R.stride(0), padding_id,
-        smoothing, gradient_scale, WITH_GRAD=with_grad, BLOCK=block, num_warps=max(4, min(16, block // 512)),
+        logits_RP, targets_R, losses_2R, scales_R, vocab, num_columns, logits_RP.stride(0), losses_2R.stride(0),
+        padding_id, smoothing, gradient_scale, WITH_GRAD=with_grad, HAS_SCALES=scales_R is not None, BLOCK=block,
+        num_warps=max(4, min(16, block // 512)),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("losses_stride",), do_not_specialize_on_alignment=("targets", "losses"))
+@triton.jit(do_not_specialize=("losses_stride",), do_not_specialize_on_alignment=("targets", "losses", "scales"))
 def _rows(
-    logits, targets, losses, vocab, num_columns, logits_stride, losses_stride, padding_id, smoothing, gradient_scale,
-    WITH_GRAD: tl.constexpr, BLOCK: tl.constexpr,
+    logits, targets, losses, scales, vocab, num_columns, logits_stride, losses_stride, padding_id, smoothing,
+    gradient_scale, WITH_GRAD: tl.constexpr, HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
     logits += row * logits_stride
@@ -69,7 +72,12 @@ def _rows(
     nll = log_total - tl.sum(at_target, 0)
     mean_nll = log_total - tl.sum(sums, 0) / vocab
     # without smoothing the mean does not count, not even an infinite one
-    tl.store(losses + row, tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll))
+    loss = tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll)
+    if HAS_SCALES:
+        scale = tl.load(scales + row)
+        loss = tl.where(scale == 0, 0.0, loss * scale)  # not 0 times infinity
+        gradient_scale *= scale
+    tl.store(losses + row, loss)
     tl.store(losses + losses_stride + row, nll)
     if WITH_GRAD:
         for begin in range(0, num_columns, BLOCK):

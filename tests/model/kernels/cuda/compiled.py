@@ -146,8 +146,12 @@ def _variants() -> list[Variant]:
         left_out = {} if has else {name: none[name] for name in ("grad_summed", "tokens")}
         return {"BLOCK": 1024, "HAS_GRAD_SUMMED": has, "IS_CENTRED": has, "DROPS": has, **left_out}
 
+    def entropy(grad: bool, *, has: bool) -> Constants:
+        return {"WITH_GRAD": grad, "HAS_SCALES": has, "BLOCK": 8192, **({} if has else {"scales": None})}
+
     variants = [
-        *((cross_entropy._rows, loss, {"WITH_GRAD": grad, "BLOCK": 8192}, 16) for grad in (True, False)),
+        *((cross_entropy._rows, loss, entropy(grad, has=False), 16) for grad in (True, False)),
+        (cross_entropy._rows, {**loss, "scales": FP32}, entropy(True, has=True), 16),
         *((residual_norm._rows, rows, forward(has), 4) for has in (True, False)),
         *((residual_norm_backward._rows, back, backward(has), 4) for has in (True, False)),
         (residual_norm_backward._add_up, columns, {"ROWS": 256, "BLOCK": 16}, 4),

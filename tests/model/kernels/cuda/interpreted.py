@@ -47,7 +47,11 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
         nll = F.cross_entropy(expected.detach(), targets, reduction="sum", ignore_index=PAD)
         sums, without = torch.full((2, rows), 7.0), torch.full((2, rows), 7.0)
         cross_entropy.cross_entropy(logits, targets, without, vocab, PAD, smoothing, 1.0, with_grad=False)
+        again, of_rows = logits.clone(), sums.clone()
+        scales = torch.rand(rows, generator=torch.Generator().manual_seed(rows)).mul_(4.0)
+        scales[2] = 0.0
         cross_entropy.cross_entropy(logits, targets, sums, vocab, PAD, smoothing, scale)
+        cross_entropy.cross_entropy(again, targets, of_rows, vocab, PAD, smoothing, scale, scales)
         assert expected.grad is not None
         wanted, got = expected.grad.float().masked_fill_((targets == PAD)[:, None], 0.0), logits[:, :vocab]
         found.append(
@@ -59,6 +63,12 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
                 "beyond": float(logits[:, vocab:].abs().sum()),
                 "padding": float(got[targets == PAD].abs().sum() + sums[:, targets == PAD].abs().sum()),
                 "without": float((without - sums).abs().max()),
+                "scaled": float((of_rows[0].double() - sums[0].double() * scales).abs().max() / loss.detach()),
+                "scaled nll": float((of_rows[1] - sums[1]).abs().max()),
+                "scaled gradient": float((again[:, :vocab] - wanted * scales[:, None]).abs().max()),
+                "scaled units": units(again[:, :vocab], (wanted * scales[:, None]).to(dtype))
+                if dtype != torch.float32
+                else 0.0,
             }
         )
     return found

@@ -40,7 +40,10 @@ def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
         assert row["nll"] < 1e-6, (case, row)
         assert row["units"] <= 1, (case, row)
         assert case[2] != "float32" or row["gradient"] < 1e-6, (case, row)
-        assert row["beyond"] == row["padding"] == row["without"] == 0, (case, row)
+        assert row["scaled"] < 1e-6, (case, row)
+        assert row["scaled units"] <= 1, (case, row)
+        assert case[2] != "float32" or row["scaled gradient"] < 3e-6, (case, row)
+        assert row["scaled nll"] == row["beyond"] == row["padding"] == row["without"] == 0, (case, row)
 
 
 @interpreted.needed
