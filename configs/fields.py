@@ -17,6 +17,8 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 Size = Annotated[int, Field(gt=0, le=1 << 24)]
 """Size of one dimension. The product of two is still a valid integer for torch."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=128)]
+Pattern = Annotated[str, Field(min_length=1, max_length=256)]
+"""Names of parameters, with the wildcards of a shell: see `model.trained`."""
 Home = AfterValidator(lambda text: _expanded(text))
 """Replaces `~` at the beginning with the home folder."""
 PathText = Annotated[str, Home]

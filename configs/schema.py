@@ -4,6 +4,7 @@ The annotation of a field gives its type and bounds. A section's `problems` chec
 `RunConfig.problems` rules between sections. The tree is immutable. A component receives only its own section.
 """
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -22,6 +23,7 @@ from configs.fields import (
     Name,
     NonNegativeFloat,
     PathText,
+    Pattern,
     Positive,
     PositiveFloat,
     Probability,
@@ -120,6 +122,11 @@ class TrainingSection:
     """Before update 1, try a forward and backward pass on the largest shapes, to find a lack of memory at once."""
     ema_decay: Probability = 0.0
     """Decay of a moving average of the weights, which is evaluated and exported in their place; 0: no average."""
+    freeze: list[Pattern] = field(default_factory=list)
+    """Names of parameters, with the wildcards of a shell, that stay as they are: encoder.* or source_embedding."""
+    rates: dict[Pattern, PositiveFloat] = field(default_factory=dict)
+    """Factors of the learning rate by names of parameters, such as decoder.*: 0.1; of several that match one, the last
+    holds."""
     fit_memory: bool = False
     """In a new run, use the largest token budgets, up to those of `stream`, that leave 5 % of device memory free."""
 
@@ -258,6 +265,7 @@ class RunConfig:
         }
         yield from self.schedule.end_problems(limits, has_phases=bool(self.phases))
         yield from self._phase_problems()
+        yield from importlib.import_module("model.trained").problems(self)  # which knows the names of parameters
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
         named = "the datasets of any phase" if self.phases else "stream.datasets"
         yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))

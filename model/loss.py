@@ -226,7 +226,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         num_rows = hidden_ND.shape[0]
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_VD: Tensor | None = None
-        grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if with_grad and bias_V is not None else None
+        needs_weight, needs_bias = ctx.needs_input_grad[1:3] if with_grad else (False, False)  # not of frozen ones
+        grad_bias_V = torch.zeros_like(bias_V, dtype=torch.float32) if needs_bias and bias_V is not None else None
         loss_sum = torch.zeros((), dtype=torch.float32, device=hidden_ND.device)
         nll_sum = torch.zeros_like(loss_sum)
         chunk = steps.chunk_rows(num_rows, weight_VD)
@@ -247,9 +248,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 if grad_bias_V is not None:
                     grad_bias_V += grad.masked_fill(is_padding, 0.0).sum(0, dtype=torch.float32)
                 grad_hidden_ND[begin : begin + chunk] = steps.multiply(grad, weight_VD.T).masked_fill_(is_padding, 0.0)
-                grad_weight_VD = steps.add_weight_gradient(grad_weight_VD, grad, h)
+                if needs_weight:
+                    grad_weight_VD = steps.add_weight_gradient(grad_weight_VD, grad, h)
             del grad  # or two chunks would be in memory while the next is computed
-        if with_grad and grad_weight_VD is None:
+        if needs_weight and grad_weight_VD is None:
             grad_weight_VD = torch.zeros_like(weight_VD, dtype=torch.float32)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD, grad_bias_V)
         ctx.weight_dtype, ctx.gradient_scale = weight_VD.dtype, gradient_scale
@@ -261,9 +263,11 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         """The gradients of the forward pass times the gradient of the loss."""
         grad_hidden, grad_weight_VD, grad_bias = ctx.saved_tensors
         scale = grads[0] if ctx.gradient_scale == 1 else grads[0] / ctx.gradient_scale
-        # written in the weight's layout: later additions to it would be four times slower in another
-        out_VD = torch.empty(grad_weight_VD.shape, dtype=ctx.weight_dtype, device=scale.device)
-        torch.mul(grad_weight_VD, scale, out=out_VD)
+        out_VD = None
+        if grad_weight_VD is not None:
+            # written in the weight's layout: later additions to it would be four times slower in another
+            out_VD = torch.empty(grad_weight_VD.shape, dtype=ctx.weight_dtype, device=scale.device)
+            torch.mul(grad_weight_VD, scale, out=out_VD)
         return (
             grad_hidden * scale.to(grad_hidden.dtype),
             out_VD,

@@ -15,7 +15,7 @@ from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
-from model import Objective
+from model import Objective, trained
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
@@ -242,6 +242,7 @@ def _engine(
         load_weights(checkpoint, model, raw=True)
     ancestry.fill(model, tokenizer)
     check_steps(model)
+    factors = trained.factors(config, dict(model.named_parameters()))
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
         Objective(model, config.loss.build()).train(),
@@ -251,6 +252,7 @@ def _engine(
         device=world.device,
         world_size=world.size,
         ema_decay=config.training.ema_decay,
+        factors=factors,
     )
 
 

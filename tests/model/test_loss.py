@@ -196,3 +196,18 @@ def test_a_forbidden_piece_is_no_nan(kernels: str) -> None:
     expected = torch.nn.functional.cross_entropy(logits, TARGETS.flatten(), ignore_index=PAD, reduction="sum")
     for sums in found:
         torch.testing.assert_close(sums, expected)
+
+
+@pytest.mark.usefixtures("chunk_rows")
+@pytest.mark.parametrize("frozen", [("weight",), ("bias",), ("weight", "bias")])
+def test_no_gradient_of_what_is_frozen(frozen: tuple[str, ...]) -> None:
+    hidden, layer = make_inputs()
+    expected = expected_sums(hidden, layer, 0.1, 1.0)[2:]
+    for name in frozen:
+        getattr(layer, name).requires_grad_(requires_grad=False)
+    layer(hidden, TARGETS, CrossEntropy(0.1))[0].backward()
+    ours = hidden.grad, *gradients(layer)
+    for name, found, wanted in zip(("hidden", "weight", "bias"), ours, expected, strict=True):
+        assert (found is None) == (name in frozen)
+        if found is not None:
+            torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-5)

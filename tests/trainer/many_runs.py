@@ -9,7 +9,10 @@ from trainer.ranks.distributed import World
 
 
 def train_all(
-    world: World, runs: Sequence[Sequence[str]], disturb: Callable[[BuiltRun, World], None] | None = None
+    world: World,
+    runs: Sequence[Sequence[str]],
+    disturb: Callable[[BuiltRun, World], None] | None = None,
+    parent: str | None = None,
 ) -> None:
     """As a rank: train `debug` with each of several lists of overrides.
 
@@ -17,13 +20,14 @@ def train_all(
         world: of the rank.
         runs: the overrides of each.
         disturb: gets each run before its first update.
+        parent: RUN[@step] whose weights they begin with.
     """
     for overrides in runs:
         config = load_run("debug", overrides)
         if world.is_main:
             Path(config.folder).mkdir(parents=True, exist_ok=True)
         world.barrier()
-        built = build(config, world, stop_requested=lambda: False)
+        built = build(config, world, stop_requested=lambda: False, parent=parent)
         if disturb is not None:
             disturb(built, world)
         built.trainer.fit()

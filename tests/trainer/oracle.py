@@ -1,5 +1,6 @@
 """The numeric oracle: an update in plain PyTorch, one process, no DeepSpeed. Run the real trainer beside it."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +28,20 @@ class PlainRun:
     ema: dict[str, torch.Tensor]
 
 
-def plain_run(config: RunConfig) -> PlainRun:
+def plain_run(
+    config: RunConfig,
+    *,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    rate_of: Callable[[str], float] = lambda _: 1.0,
+) -> PlainRun:
     """A run at a constant learning rate, its data and dropout alike.
 
     Loss, gradient accumulation, clipping and AdamW are torch's own; only the model and the order of pairs are shared.
+
+    Args:
+        config: of the run.
+        weights: to begin with, by name; None: those of a new model.
+        rate_of: gives the factor of a parameter's learning rate, by its name; 0 of one that is frozen.
     """
     dataset = Dataset.load(Path(config.datasets[0].path))
     reader = StreamReader([(dataset, 1.0)], config.stream, seed=config.seed, rank=0, world_size=1)
@@ -44,16 +55,20 @@ def plain_run(config: RunConfig) -> PlainRun:
     fields = flat(config.model)
     if fields.dropout or fields.attention_dropout or fields.activation_dropout:
         use_kernels(model, torch.device("cpu"))  # theirs are the masks that are drawn; else the equations stand alone
-    parameters = list(model.parameters())
+    if weights is not None:
+        model.load_state_dict(dict(weights), strict=False)
+    factors = {p: factor for name, p in model.named_parameters() if (factor := rate_of(name))}
+    for p in model.parameters():
+        p.requires_grad_(p in factors)
+    parameters = list(factors)
     o, smoothing = config.optimizer, config.loss
     assert isinstance(o, AdamW)
     assert isinstance(smoothing, CrossEntropyLoss)
     adamw = torch.optim.AdamW(
         [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": o.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+            {"params": [p], "lr": factor * o.lr, "weight_decay": o.weight_decay * (p.ndim >= 2)}
+            for p, factor in factors.items()
         ],
-        lr=o.lr,
         betas=(o.beta1, o.beta2),
         eps=o.eps,
     )
@@ -85,5 +100,5 @@ def plain_run(config: RunConfig) -> PlainRun:
         ema = {name: decay * ema[name] + (1 - decay) * p.detach() for name, p in model.named_parameters()}
         losses.append(total / num_tokens)
     reader.close()
-    weights = {name: p.detach() for name, p in model.named_parameters()}
-    return PlainRun(losses=losses, norms=norms, weights=weights, ema=ema)
+    final = {name: p.detach() for name, p in model.named_parameters()}
+    return PlainRun(losses=losses, norms=norms, weights=final, ema=ema)

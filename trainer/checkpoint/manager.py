@@ -149,8 +149,9 @@ class CheckpointManager:
         )
         self._outcome = None
         sizes = engine.parameter_sizes()
-        kept = partial(num_elements, num_moments=len(engine.moments), has_ema=engine.keeps_ema)
-        shard = Shard(sizes, self._world.rank, self._world.size, kept, has_ema=engine.keeps_ema)
+        has_ema, frozen = engine.keeps_ema, engine.frozen
+        kept = partial(num_elements, num_moments=len(engine.moments), has_ema=has_ema, frozen=frozen)
+        shard = Shard(sizes, self._world.rank, self._world.size, kept, has_ema=has_ema, frozen=frozen)
         save.problem = on_main(self._world, lambda: self._make_room(save.temporary, kept(sizes)))
         if save.problem is not None:
             self._conclude(save)
@@ -163,7 +164,10 @@ class CheckpointManager:
             save.stopped_seconds = time.monotonic() - begin
         else:
             parameters = shard.of(engine.parameter_states())
-            save.records, error = write_while_gathering(save.temporary, shard, engine.parameter_shapes(), parameters)
+            shapes = engine.parameter_shapes()
+            save.records, error = write_while_gathering(
+                save.temporary, shard, shapes, parameters, moments=engine.moments
+            )
             save.problem = None if error is None else describe(self._world.rank, error)
             self._conclude(save)
 

@@ -183,7 +183,7 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    names = [f"{key}/{name}" for name in weights for key in engine.moments]
+    names = [f"{key}/{name}" for name in weights if name not in engine.frozen for key in engine.moments]
     if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):

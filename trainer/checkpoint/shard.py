@@ -5,7 +5,7 @@ write the same tensors in the same order, so the files are identical.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ class Shard:
         count: Callable[[Mapping[str, int]], int],
         *,
         has_ema: bool,
+        frozen: Collection[str] = frozenset(),
     ) -> None:
         """Choose this rank's parameters.
 
@@ -45,7 +46,9 @@ class Shard:
             world_size: number of ranks.
             count: the number of elements saved for given parameters; see `num_elements`.
             has_ema: whether the weights' moving average is saved too.
+            frozen: parameters without moments.
         """
+        self.frozen = frozen
         self._names = frozenset(divide(sizes, world_size)[rank])
         self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS if has_ema or kind != "ema"}
         own = {name: sizes[name] for name in self._names}
@@ -60,9 +63,12 @@ class Shard:
         return (p for p in parameters if p.name in self._names)
 
 
-def num_elements(sizes: Mapping[str, int], *, num_moments: int, has_ema: bool) -> int:
-    """Number of elements saved for some parameters: weights, optimizer state and moving average."""
-    return (1 + num_moments + has_ema) * sum(sizes.values())
+def num_elements(
+    sizes: Mapping[str, int], *, num_moments: int, has_ema: bool, frozen: Collection[str] = frozenset()
+) -> int:
+    """Number of elements saved for some parameters: weights, moving average, and optimizer state of what is trained."""
+    trained = sum(size for name, size in sizes.items() if name not in frozen)
+    return (1 + has_ema) * sum(sizes.values()) + num_moments * trained
 
 
 def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
@@ -160,7 +166,7 @@ class HostCopy:
 
 
 def write_while_gathering(
-    folder: Path, shard: Shard, shapes: Shapes, parameters: Iterable[ParameterState]
+    folder: Path, shard: Shard, shapes: Shapes, parameters: Iterable[ParameterState], *, moments: Sequence[str]
 ) -> tuple[dict[str, FileRecord], Exception | None]:
     """Write the files while parameters are gathered; returns their records, or the error.
 
@@ -171,6 +177,7 @@ def write_while_gathering(
         shard: this rank's.
         shapes: of all parameters, in the order in which they come.
         parameters: this rank's, as `Shard.of` gives them.
+        moments: names of those that a parameter has after the first step.
     """
     problem: Exception | None = None
     with ExitStack() as stack:
@@ -178,14 +185,15 @@ def write_while_gathering(
 
         def opened(*, names: Iterable[str], has_ema: bool) -> ShardFiles:
             own = shard.shapes(shapes)
-            moments = {f"{key}/{n}": s for n, s in own.items() for key in names}
-            layout = {"model": own, "optimizer": moments, "ema": own if has_ema else {}}
+            of_trained = {f"{key}/{n}": s for n, s in own.items() if n not in shard.frozen for key in names}
+            layout = {"model": own, "optimizer": of_trained, "ema": own if has_ema else {}}
             return stack.enter_context(ShardFiles(folder, shard, layout))
 
         for parameter in parameters:
             if problem is None:
                 try:
-                    files = files or opened(names=parameter.moments or (), has_ema=parameter.ema is not None)
+                    names = () if parameter.moments is None else moments
+                    files = files or opened(names=names, has_ema=parameter.ema is not None)
                     for kind, name, tensor in tensors_of(parameter):
                         files.write(kind, name, tensor)
                 except Exception as error:

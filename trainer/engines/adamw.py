@@ -1,7 +1,7 @@
 """torch's AdamW without starting torch's compiler, and its parameter groups."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,10 +25,28 @@ class AdamW(_TORCHS):
     step: Callable[..., Any] = torch.no_grad()(inspect.unwrap(_TORCHS.step))
 
 
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """AdamW's parameter groups: weight decay applies to matrices, not to norms and biases."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
+RATE_FACTOR = "rate_factor"
+"""In a parameter group: the factor of the learning rate, where it is not 1."""
+
+
+def decay_groups(
+    model: nn.Module, weight_decay: float, rates: Mapping[nn.Parameter, float] | None = None
+) -> list[dict[str, Any]]:
+    """AdamW's parameter groups: weight decay applies to matrices, not to norms and biases. None is empty.
+
+    Args:
+        model: whose parameters are trained, but for those without a gradient.
+        weight_decay: of matrices.
+        rates: factors of the learning rate, 1 where there is none; parameters of another have groups of their own.
+    """
+    rates = rates or {}
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = []
+    for factor in dict.fromkeys([1.0, *(rates.get(p, 1.0) for p in parameters)]):
+        own = {} if factor == 1 else {RATE_FACTOR: factor}
+        alike = [p for p in parameters if rates.get(p, 1.0) == factor]
+        groups += [
+            {"params": [p for p in alike if p.ndim >= 2], "weight_decay": weight_decay, **own},
+            {"params": [p for p in alike if p.ndim < 2], "weight_decay": 0.0, **own},
+        ]
+    return [group for group in groups if group["params"]]

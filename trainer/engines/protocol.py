@@ -67,7 +67,7 @@ class NotFiniteError(Exception):
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ParameterState:
-    """One whole parameter in fp32, with its optimizer states (None before the first step)."""
+    """One whole parameter in fp32, with its optimizer states (None before the first step, none of a frozen one)."""
 
     name: str
     weight: Tensor
@@ -84,7 +84,9 @@ class Engine(Protocol):
     keeps_ema: bool
     """Whether it keeps an exponential moving average of the weights."""
     moments: tuple[str, ...]
-    """Names of the optimizer's states of each parameter."""
+    """Names of the optimizer's states of each parameter that is trained."""
+    frozen: frozenset[str]
+    """Names of the parameters that are not trained: they have no moments, and their average is themselves."""
     layouts: Mapping[LayoutKind, str]
     """What `Objective.layouts` says of this rank's device."""
     layout_kind: LayoutKind
@@ -117,7 +119,8 @@ class Engine(Protocol):
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         """This rank's part of the fp32 weights, as it is updated: name, place of its first element, elements in a row.
 
-        All ranks' parts together are every weight once. Asked of one rank alone it sends nothing; never waits.
+        All ranks' parts together are every weight once, but for what is frozen. Asked of one rank alone it sends
+        nothing; never waits.
         """
         ...
 
@@ -136,9 +139,9 @@ class Engine(Protocol):
         """Load a checkpoint's optimizer state and fp32 master weights, one parameter after the other.
 
         Args:
-            moments: gives a parameter's moments by its name; whole, in fp32.
+            moments: gives the moments of a parameter that is trained by its name; whole, in fp32.
             weights: gives a parameter, by its name.
-            ema: gives its moving average, by its name; not called if none is kept.
+            ema: gives its moving average, by its name; not called if none is kept, or of what is frozen.
             num_steps: updates that are averaged in the moments.
 
         Raises:

@@ -45,7 +45,8 @@ def blueprint(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy of a module without storage (meta device), with its parameters in another precision."""
     memo: dict[int, object] = {}
     for parameter in module.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, dtype=dtype, device="meta"))
+        empty = torch.empty_like(parameter, dtype=dtype, device="meta")
+        memo[id(parameter)] = nn.Parameter(empty, requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = torch.empty_like(buffer, device="meta")
     return copy.deepcopy(module, memo)

@@ -11,6 +11,7 @@ from configs.components.data import order_warnings
 from configs.process.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
+from model import trained
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import describe_mixture
 from trainer.engines.protocol import Engine
@@ -52,7 +53,8 @@ def announce(
     """
     if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
         log.warning("%s", uneven)
-    num_parameters = sum(engine.parameter_sizes().values())
+    sizes = engine.parameter_sizes()
+    num_parameters, num_frozen = sum(sizes.values()), sum(sizes[name] for name in engine.frozen)
     updates = estimate_updates(config, reader)
     if not world.is_main:
         return Forecast(config, state, updates_an_epoch=updates)
@@ -68,6 +70,16 @@ def announce(
         config.engine.zero_stage,
         engine.precision,
     )
+    if engine.frozen:
+        log.info(
+            "%d parameters (%.1f %%) are trained, in %d of %d tensors; the others are frozen",
+            num_parameters - num_frozen,
+            100 * (num_parameters - num_frozen) / num_parameters,
+            len(sizes) - len(engine.frozen),
+            len(sizes),
+        )
+    for line in trained.tied(config) if is_new else ():
+        log.info("%s", line)
     if engine.why_padded:
         log.info("rows are padded: %s", engine.why_padded)
     if engine.merged_lanes > 1:

@@ -17,7 +17,7 @@ from model.flops import BatchShape
 from zeromt.planning.corpus import Corpus
 from zeromt.planning.costs.communication import communication_volume, num_collectives, round_trip
 from zeromt.planning.costs.memory import Memory, MemoryModel, Setting, settings, usable_memory
-from zeromt.planning.costs.model_states import ELEMENT, FLOAT, num_moments
+from zeromt.planning.costs.model_states import ELEMENT, FLOAT
 from zeromt.planning.hardware import Cluster
 from zeromt.planning.trajectory import MicroBatches, split_update
 
@@ -220,7 +220,7 @@ class Planner:
             latency = trip * num_collectives(self.model.layout(setting, world_size), num_slots=micro_batches.slots)
         offload = 0.0
         if setting.offload:
-            own = self.model.num_parameters / world_size
+            own = self.model.num_trained / world_size
             copies = (FLOAT + ELEMENT[self.precision]) / PCIE_BANDWIDTH
             offload = own * (copies + ADAM_BYTES / HOST_BANDWIDTH)
         # DeepSpeed's default is to overlap at stage 3 only
@@ -247,7 +247,7 @@ class Planner:
         An asynchronous save pauses training only while the states are gathered and copied to the host. But if a failure
         comes before it is written, the time of the save is lost in addition to the work since.
         """
-        size = FLOAT * (1 + num_moments(self.config)) * self.model.num_parameters
+        size = self.model.checkpoint_bytes
         write = size / cluster.storage_bandwidth
         gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
         stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH

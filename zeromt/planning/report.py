@@ -182,6 +182,8 @@ def _model_lines(planner: Planner, estimate: Estimate) -> list[str]:
     for part, size in sizes.items():
         rows.append([f"  {part}", f"{size:,}", _engineering(flops[part] / shape.target_tokens)])
     rows.append(["  total", f"{sum(sizes.values()):,}", _engineering(sum(flops.values()) / shape.target_tokens)])
+    if planner.model.frozen:
+        rows.append(["  trained", f"{planner.model.num_trained:,}", ""])
     return _aligned(rows)
 
 

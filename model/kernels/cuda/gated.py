@@ -68,7 +68,6 @@ class GatedLinear(torch.autograd.Function):
         x_RD = x.flatten(0, -2)
         both = F.linear(x_RD, weight, bias).chunk(2, -1)
         ctx.save_for_backward(x_RD, weight, *both)
-        ctx.has_bias = bias is not None
         out: Tensor = swiglu(*both)
         return out.view(*x.shape[:-1], -1)
 
@@ -78,8 +77,9 @@ class GatedLinear(torch.autograd.Function):
         x_RD, weight, gate_RF, inner_RF = ctx.saved_tensors
         grad_R2F = swiglu_backward(grads[0].flatten(0, -2), gate_RF, inner_RF)
         grad_x = torch.mm(grad_R2F, weight).view(*grads[0].shape[:-1], -1) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.mm(grad_R2F.T, x_RD).chunk(2)
-        grad_biases = grad_R2F.sum(0).chunk(2) if ctx.has_bias else ()
+        needs = ctx.needs_input_grad[3:]
+        grad_weights = torch.mm(grad_R2F.T, x_RD).chunk(2) if True in needs[:2] else (None, None)
+        grad_biases = grad_R2F.sum(0).chunk(2) if True in needs[2:] else [None] * len(needs[2:])
         return grad_x, None, None, *grad_weights, *grad_biases
 
 

@@ -243,7 +243,7 @@ class _JoinedLinear(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, widths: Sequence[int], *_: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, weight)
-        ctx.widths, ctx.has_bias = widths, bias is not None
+        ctx.widths = widths
         return torch.split_with_sizes(F.linear(x, weight, bias), widths, -1)
 
     @staticmethod
@@ -251,10 +251,15 @@ class _JoinedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad_RO = torch.cat([grad.flatten(0, -2) for grad in grads], 1)
         x_RI = x.flatten(0, -2)
-        grad_x = torch.mm(grad_RO, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        grad_weights = torch.split_with_sizes(torch.mm(grad_RO.T, x_RI), ctx.widths)
-        grad_biases = torch.split_with_sizes(grad_RO.sum(0), ctx.widths) if ctx.has_bias else ()
-        return grad_x, None, None, None, *grad_weights, *grad_biases
+        needs_x, needs = ctx.needs_input_grad[0], ctx.needs_input_grad[4:]
+        grad_x = torch.mm(grad_RO, weight).view(x.shape) if needs_x else None
+        parts: list[Tensor | None] = [None] * len(needs)  # of weights and biases, where any is trained
+        count = len(ctx.widths)
+        if True in needs[:count]:
+            parts[:count] = torch.split_with_sizes(torch.mm(grad_RO.T, x_RI), ctx.widths)
+        if True in needs[count:]:
+            parts[count:] = torch.split_with_sizes(grad_RO.sum(0), ctx.widths)
+        return grad_x, None, None, None, *parts
 
 
 _joined_linear = direct(_JoinedLinear)

@@ -61,6 +61,7 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         grad_hidden_ND = torch.empty_like(hidden_ND) if with_grad else None
         grad_weight_PD: Tensor | None = None
         grad_bias_P: Tensor | None = None
+        needs_weight, needs_bias = ctx.needs_input_grad[1:3] if with_grad else (False, False)  # not of frozen ones
         losses_2N = torch.empty((2, num_rows), dtype=torch.float32, device=hidden_ND.device)
         chunk = chunk_rows(num_rows, len(weight_PD), hidden_ND.element_size())
         for begin in range(0, num_rows, chunk):
@@ -74,14 +75,15 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
                 continue
             cross_entropy_(logits_RP, t, losses, vocab, padding_id, smoothing, gradient_scale, scales)
             torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
-            grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
-            if bias_P is not None:
+            if needs_weight:
+                grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
+            if needs_bias:
                 chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
                 grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
             del logits_RP  # or two chunks would be in memory while the next is computed
-        if with_grad and grad_weight_PD is None:  # no rows at all
-            grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32)
-            grad_bias_P = None if bias_P is None else torch.zeros_like(bias_P, dtype=torch.float32)
+        if not num_rows:
+            grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32) if needs_weight else None
+            grad_bias_P = torch.zeros_like(bias_P, dtype=torch.float32) if needs_bias and bias_P is not None else None
         ctx.save_for_backward(
             grad_hidden_ND,
             None if grad_weight_PD is None else grad_weight_PD[:vocab],

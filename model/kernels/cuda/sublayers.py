@@ -133,7 +133,8 @@ class AttentionAndNorm(torch.autograd.Function):
         by_query, by_key, by_value = inside.attending.backward(
             torch.mm(grad_ND, wo).view(attended.shape), query, key, value, attended, *more
         )
-        is_self, needs = len(inside.widths) > 1, ctx.needs_input_grad
+        count, needs = len(inside.widths), ctx.needs_input_grad
+        is_self = count > 1
         if is_self:
             if inside.table is not None:
                 by_query, by_key = rotate(by_query, by_key, inside.table, inside.attending.queries.places, True)
@@ -141,14 +142,18 @@ class AttentionAndNorm(torch.autograd.Function):
             given: tuple[Tensor | None, ...] = None, None
         else:
             grad_NE, given = by_query.flatten(1), (by_key.flatten(1)[None], by_value.flatten(1)[None])
-        grad_w = torch.mm(grad_NE.T, h_ND) if is_self or needs[4] else None
-        grad_b = grad_NE.sum(0) if has_b and (is_self or needs[5]) else None
+        # of a joined projection, the weights and biases that it was made of are asked for
+        asked = (True in needs[12 : 12 + count], True in needs[12 + count :]) if is_self else needs[4:6]
+        grad_w = torch.mm(grad_NE.T, h_ND) if asked[0] else None
+        grad_b = grad_NE.sum(0) if has_b and asked[1] else None
         grad_wo = torch.mm(grad_ND.T, attended.flatten(1)) if needs[8] else None
         grad_x, grad_h = _input_gradients(grad_x, grad_NE, w, is_post=ctx.is_post)
-        parts: tuple[Tensor, ...] = ()
-        if is_self and grad_w is not None:
-            parts = torch.split_with_sizes(grad_w, inside.widths)
-            parts += torch.split_with_sizes(grad_b, inside.widths) if grad_b is not None else ()
+        parts: tuple[Tensor | None, ...] = ()
+        if is_self:
+            none = (None,) * count
+            parts = none if grad_w is None else torch.split_with_sizes(grad_w, inside.widths)
+            if has_b:
+                parts += none if grad_b is None else torch.split_with_sizes(grad_b, inside.widths)
             grad_w = grad_b = None
         return (
             *(None, None, grad_x, grad_h, grad_w, grad_b, *given, grad_wo, sums_3D[2] if has_bo else None),

@@ -23,9 +23,10 @@ from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import first_possible
 from trainer.engines import trial
-from trainer.engines.adamw import decay_groups
+from trainer.engines.adamw import RATE_FACTOR, decay_groups
 from trainer.engines.deepspeed import patches
 from trainer.engines.deepspeed.config import deepspeed_config
+from trainer.engines.deepspeed.frozen import FrozenWeights
 from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
@@ -56,7 +57,20 @@ class DeepSpeedEngine(Engine):
         device: torch.device,
         world_size: int,
         ema_decay: float = 0.0,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
+        """Wrap the model.
+
+        Args:
+            objective: with its weights.
+            section: of the configuration.
+            optimizer: of the configuration.
+            precision: of the model.
+            device: to train on.
+            world_size: number of ranks.
+            ema_decay: of the weights' moving average; 0: none.
+            factors: of the learning rate, by name, of the parameters that are trained; None: all, at 1.
+        """
         self.device = device
         self.keeps_ema = ema_decay > 0
         self._stage = stage_of(section, precision, device)
@@ -66,6 +80,11 @@ class DeepSpeedEngine(Engine):
         self._local_rank = _LocalRank()
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
+        parameters = dict(objective.model.named_parameters())
+        factors = dict.fromkeys(parameters, 1.0) if factors is None else factors
+        frozen = {name: parameter for name, parameter in parameters.items() if name not in factors}
+        self._frozen = FrozenWeights(frozen, precision, device)
+        self.frozen = self._frozen.names
         use_kernels(objective, device, section.kernels)
         self.layouts = objective.layouts(device, DTYPES[precision])
         self.layout_kind, self.why_padded = first_possible(self.layouts)
@@ -78,7 +97,8 @@ class DeepSpeedEngine(Engine):
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
         of_parameters = section.zero_stage == 0 and precision == "fp32"
-        groups = decay_groups(objective, optimizer.weight_decay)
+        rates = {parameters[name]: factor for name, factor in factors.items()}
+        groups = decay_groups(objective, optimizer.weight_decay, rates)
         self._states = OptimizerStates(optimizer, groups, of_parameters=of_parameters)
         self.moments = optimizer.states
         self._average = WeightAverage(self._states.optimizer, ema_decay)
@@ -134,7 +154,7 @@ class DeepSpeedEngine(Engine):
 
     def _step(self, lr: float, *, may_be_late: bool = False) -> StepResult:
         for group in self._engine.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get(RATE_FACTOR, 1.0)
         if self._states.is_checked:
             return self._stage.step(self._clip_norm, may_be_late=may_be_late)
         with self._states.first_step():
@@ -155,7 +175,7 @@ class DeepSpeedEngine(Engine):
     @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         for name, parameter in self._model.named_parameters():
-            if (part := self._stage.own_part(parameter)) is not None:
+            if name not in self.frozen and (part := self._stage.own_part(parameter)) is not None:
                 yield name, *part
 
     @override
@@ -165,6 +185,11 @@ class DeepSpeedEngine(Engine):
         if has_stepped:
             self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
+            if name in self.frozen:
+                weight = self._frozen.weight(name)
+                ema = weight if has_ema else None
+                yield ParameterState(name=name, weight=weight, moments={} if has_stepped else None, ema=ema)
+                continue
             yield ParameterState(
                 name=name,
                 weight=self._stage.weight(parameter),
@@ -187,6 +212,9 @@ class DeepSpeedEngine(Engine):
             WeightAverage.begin(self._base_optimizer)
         self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
+            if name in self.frozen:
+                self._frozen.set(name, weights(name))
+                continue
             self._stage.set_weight(parameter, weights(name))
             values = moments(name) | ({EMA: ema(name)} if self.keeps_ema else {})
             for key, value in values.items():
@@ -212,7 +240,7 @@ class DeepSpeedEngine(Engine):
             self._stage.link_moments()
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
-                if has_ema:
+                if has_ema and name not in self.frozen:
                     targets[name].copy_(self._stage.state(parameter, EMA))
                 else:
                     self._stage.copy(parameter, targets[name])

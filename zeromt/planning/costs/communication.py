@@ -43,9 +43,9 @@ def communication_volume(model: MemoryModel, setting: Setting, *, world_size: in
     layout = model.layout(setting, world_size)
     element = ELEMENT[model.precision]
     if setting.stage == 0:
-        return Volume(all_reduced=FLOAT * layout.all if world_size > 1 else 0, gathered=0, scattered=0)
+        return Volume(all_reduced=FLOAT * layout.trained if world_size > 1 else 0, gathered=0, scattered=0)
     if setting.stage < 3:
-        reduced = (num_slots if setting.stage == 2 else 1) * FLOAT * layout.all
+        reduced = (num_slots if setting.stage == 2 else 1) * FLOAT * layout.trained
         gathered = element * layout.flat
         if layout.reduces_in_buckets:
             return Volume(all_reduced=0, gathered=gathered, scattered=reduced if world_size > 1 else 0)
@@ -54,7 +54,7 @@ def communication_volume(model: MemoryModel, setting: Setting, *, world_size: in
     # weights are gathered once, after the step.
     released = layout.released + (layout.released - layout.live)
     gathered = element * (num_slots * released + layout.persistent)
-    return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.shards * world_size)
+    return Volume(all_reduced=0, gathered=gathered, scattered=num_slots * FLOAT * layout.trained_shards * world_size)
 
 
 HOP_WITHIN, HOP_BETWEEN = 4e-6, 14e-6
@@ -69,8 +69,8 @@ def num_collectives(layout: Layout, *, num_slots: int) -> int:
         num_slots: micro-batches per rank.
     """
     if layout.stage == 0:
-        return math.ceil(layout.all / WHOLE_BUCKET_ELEMENTS)
-    reduced = math.ceil(layout.all / layout.bucket)
+        return math.ceil(layout.trained / WHOLE_BUCKET_ELEMENTS)
+    reduced = math.ceil(layout.trained / layout.bucket)
     if layout.stage < 3:
         return (num_slots if layout.stage == 2 else 1) * reduced + 1
     return num_slots * (2 * layout.num_released + reduced) + 1

@@ -9,6 +9,7 @@ from configs import EngineSection, ModelSection, RunConfig
 from configs.process.gpus import page_locked_bytes
 from model.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
+from model.trained import factors
 from zeromt.planning.costs.activations import activations, output_bytes
 from zeromt.planning.costs.model_states import (
     ELEMENT,
@@ -81,6 +82,9 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
+        trained = factors(config, [p.name for p in self.parameters])
+        self.frozen = frozenset(p.name for p in self.parameters if p.name not in trained)
+        self.num_trained = sum(p.size for p in self.parameters if p.name in trained)
         # caches: bisections ask for these again and again; they do not depend on checkpointing
         self._states: dict[tuple[int, bool, int], ModelStates] = {}
         self._layouts: dict[tuple[int, bool, int], Layout] = {}
@@ -150,6 +154,7 @@ class MemoryModel:
                 precision=self.precision,
                 world_size=world_size,
                 num_moments=num_moments(self.config),
+                frozen=self.frozen,
             )
         return self._layouts[key]
 
@@ -180,12 +185,18 @@ class MemoryModel:
         stream = self.config.stream
         return max(1, target_tokens * stream.source_tokens // stream.target_tokens)
 
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint: of what is frozen it has the weights, and their average where one is kept."""
+        of_frozen = 1 + (self.config.training.ema_decay > 0)
+        numbers = (1 + num_moments(self.config)) * self.num_trained
+        return FLOAT * (numbers + of_frozen * (self.num_parameters - self.num_trained))
+
     def _save_bytes(self, world_size: int) -> int:
         """Bytes of one rank's page-locked host memory, from which asynchronous saves are written."""
         if not self.config.checkpoint.asynchronous:
             return 0
-        numbers = 1 + num_moments(self.config) + (self.config.training.ema_decay > 0)
-        return page_locked_bytes(FLOAT * numbers * -(-self.num_parameters // world_size))
+        return page_locked_bytes(-(-self.checkpoint_bytes // world_size))
 
     def _search_bytes(self) -> int:
         search = self.config.evaluation.search

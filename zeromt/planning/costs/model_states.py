@@ -15,7 +15,7 @@ because gradients are summed in fp32 and because of DeepSpeed's own copies. Deep
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from configs import EngineSection, RunConfig, UserError
@@ -39,7 +39,7 @@ LIVE_ELEMENTS = 1_000_000_000
 
 
 def num_moments(config: RunConfig) -> int:
-    """Numbers kept per parameter besides its weight: the optimizer's states, and the moving average if there is one."""
+    """Numbers kept per trained parameter besides its weight: the optimizer's states, and the moving average if any."""
     return len(config.optimizer.states) + (config.training.ema_decay > 0)
 
 
@@ -69,6 +69,8 @@ class ModelStates:
     """Offloaded optimizer state."""
     host_buffers: int
     """Buffers for copies between host and device."""
+    host_frozen: int
+    """The exact weights of what is frozen, where the model has them in half precision."""
 
     @property
     def total(self) -> int:
@@ -78,7 +80,7 @@ class ModelStates:
     @property
     def host(self) -> int:
         """Everything in host memory."""
-        return self.host_gradients + self.host_optimizer + self.host_buffers
+        return self.host_gradients + self.host_optimizer + self.host_buffers + self.host_frozen
 
 
 class Layout:
@@ -91,6 +93,7 @@ class Layout:
         world_size: number of ranks.
         num_moments: numbers kept per parameter; see the function `num_moments`.
         rank: the rank to describe; by default the one that holds most.
+        frozen: names of parameters that are not trained.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Layout:
         world_size: int,
         rank: int | None = None,
         num_moments: int,
+        frozen: Collection[str] = frozenset(),
     ) -> None:
         self.num_moments = num_moments
         self.stage, self.offload = engine.zero_stage, engine.offload_optimizer
@@ -114,14 +118,19 @@ class Layout:
         sizes = Counter([p.size for p in parameters])
         self.all = sum(number * size for size, number in sizes.items())
         self.largest = max(sizes)
+        trained = [p for p in parameters if p.name not in frozen]
+        self.trained = sum(p.size for p in trained)
+        self.largest_trained = max(p.size for p in trained)
+        self.frozen = self.all - self.trained
         # matrices and vectors, split like `trainer.engines.adamw.decay_groups`
         groups: list[list[int]] = [[], []]
-        for p in parameters:
+        for p in trained:
             groups[len(p.shape) < 2].append(p.size)
         self._groups = [group for group in groups if group]
         self.flat = sum(round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
         self.shards = sum(number * -(-size // world_size) for size, number in sizes.items())
+        self.trained_shards = sum(-(-p.size // world_size) for p in trained)
         threshold = self.zero_key("stage3_param_persistence_threshold", PERSISTENT_ELEMENTS)
         # gathered parameters are padded to a multiple of the number of ranks
         whole = [(size, n * (round_up(size, world_size) if world_size > 1 else 0)) for size, n in sizes.items()]
@@ -165,9 +174,10 @@ def model_states(layout: Layout) -> ModelStates:
     optimizer = _optimizer(layout)
     buckets, in_backward = _buckets(layout)
     is_sharded = layout.stage == 3
-    weights = layout.shards + layout.persistent if is_sharded else layout.flat if layout.stage else layout.all
+    whole = layout.flat + layout.frozen if layout.stage else layout.all
+    weights = layout.shards + layout.persistent if is_sharded else whole
     offloaded = layout.offload and layout.stage > 0
-    own = layout.shards if is_sharded else layout.partition
+    own = layout.trained_shards if is_sharded else layout.partition
     return ModelStates(
         weights=weights * layout.element,
         live_weights=layout.live * layout.element if is_sharded else 0,
@@ -179,29 +189,30 @@ def model_states(layout: Layout) -> ModelStates:
         start=max(FLOAT * layout.all + layout.element * layout.largest, layout.element * (layout.all + layout.flat)),
         host_gradients=host_gradients,
         host_optimizer=optimizer if offloaded else 0,
-        host_buffers=layout.element * (own + layout.largest) if offloaded else 0,
+        host_buffers=layout.element * (own + layout.largest_trained) if offloaded else 0,
+        host_frozen=0 if layout.precision == "fp32" else FLOAT * -(-layout.frozen // layout.world_size),
     )
 
 
 def _optimizer(layout: Layout) -> int:
     if layout.stage == 0:
-        return FLOAT * layout.all * (layout.num_moments + (layout.precision != "fp32"))
-    return FLOAT * (1 + layout.num_moments) * (layout.shards if layout.stage == 3 else layout.partition)
+        return FLOAT * layout.trained * (layout.num_moments + (layout.precision != "fp32"))
+    return FLOAT * (1 + layout.num_moments) * (layout.trained_shards if layout.stage == 3 else layout.partition)
 
 
 def _gradients(layout: Layout) -> tuple[int, int]:
     """Bytes of gradients on the device and in host memory."""
     summed = ELEMENT["fp16"] if layout.precision == "fp16" and layout.stage else FLOAT
     if layout.stage == 0:
-        return summed * layout.all, 0
+        return summed * layout.trained, 0
     if layout.stage == 3:
-        own = summed * layout.shards
-        return (0, own + FLOAT * layout.shards) if layout.offload else (own, 0)
+        own = summed * layout.trained_shards
+        return (0, own + FLOAT * layout.trained_shards) if layout.offload else (own, 0)
     is_flat = layout.precision == "bf16"
     if layout.stage == 1:
         if layout.offload:
-            return summed * layout.all, FLOAT * layout.partition
-        return FLOAT * layout.flat if is_flat else summed * layout.all, 0
+            return summed * layout.trained, FLOAT * layout.partition
+        return FLOAT * layout.flat if is_flat else summed * layout.trained, 0
     if layout.reduces_in_buckets:
         return FLOAT * layout.partition, 0
     if layout.offload:
@@ -213,15 +224,15 @@ def _gradients(layout: Layout) -> tuple[int, int]:
 def _buckets(layout: Layout) -> tuple[int, int]:
     """Bytes of buckets and of a reduction, and the part of them that exists at the same time as the activations."""
     bucket = layout.bucket
-    reduced = min(max(bucket, layout.largest), layout.all)
+    reduced = min(max(bucket, layout.largest_trained), layout.trained)
     is_plain_bf16 = layout.precision == "bf16" and not layout.offload
     if (layout.stage == 0 and layout.precision != "fp32") or (layout.stage == 1 and is_plain_bf16):
         # a micro-batch's gradients, and a flat copy of some of them that is added to the sums; reduced in place
-        return layout.element * (layout.all + min(max(BUCKET_ELEMENTS, layout.largest), layout.all)), 0
+        return layout.element * (layout.trained + min(max(BUCKET_ELEMENTS, layout.largest_trained), layout.trained)), 0
     if layout.stage == 0 and layout.world_size == 1:  # nothing is reduced
         return 0, 0
     if layout.stage == 0:  # gradients are flattened after the last backward pass
-        return FLOAT * min(layout.all, WHOLE_BUCKET_ELEMENTS + layout.largest), 0
+        return FLOAT * min(layout.trained, WHOLE_BUCKET_ELEMENTS + layout.largest_trained), 0
     if layout.stage == 3:
         buffer = FLOAT * bucket  # permanent, in fp32, in which gradients are communicated
         return (both := buffer + reduced * 2 * FLOAT + FLOAT * reduced // layout.world_size), both
@@ -232,7 +243,7 @@ def _buckets(layout: Layout) -> tuple[int, int]:
     staged = FLOAT if layout.stage == 1 and layout.precision == "bf16" else layout.element
     is_concatenated = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
     buffer = staged * (reduced if is_concatenated else bucket)
-    buffer += layout.element * layout.largest if layout.offload else 0
+    buffer += layout.element * layout.largest_trained if layout.offload else 0
     reduction = reduced * (staged + (0 if staged == FLOAT else FLOAT))
     return buffer + reduction, buffer + (reduction if layout.stage == 2 else 0)
 
@@ -242,7 +253,7 @@ def _step(layout: Layout) -> int:
     if layout.offload or layout.stage == 0:
         return 0
     if layout.stage == 3:
-        return FLOAT * layout.shards
+        return FLOAT * layout.trained_shards
     is_flat = layout.precision == "bf16" or (layout.stage == 2 and layout.reduces_in_buckets)
     return 0 if is_flat else FLOAT * layout.partition
 

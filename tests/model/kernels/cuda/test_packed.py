@@ -17,6 +17,7 @@ from model.layout import LayoutKind, first_possible
 from model.loss import CrossEntropy
 from model.search import search
 from tests.device.pseudo import DEVICE, metered
+from tests.flops import flop_counter
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
 from tests.model.test_options import OPTIONS
@@ -78,6 +79,37 @@ def test_whole_sublayers(option: dict[str, Any]) -> None:
     dropped = {**SHALLOW, **option, "dropout": 0.3}
     padded = trained(objective_of(dropped), PADDED, kind="padded")
     check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="efficient", device=DEVICE), padded)
+
+
+FROZEN = {
+    "all below": ("source_embedding", "encoder"),
+    "projections": ("self_attention", "feed_forward"),
+    "output": ("output", "target_embedding"),
+    "biases": ("bias",),
+}
+
+
+@pytest.mark.parametrize("parts", FROZEN.values(), ids=FROZEN)
+@pytest.mark.parametrize("option", [{}, {"residual": "post"}, {"activation": "swiglu"}], ids=["relu", "post", "gated"])
+@pytest.mark.parametrize("where", ["padded", "whole"])
+def test_what_is_frozen_gets_no_gradient(option: dict[str, Any], parts: tuple[str, ...], where: str) -> None:
+    """The others get theirs, in fewer products, of which none is of a frozen weight."""
+    kind: LayoutKind = "efficient" if where == "whole" else "padded"
+    device, passes = (DEVICE, MERGED) if where == "whole" else (CPU, PADDED)
+    found, flops = [], []
+    for names in ((), parts):
+        objective = objective_of({**SHALLOW, **option, "tied_embeddings": "decoder", "output_bias": True}).to(device)
+        for name, parameter in objective.named_parameters():
+            parameter.requires_grad_(not any(part in name for part in names))
+        with flop_counter() as counted:
+            trained(objective, passes, kind=kind, device=device)
+        flops.append(counted.get_total_flops())
+        found.append({name: p.grad for name, p in objective.named_parameters() if p.grad is not None})
+    whole, rest = found
+    assert rest.keys() == {name for name in whole if not any(part in name for part in parts)}
+    for name, gradient in rest.items():
+        torch.testing.assert_close(gradient.cpu(), whole[name].cpu())
+    assert flops[1] < flops[0] or parts == ("bias",)
 
 
 @pytest.mark.parametrize("residual", ["pre", "post"])

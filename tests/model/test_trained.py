@@ -1,0 +1,88 @@
+"""Patterns of what is frozen or slower, and what is refused of them before anything runs."""
+
+import pytest
+
+from configs import ConfigError, load_run
+from model import trained
+from model.parameters import Vocabularies, parameters
+from zeromt.cli.main import main
+from zeromt.planning.costs.memory import MemoryModel, Setting
+
+FREEZE = "training.freeze="
+SIZES = ("model.encoder_layers=12", "model.tied_embeddings=decoder")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "beginnings"),
+    [
+        ("encoder", ("encoder.",)),
+        ("encoder.*", ("encoder.",)),
+        ("encoder.layers.1", ("encoder.layers.1.",)),
+        ("source_embedding", ("source_embedding.tokens.weight",)),
+        ("output", ("target_embedding.tokens.weight",)),
+        ("encoder.layers.1?", ("encoder.layers.10.", "encoder.layers.11.")),
+        ("[ed]*coder.norm.*", ("encoder.norm.", "decoder.norm.")),
+    ],
+)
+def test_a_pattern_is_a_name_or_what_lies_in_it(pattern: str, beginnings: tuple[str, ...]) -> None:
+    config = load_run("debug", [*SIZES, f"{FREEZE}['{pattern}']"])
+    names = [p.name for p in parameters(config.model, Vocabularies(source=9, target=9))]
+    assert trained.factors(config).keys() == {name for name in names if not name.startswith(beginnings)}
+
+
+def test_the_last_rate_that_matches_holds() -> None:
+    rates = "training.rates={decoder: 0.1, decoder.norm: 3, '*.bias': 0.5}"
+    config = load_run("debug", [rates, f"{FREEZE}[encoder]"])
+    found = trained.factors(config)
+    assert found["decoder.norm.weight"] == 3
+    assert found["decoder.norm.bias"] == 0.5
+    assert found["decoder.layers.0.feed_forward.inner.weight"] == 0.1
+    assert found["source_embedding.tokens.weight"] == 1
+    assert not any(name.startswith("encoder.") for name in found)
+
+
+def test_a_tied_matrix_is_said_to_be_one() -> None:
+    [line] = trained.tied(load_run("debug", [f"{FREEZE}[source_embedding]"]))
+    assert line.startswith("training.freeze: source_embedding means target_embedding.tokens.weight, output.weight too")
+    assert not list(trained.tied(load_run("debug", ["model.tied_embeddings=none", f"{FREEZE}[source_embedding]"])))
+    assert not list(trained.tied(load_run("debug", ["training.rates={'*': 0.5}"])))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([f"{FREEZE}['encodr.*']"], "training.freeze: 'encodr.*' matches no parameter; the nearest are encoder, "),
+        ([f"{FREEZE}['*']"], "training.freeze: * is all of the model; leave something to train"),
+        ([f"{FREEZE}['']"], "training.freeze.0: ''; allowed is at least 1 character"),
+        (["training.rates={decodr: 0.5}"], "training.rates: 'decodr' matches no parameter; the nearest are decoder"),
+        (["training.rates={decoder: 0}"], "training.rates.decoder: 0; allowed is greater than 0"),
+        (["training.rates={encoder: 0.5}", f"{FREEZE}[encoder]"], "training.rates: 'encoder' matches what is frozen"),
+    ],
+)
+def test_what_is_refused(settings: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_run("debug", settings)
+    assert said in str(error.value)
+    assert main(["plan", "debug", "--nodes", "1", "--gpus-per-node", "1", *settings]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_a_plan_counts_no_moments_of_what_is_frozen() -> None:
+    """Weights stay; gradients, masters and moments are of what is trained, and exact weights lie on the host."""
+    vocabularies = Vocabularies(source=32_000, target=32_000)
+    whole, less = (
+        MemoryModel(load_run("wmt_base", settings), vocabularies, precision="bf16")
+        for settings in ([], [f"{FREEZE}[encoder, source_embedding]"])
+    )
+    frozen = whole.num_parameters - less.num_trained
+    assert frozen == sum(p.size for p in whole.parameters if p.name.startswith(("encoder.", "source_embedding.")))
+    for stage, parts in ((0, 1), (1, 8), (2, 8), (3, 8)):
+        setting = Setting(stage=stage, offload=False, checkpointing=False)  # type: ignore[arg-type]
+        one, other = (model.states(setting, 8) for model in (whole, less))
+        assert other.optimizer == pytest.approx(one.optimizer - 12 * frozen / parts, rel=1e-3)
+        assert other.weights == pytest.approx(one.weights, rel=1e-3)
+        assert other.gradients < one.gradients
+        assert one.host == 0
+        assert other.host == pytest.approx(4 * frozen / 8, rel=1e-3)
+    assert whole.checkpoint_bytes - less.checkpoint_bytes == 8 * frozen
