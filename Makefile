@@ -1,8 +1,9 @@
 # One environment, .venv, for everything. Recipes are POSIX sh; they need Python 3.11 or newer, make and no compiler.
 #
 #   make install     .venv with .venv/bin/zeromt; CUDA=1 takes torch for GPUs on a machine that shows none, CUDA=12 for older drivers and
-#                    V100, CUDA=0 for CPUs; TORCH=site the one that PYTHON= has; WHEELS=folder asks no registry; EXTRAS= leaves out what
-#                    only the checks need
+#                    V100, CUDA=0 for CPUs; TORCH=site the one that PYTHON= has; WHEELS=folder asks no registry; EXTRAS=[export] brings
+#                    what `zeromt export` needs
+#   make dev         what the checks, tests and pages need, too; they call it
 #   make wheels SITE=list.txt PYTHON_VERSION=3.12    fill WHEELS=wheels with what a site without a network lacks: docs/air-gapped.md
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
@@ -28,10 +29,11 @@ TORCH_INDEX :=
 SITE :=
 WHEELS :=
 PYTHON_VERSION :=
-EXTRAS ?= $(if $(SITE)$(WHEELS)$(filter site,$(TORCH))$(filter wheels,$(MAKECMDGOALS)),,[dev])
+EXTRAS :=
 PYTHON ?= $(shell $(if $(filter site,$(TORCH)),,command -v python3.11 ||) command -v python3 || command -v python)
 BIN := .venv/bin
 STAMP := .venv/.install-stamp
+DEV := .venv/.dev-stamp
 CORPUS := data/tatoeba-en-fr
 DEMO := runs/tatoeba_demo
 BENCH := $(CORPUS)
@@ -42,13 +44,13 @@ BENCHES := training ranks startup data checkpoints decoding time_to_bleu
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
-.PHONY: help install wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference docs clean
+.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
 
-# Whoever names a torch wants it now, whatever is installed.
-ifneq ($(and $(filter install,$(MAKECMDGOALS)),$(CUDA)$(TORCH)$(WHEELS)),)
+# Whoever names a torch or extras wants them now, whatever is installed.
+ifneq ($(and $(filter install,$(MAKECMDGOALS)),$(CUDA)$(TORCH)$(WHEELS)$(EXTRAS)),)
 .PHONY: $(STAMP)
 endif
 install: $(STAMP)
@@ -59,6 +61,14 @@ install_command = $(PYTHON) -m installation install --cuda "$(CUDA)" --torch-ind
 $(STAMP): pyproject.toml constraints.txt
 	@$(check_python)
 	@$(install_command) --torch "$(TORCH)" --extras "$(EXTRAS)"
+	@touch $@
+
+# torch stays the one that is installed, by the constraints that it was installed with.
+dev: $(DEV)
+$(DEV): $(STAMP)
+	@echo "dev: what checks, tests and pages need"
+	@$(BIN)/python -m pip install $$(test -t 1 || echo -qq) --disable-pip-version-check -c .venv/constraints.txt \
+		$(if $(WHEELS),--no-index --find-links "$(WHEELS)") --no-build-isolation -e '.[dev]'
 	@touch $@
 
 wheels:
@@ -135,19 +145,19 @@ bench-time_to_bleu: $(STAMP)
 usual = not slow and not gpu and not slurm
 pytest = $(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)"
 TESTS :=
-test: $(STAMP)
+test: $(DEV)
 	$(pytest) $(TESTS)
 	@echo "left out: tests marked slow, gpu or slurm; run them with make test-slow, make test-gpu, make test-slurm"
 
 SINCE := main
-test-changed: $(STAMP)
+test-changed: $(DEV)
 	$(pytest) $$($(BIN)/python -m tests.changed $(SINCE))
 
 # pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones.
 test-slow: MARK := slow
 test-gpu: MARK := gpu
 test-slurm: MARK := slurm and not slow
-test-slow test-gpu test-slurm: $(STAMP)
+test-slow test-gpu test-slurm: $(DEV)
 	@status=0; $(BIN)/python -m pytest -q -m "$(MARK)" || status=$$?; \
 	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
 
@@ -164,21 +174,21 @@ test-torch:
 	$(OTHER)/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)" -rs $$(grep -v '^#' tests/any_torch.txt)
 
 # The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.
-docs: $(STAMP)
+docs: $(DEV)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
 
-reference: $(STAMP)
+reference: $(DEV)
 	$(BIN)/python -m zeromt.cli.reference
 	$(BIN)/python -m tests.folders
 
-check: $(STAMP)
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
 
-format: $(STAMP)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

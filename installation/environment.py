@@ -72,7 +72,9 @@ class Environment:
             arguments: options and requirements.
             quiet: say nothing about a failure.
         """
-        options = ["-qq", "--disable-pip-version-check", "-c", str(self.constraints), *self.sources]
+        options = ["--disable-pip-version-check", "-c", str(self.constraints), *self.sources]
+        if not sys.stdout.isatty():  # on a terminal, pip's own bars
+            options.append("-qq")
         with_shell = {**os.environ, **DEEPSPEED_VARIABLES, "PATH": f"{os.environ.get('PATH', '')}:{self.folder}/shim"}
         command = [str(self.python), "-m", "pip", "install", *options, *arguments]
         errors = subprocess.DEVNULL if quiet else None
@@ -98,11 +100,11 @@ def install(request: Request) -> None:
     print("install: torch", flush=True)
     if request.uses_site:
         _check_site(environment)
-    else:
+    environment.install(*BUILDING)  # before torch, which warns where there is no numpy
+    if not request.uses_site:
         _install_torch(environment, request)
     print(environment.output(_TORCH) or "install: torch cannot be imported", flush=True)
     print("install: deepspeed", flush=True)
-    environment.install(*BUILDING)
     shim = request.folder / "shim"  # DeepSpeed's setup runs one-line commands in bash
     shim.mkdir(exist_ok=True)
     if shutil.which("bash") is None and (shell := shutil.which("sh")):

@@ -114,11 +114,11 @@ def test_an_older_driver_gets_the_build_for_cuda_12(checkout: Checkout, tmp_path
     assert done.returncode == 2
     assert re.search(r"^make install: CUDA=1 .* driver 535.104.05 .* make install CUDA=12$", done.stderr, re.M)
     assert checkout.index.asked == []
-    done = checkout.make("install", "EXTRAS=", PATH=path)
+    done = checkout.make("install", PATH=path)
     assert done.returncode == 0, done.stderr
     assert "install: torch 2.13.0+cu126 for CUDA 12.6" in done.stdout
     assert checkout.ask("import torch, zeromt; print(torch.__version__, zeromt.__file__)").startswith("2.13.0+cu126 ")
-    done = checkout.make("install", "TORCH=2.12.0", "CUDA=1", "EXTRAS=")  # named, it is done whatever is installed
+    done = checkout.make("install", "TORCH=2.12.0", "CUDA=1")  # named, it is done whatever is installed
     assert done.returncode == 0, done.stderr
     assert "install: torch 2.12.0 for CUDA 13.0" in done.stdout
 
