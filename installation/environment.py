@@ -100,8 +100,8 @@ def install(request: Request) -> None:
     print("install: torch", flush=True)
     if request.uses_site:
         _check_site(environment)
-    environment.install(*BUILDING)  # before torch, which warns where there is no numpy
-    if not request.uses_site:
+        environment.install(*BUILDING)
+    else:
         _install_torch(environment, request)
     print(environment.output(_TORCH) or "install: torch cannot be imported", flush=True)
     print("install: deepspeed", flush=True)
@@ -163,6 +163,7 @@ def _check_site(environment: Environment) -> None:
 def _install_torch(environment: Environment, request: Request) -> None:
     build = choose(request.cuda, gpus(), request.torch or pins()["torch"], request.index)
     print(f"install: {build.title}", flush=True)
+    environment.install(*BUILDING)  # before torch, which warns where there is no numpy
     *first, last = build.attempts
     if not (any(environment.pip(*attempt, quiet=True) for attempt in first) or environment.pip(*last)):
         raise InstallationError(f"pip found no {last[-1]}; {build.otherwise}")

@@ -73,7 +73,8 @@ def optional(name: str, option: str) -> Any:
     except ImportError as error:
         package = name.partition(".")[0]
         raise UserError(
-            f"{option}: needs the package {package} ({error}); install it by `pip install 'zeromt[export]'`"
+            f"{option}: needs the package {package} ({error}); install it by `make install EXTRAS=[export]` "
+            "or `pip install 'zeromt[export]'`"
         ) from error
 
 
