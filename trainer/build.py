@@ -44,7 +44,7 @@ from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.updates import UpdateRecords
 from trainer.runs.history.positions import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.parents import PARENT, Parent
+from trainer.runs.parents import PARENT, Parent, check_pull
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
@@ -219,7 +219,9 @@ def _open_checkpoints(
             check_phase(checkpoint, config)
         fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
         check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
-    return checkpoints, checkpoint, ancestry_of(config, parent, checkpoint, world)
+    ancestry = ancestry_of(config, parent, checkpoint, world)
+    check_pull(config, has_parent=ancestry.parent is not None)
+    return checkpoints, checkpoint, ancestry
 
 
 def _engine(
@@ -253,6 +255,7 @@ def _engine(
         world_size=world.size,
         ema_decay=config.training.ema_decay,
         factors=factors,
+        l2_to_parent=config.training.l2_to_parent,
     )
 
 

@@ -18,6 +18,7 @@ from trainer.checkpoint.newest import problems_of
 from trainer.checkpoint.resume import architecture_differences, check_plugins
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
+from trainer.engines.pull import PARENT
 from trainer.ranks.distributed import World
 from trainer.runs.layout import step_of
 from trainer.runs.parents import OPTION, Named, Parent, check_same, hash_of, note_parent, noted_parent, parent_in
@@ -85,9 +86,9 @@ class Ancestry:
         """
         if not self._weights:
             return
-        weights = self._weights
+        weights, keys = self._weights, engine.moments
         engine.load_moments(
-            lambda name: dict.fromkeys(engine.moments, torch.zeros_like(weights[name])),
+            lambda name: {key: weights[name] if key == PARENT else torch.zeros_like(weights[name]) for key in keys},
             weights.__getitem__,
             weights.__getitem__,
             num_steps=0,

@@ -86,3 +86,5 @@ def test_a_plan_counts_no_moments_of_what_is_frozen() -> None:
         assert one.host == 0
         assert other.host == pytest.approx(4 * frozen / 8, rel=1e-3)
     assert whole.checkpoint_bytes - less.checkpoint_bytes == 8 * frozen
+    pulled = MemoryModel(load_run("wmt_base", ["training.l2_to_parent=1"]), vocabularies, precision="bf16")
+    assert pulled.checkpoint_bytes - whole.checkpoint_bytes == 4 * whole.num_parameters

@@ -33,6 +33,7 @@ def plain_run(
     *,
     weights: Mapping[str, torch.Tensor] | None = None,
     rate_of: Callable[[str], float] = lambda _: 1.0,
+    l2_to_parent: float = 0.0,
 ) -> PlainRun:
     """A run at a constant learning rate, its data and dropout alike.
 
@@ -42,6 +43,7 @@ def plain_run(
         config: of the run.
         weights: to begin with, by name; None: those of a new model.
         rate_of: gives the factor of a parameter's learning rate, by its name; 0 of one that is frozen.
+        l2_to_parent: coefficient of the L2 towards the first weights, decoupled as AdamW's weight decay is.
     """
     dataset = Dataset.load(Path(config.datasets[0].path))
     reader = StreamReader([(dataset, 1.0)], config.stream, seed=config.seed, rank=0, world_size=1)
@@ -72,6 +74,7 @@ def plain_run(
         betas=(o.beta1, o.beta2),
         eps=o.eps,
     )
+    first = {p: p.detach().clone() for p in parameters}
     ema = {name: p.detach().clone() for name, p in model.named_parameters()}
     losses: list[float] = []
     norms: list[float] = []
@@ -94,6 +97,9 @@ def plain_run(
             torch.autograd.backward(loss / num_tokens)
             total += loss.item()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
+        with torch.no_grad():
+            for p, factor in factors.items():
+                p.add_(first[p] - p, alpha=factor * o.lr * l2_to_parent)
         adamw.step()
         adamw.zero_grad()
         decay = min(config.training.ema_decay, (1 + len(losses)) / (10 + len(losses)))

@@ -14,6 +14,7 @@ from tests.trainer.many_runs import train_all
 from tests.trainer.oracle import plain_run
 from trainer.build import BuiltRun
 from trainer.checkpoint.format import read_checkpoint
+from trainer.engines.pull import PARENT, ParentPull
 from trainer.ranks.distributed import World
 from trainer.runs.layout import checkpoint_folder
 
@@ -28,6 +29,7 @@ SETTINGS = (
 LEVERS = (
     "training.freeze=[source_embedding, encoder.layers.0.*, '*.norm.bias']",
     "training.rates={decoder: 0.1, decoder.layers.*.feed_forward: 0.5, output: 2}",
+    "training.l2_to_parent=10",
 )
 UPDATES = 20
 
@@ -59,18 +61,21 @@ def settings(corpus_en_fr: Corpus, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def runs(settings: list[str], forked: Forked) -> Path:
-    """A run of 20 updates at each stage on two ranks, with checkpoints of steps 10 and 20."""
+    """A run of 20 updates at each stage on two ranks, with checkpoints of steps 10 and 20, and their parent."""
     common = [*settings, *LEVERS, f"training.max_updates={UPDATES}", "checkpoint.every_updates=10"]
     folder = Path(load_run("debug", common).output)
+    forked.ranks(2, train_all, [[*settings, "name=parent", "training.max_updates=3"]], cwd=folder)
     cases = [[*common, f"name=stage-{stage}", f"engine.zero_stage={stage}"] for stage in range(4)]
-    forked.ranks(2, train_all, cases, cwd=folder)
+    forked.ranks(2, train_all, cases, None, str(folder / "parent"), cwd=folder)
     return folder
 
 
 def test_it_is_what_plain_pytorch_does(runs: Path, settings: list[str]) -> None:
     config = load_run("debug", [*settings, f"training.max_updates={UPDATES}"])
-    expected, other = plain_run(config, rate_of=rate_of), plain_run(config)
-    assert distance(expected.weights, other.weights) > 1e-2
+    parent = stored(runs / "parent", "ema", step=3)
+    expected = plain_run(config, weights=parent, rate_of=rate_of, l2_to_parent=10)
+    for without in ({"rate_of": rate_of}, {"l2_to_parent": 10}):
+        assert distance(expected.weights, plain_run(config, weights=parent, **without).weights) > 2e-3
     assert min(expected.norms) > config.optimizer.clip_norm, "norms are of what is trained, and clipped"
     for stage in range(4):
         run = runs / f"stage-{stage}"
@@ -78,8 +83,10 @@ def test_it_is_what_plain_pytorch_does(runs: Path, settings: list[str]) -> None:
         assert distance(stored(run, "ema"), expected.ema) < 1e-5, stage
         norms = [line["grad_norm"] for line in read_metrics(run)]
         assert norms == pytest.approx(expected.norms, rel=1e-4), stage
-        moments = {name.split("/", 1)[1] for name in stored(run, "optimizer")}
-        assert moments == {name for name in expected.weights if rate_of(name)}, stage
+        kept = stored(run, "optimizer")
+        names = {name for name in expected.weights if rate_of(name)}
+        assert kept.keys() == {f"{key}/{name}" for key in ("exp_avg", "exp_avg_sq", "parent") for name in names}
+        assert all(torch.equal(kept[f"parent/{name}"], parent[name]) for name in names)
 
 
 def test_resumed_it_goes_on(runs: Path, settings: list[str], forked: Forked, tmp_path: Path) -> None:
@@ -97,9 +104,48 @@ def test_resumed_it_goes_on(runs: Path, settings: list[str], forked: Forked, tmp
             assert distance(ours, theirs) == 0, (stage, kind)
     for ranks, stage, updates in ((1, 2, 6), (3, 3, 13), (2, 0, UPDATES)):
         places = ["name=elastic", f"engine.zero_stage={stage}", f"training.max_updates={updates}"]
-        forked.ranks(ranks, train_all, [[*common, *places]], cwd=tmp_path)
+        forked.ranks(ranks, train_all, [[*common, *places]], None, str(runs / "parent"), cwd=tmp_path)
     for kind in ("model", "optimizer", "ema"):
         assert distance(stored(tmp_path / "elastic", kind), stored(runs / "stage-1", kind)) < 1e-5, kind
+
+
+def test_no_parent_is_refused(settings: list[str], forked: Forked, tmp_path: Path) -> None:
+    """Before anything is started; and where the checkpoint was saved without the parent's weights."""
+    common = [*settings, f"output={tmp_path}", "training.max_updates=2"]
+    done = forked.zeromt("train", "debug", *common, LEVERS[2], cwd=tmp_path)
+    said = "training.l2_to_parent: 10, and {}/debug begins from no other run; give --from RUN, or set it to 0"
+    assert (done.code, f"zeromt: error: {said.format(tmp_path)}" in done.err) == (2, True), done.err
+    assert not (tmp_path / "debug").exists()
+    for name, parent in (("one", []), ("two", ["--from", str(tmp_path / "one")])):
+        done = forked.zeromt("train", "debug", *common, f"name={name}", *parent, cwd=tmp_path)
+        assert done.code == 0, done.err
+    done = forked.zeromt("train", "debug", *common, "name=two", LEVERS[2], "training.max_updates=4", cwd=tmp_path)
+    assert (done.code, "was saved without it, and lacks the parent's " in done.err) == (2, True), done.err
+
+
+class Still(torch.optim.Optimizer):
+    """Moves nothing by itself."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+def test_a_skipped_update_is_not_drawn() -> None:
+    """Where the device decides, as with the moving average."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer: Any = Still([weight], {"lr": 0.1})
+    pull = ParentPull(optimizer, 2.0)
+    weight.grad = torch.zeros(3)
+    optimizer.state[weight]["kept"] = torch.zeros(3)
+    pull.begin(optimizer)
+    optimizer.state[weight][PARENT].fill_(2.0)
+    for found_inf, expected in ((1.0, 1.0), (0.0, 1.2)):
+        optimizer.found_inf = torch.tensor(found_inf)
+        optimizer.step()
+        assert torch.equal(weight.detach(), torch.full((3,), 1.0)), "not within an update"
+        with pull.update():
+            optimizer.step()
+        torch.testing.assert_close(weight.detach(), torch.full((3,), expected))
 
 
 def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
@@ -134,7 +180,7 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_moments(
 ) -> None:
     more = [f"output={tmp_path}", f"engine.precision={precision}", "training.ema_decay=0", "training.max_updates=50"]
     names = [f"stage-{stage}" for stage in range(4)]
-    cases = [[*settings, *LEVERS, *more, f"name={name}", f"engine.zero_stage={name[-1]}"] for name in names]
+    cases = [[*settings, *LEVERS[:2], *more, f"name={name}", f"engine.zero_stage={name[-1]}"] for name in names]
     ranks = forked.ranks(2, look, cases, cwd=tmp_path)
     for stage, name in enumerate(names):
         [one, other] = (rank[stage] for rank in ranks)

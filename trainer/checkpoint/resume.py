@@ -18,6 +18,7 @@ from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
+from trainer.engines.pull import PARENT
 from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
@@ -183,17 +184,26 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    names = [f"{key}/{name}" for name in weights if name not in engine.frozen for key in engine.moments]
+    trained = [name for name in weights if name not in engine.frozen]
+    names = [f"{key}/{name}" for name in trained for key in engine.moments if key != PARENT]
     if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
+    keeps_parent = PARENT in engine.moments
+    if keeps_parent and (missing := [name for name in trained if f"{PARENT}/{name}" not in moments]):
+        raise UserError(
+            f"training.l2_to_parent: {checkpoint.folder} was saved without it, and lacks the parent's {missing[0]}; "
+            "set it to 0, or begin another run with --from"
+        )
     _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
 
     def moments_of(name: str) -> dict[str, Tensor]:
-        if reset:
-            return dict.fromkeys(engine.moments, torch.zeros_like(weights[name]))
-        return {key: moments[f"{key}/{name}"] for key in engine.moments}
+        begins = {key for key in engine.moments if reset and key != PARENT}
+        return {
+            key: torch.zeros_like(weights[name]) if key in begins else moments[f"{key}/{name}"]
+            for key in engine.moments
+        }
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)

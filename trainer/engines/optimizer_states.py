@@ -14,9 +14,12 @@ from torch import Tensor
 
 from configs import Optimizer, UserError
 from trainer.engines.ema import EMA
+from trainer.engines.pull import PARENT
 
 STEP = "step"
 """The number of steps, in the state of most optimizers; the engine counts for it."""
+_BESIDE = (STEP, EMA, PARENT)
+"""What the engine adds to an optimizer's states, or counts for it."""
 _NOT_KEPT = ("params", "lr")
 """What a group has that is no state of the optimizer's."""
 
@@ -75,7 +78,7 @@ class OptimizerStates:
         """
         beside: dict[str, float] = {}
         for state in self.optimizer.state.values():
-            for key, number in _numbers(state, (*self._names, STEP, EMA)).items():
+            for key, number in _numbers(state, (*self._names, *_BESIDE)).items():
                 if beside.setdefault(key, number) != number:
                     raise UserError(
                         f"{self._what}: its {key} is {beside[key]} for one parameter and {number} for another; allowed "
@@ -106,7 +109,7 @@ class OptimizerStates:
             for key in _numbers(group, (*_NOT_KEPT, *first)):
                 del group[key]
             _set(group, first)
-        if any(_numbers(state, (*self._names, STEP, EMA)) for state in self.optimizer.state.values()):
+        if any(_numbers(state, (*self._names, *_BESIDE)) for state in self.optimizer.state.values()):
             self.optimizer.state.clear()
 
     @property
@@ -137,7 +140,7 @@ class OptimizerStates:
                 elif kept.shape != tensor.shape:
                     yield f"its {key} has the shape {list(kept.shape)} where it steps on {list(tensor.shape)}; {_ALONE}"
             for key, kept in state.items():
-                if key in (*self._names, STEP, EMA) or _number(kept) is not None:
+                if key in (*self._names, *_BESIDE) or _number(kept) is not None:
                     continue
                 if isinstance(kept, Tensor):
                     yield f"it keeps a tensor {key} too, and {declared}; a checkpoint would lack it: add it there"

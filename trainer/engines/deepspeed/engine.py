@@ -32,6 +32,7 @@ from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
 from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
+from trainer.engines.pull import PARENT, ParentPull
 from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
@@ -58,6 +59,7 @@ class DeepSpeedEngine(Engine):
         world_size: int,
         ema_decay: float = 0.0,
         factors: Mapping[str, float] | None = None,
+        l2_to_parent: float = 0.0,
     ) -> None:
         """Wrap the model.
 
@@ -70,6 +72,7 @@ class DeepSpeedEngine(Engine):
             world_size: number of ranks.
             ema_decay: of the weights' moving average; 0: none.
             factors: of the learning rate, by name, of the parameters that are trained; None: all, at 1.
+            l2_to_parent: coefficient of the L2 towards the weights that are then given by `load_moments`; 0: none.
         """
         self.device = device
         self.keeps_ema = ema_decay > 0
@@ -100,7 +103,8 @@ class DeepSpeedEngine(Engine):
         rates = {parameters[name]: factor for name, factor in factors.items()}
         groups = decay_groups(objective, optimizer.weight_decay, rates)
         self._states = OptimizerStates(optimizer, groups, of_parameters=of_parameters)
-        self.moments = optimizer.states
+        self.moments = (*optimizer.states, *([PARENT] if l2_to_parent else []))
+        self._pull = ParentPull(self._states.optimizer, l2_to_parent)
         self._average = WeightAverage(self._states.optimizer, ema_decay)
         self._last: StepResult | None = None
         self._stage.prepare(objective)
@@ -143,7 +147,7 @@ class DeepSpeedEngine(Engine):
         self._settle_loss_scale()
         if self._last is not None and self.keeps_ema:
             self._average.num_updates += self._last.applied
-        with self._average.update():
+        with self._average.update(), self._pull.update():
             self._last = self._step(lr, may_be_late=True)
         return self._last
 
@@ -210,6 +214,7 @@ class DeepSpeedEngine(Engine):
         self._is_fresh = False
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             WeightAverage.begin(self._base_optimizer)
+        self._pull.begin(self._base_optimizer)
         self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
             if name in self.frozen:
@@ -266,9 +271,12 @@ class DeepSpeedEngine(Engine):
     @override
     def try_shapes(self, shapes: Sequence[Shape]) -> None:
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
-        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
+        lacks_average = self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer)
+        if lacks_average or self._pull.lacks_weights:
             self._try_shapes([(1, 1, 1)])
-            WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
+            if lacks_average:
+                WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
+            self._pull.begin(self._base_optimizer)
         self._try_shapes(shapes)
 
     def _try_shapes(self, shapes: Sequence[Shape]) -> None:
@@ -294,6 +302,7 @@ class DeepSpeedEngine(Engine):
             vars(self._engine.optimizer).clear()
         self._engine.optimizer = None
         masters.state.clear()
+        self._pull.close()
         masters.param_groups.clear()
         for parameter in parameters:
             parameter.grad, parameter.data = None, parameter.new_empty(0)

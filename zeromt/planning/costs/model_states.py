@@ -39,8 +39,9 @@ LIVE_ELEMENTS = 1_000_000_000
 
 
 def num_moments(config: RunConfig) -> int:
-    """Numbers kept per trained parameter besides its weight: the optimizer's states, and the moving average if any."""
-    return len(config.optimizer.states) + (config.training.ema_decay > 0)
+    """Numbers kept per trained parameter besides its weight: states of the optimizer, a moving average, a parent's."""
+    training = config.training
+    return len(config.optimizer.states) + (training.ema_decay > 0) + (training.l2_to_parent > 0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
