@@ -1,6 +1,7 @@
 """`zeromt status`, `stop` and `log`: watch a run, and stop it, from another process."""
 
 import codecs
+import contextlib
 import json
 import os
 import subprocess
@@ -14,29 +15,59 @@ from configs import UserError
 from configs.process.files import naming
 from configs.process.files.inside import opened
 from configs.process.streams import note, tell
-from configs.process.terminal import escaped, unfiltered
+from configs.process.terminal import columns, escaped, unfiltered
 from launcher.jobs.cluster import newest_logs, show_files
 from launcher.jobs.record import RunsJob, job_of_run
 from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
+from launcher.monitoring.run_table import look, runs_in, table
 from launcher.monitoring.status_lines import to_json, to_lines
 from trainer.runs.layout import LAUNCH_LOCK, LOGS, RUN_LOCK, STATUS_FILE, STOP_FILE
 from trainer.runs.run_lock import is_locked
 from trainer.runs.status import read_status
 
 _LOOK_SECONDS = 0.2
+_WATCH_SECONDS = 2.0
+_RUNS = "runs"
+"""The folder whose runs are shown where none is named."""
 _LINE_SECONDS = 10.0
 
 
-def status(*, run: str, as_json: bool) -> int:
-    """`zeromt status`: print what a run is doing."""
-    if (code := _elsewhere(Path(run), ["status", run, *(["--json"] if as_json else [])])) is not None:
-        return code
+def status(*, run: str | None, as_json: bool, watch: bool) -> int:
+    """`zeromt status`: print what a run is doing, or the runs of a folder as a table; with `watch`, every few seconds.
+
+    Args:
+        run: a run's folder, or one that has runs in it; by default `runs`, or this folder.
+        as_json: print JSON: an object, or a list of them.
+        watch: until Ctrl-C.
+
+    Raises:
+        UserError: there is no run.
+    """
+    folder = Path(run or (_RUNS if Path(_RUNS).is_dir() else "."))
+    code = _show(folder, as_json=as_json, is_named=run is not None)
+    with contextlib.suppress(KeyboardInterrupt):
+        while watch and code == 0:
+            time.sleep(_WATCH_SECONDS)
+            if sys.stdout.isatty():
+                print("\x1b[H\x1b[J", end="", file=unfiltered(sys.stdout))
+            code = _show(folder, as_json=as_json, is_named=run is not None)
+            sys.stdout.flush()
+    return code
+
+
+def _show(folder: Path, *, as_json: bool, is_named: bool) -> int:
+    """Print once; the exit code."""
     with naming("RUN"):
-        overview = read_overview(Path(run))
-    if overview.status.state == "empty" and (
-        runs := sorted(path.parent for path in Path(run).glob(f"*/{STATUS_FILE}"))
-    ):
-        raise UserError(f"RUN: {run!r} is no run, but has {len(runs)} in it: give one, such as {runs[0]}")
+        runs = [] if (folder / STATUS_FILE).exists() else runs_in(folder)
+        if runs:
+            width = columns(sys.stdout) if sys.stdout.isatty() else sys.maxsize
+            print(json.dumps([to_json(look(one)) for one in runs]) if as_json else table(folder, runs, width=width))
+            return 0
+        if not is_named:
+            raise UserError(f"RUN: there is no run in {folder}; give a run's folder, or one with runs in it")
+        if (code := _elsewhere(folder, ["status", str(folder), *(["--json"] if as_json else [])])) is not None:
+            return code
+        overview = read_overview(folder)
     print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
 

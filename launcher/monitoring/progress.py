@@ -24,6 +24,12 @@ class Progress:
 
     max_updates: int | None
     """The last update that the limit allows, also if it is counted from a reset."""
+    share: str | None = None
+    """How far the run is on its way to the nearest limit, such as '67 updates, 2:46 of 10:00'."""
+    fraction: float | None = None
+    """The same from 0 to 1."""
+    loss: float | None = None
+    """The newest training loss."""
     updates_per_second: float | None
     """Mean over the last training lines, including evaluations and saves between them."""
     target_tokens_per_second: float | None
@@ -39,17 +45,19 @@ class Progress:
     """Chosen by `checkpoint.best_by`; both of the current series."""
 
 
-def read_progress(folder: Path, steps: list[int]) -> Progress:
+def read_progress(folder: Path, steps: list[int], *, step: int | None = None) -> Progress:
     """Read a run's folder.
 
     Args:
         folder: the run's.
         steps: of its complete checkpoints, in order.
+        step: updates done, where that is known.
     """
     limits = read_limits(folder / CONFIG)
     lines, evaluations, series = read_end(folder / METRICS_FILE)
     updates, tokens = rates(lines)
-    shown = read_shown(folder)
+    shown, newest = read_shown(folder), lines[0] if lines else {}
+    fraction, text = (None, None) if step is None else share(limits, newest, step)
     scores = {
         step: replace(score, figures={key: score.figures.get(key) for key in shown.figures})
         for step, score in current_scores(
@@ -57,11 +65,14 @@ def read_progress(folder: Path, steps: list[int]) -> Progress:
         ).items()
     }
     return Progress(
-        max_updates=last_update(limits, lines[0] if lines else {}),
+        max_updates=last_update(limits, newest),
+        share=text,
+        fraction=fraction,
+        loss=_finite(number(newest, "loss")),
         updates_per_second=updates,
         target_tokens_per_second=tokens,
-        seconds_left=seconds_left(limits, lines[0], updates) if lines else None,
-        phase=_text(lines[0].get("phase")) if lines else None,
+        seconds_left=seconds_left(limits, newest, updates) if newest else None,
+        phase=_text(newest.get("phase")),
         checkpoint_age=_age(checkpoint_folder(folder, steps[-1]) / MANIFEST) if steps else None,
         last_score=scores[max(scores)] if scores else None,
         best_score=shown.best(scores.values()),
@@ -136,16 +147,50 @@ def seconds_left(
     left = []
     if updates_per_second and (most := last_update(limits, newest)) is not None:
         left.append((most - newest["step"]) / updates_per_second)
-    begun, tokens = _limits_from(newest), number(limits, "max_target_tokens")
-    done = number(newest, "total_target_tokens")
-    if updates_per_second and math.isfinite(tokens) and done > 0:
-        to_come = tokens + (number(begun, "target_tokens") if begun else 0) - done
-        left.append(to_come / (done / newest["step"]) / updates_per_second)
-    minutes = number(limits, "max_minutes")
-    spent = number(newest, "total_seconds") - (number(begun, "seconds") if begun else 0)
+    tokens, of_tokens = _since(newest, "total_target_tokens", "target_tokens"), number(limits, "max_target_tokens")
+    if updates_per_second and math.isfinite(of_tokens) and tokens > 0:
+        an_update = number(newest, "total_target_tokens") / newest["step"]
+        left.append((of_tokens - tokens) / an_update / updates_per_second)
+    minutes, spent = number(limits, "max_minutes"), _since(newest, "total_seconds", "seconds")
     if math.isfinite(minutes) and math.isfinite(spent):
         left.append(60 * minutes - spent)
     return max(0.0, min(left)) if left else None
+
+
+def share(limits: Mapping[str, Any], newest: Mapping[str, Any], step: int) -> tuple[float | None, str]:
+    """How far a run is on its way to the nearest limit but `max_epochs`, from 0 to 1 and as text.
+
+    Args:
+        limits: the section `training`.
+        newest: the newest training line; empty if there is none.
+        step: updates done.
+    """
+    updates, begun = f"{step:,} update{'s' * (step != 1)}", _limits_from(newest)
+    ways: list[tuple[float, str]] = []
+    if (most := last_update(limits, newest)) is not None and step <= most:
+        since = whole(begun.get("step")) or 0
+        ways.append(((step - since) / max(most - since, 1), f"{step:,} of {most:,} updates"))
+    tokens, of_tokens = _since(newest, "total_target_tokens", "target_tokens"), number(limits, "max_target_tokens")
+    if of_tokens > 0 and math.isfinite(tokens):
+        ways.append((tokens / of_tokens, f"{updates}, {tokens:,.0f} of {of_tokens:,.0f} target tokens"))
+    seconds, of_seconds = _since(newest, "total_seconds", "seconds"), 60 * number(limits, "max_minutes")
+    if of_seconds > 0 and math.isfinite(seconds):
+        ways.append((seconds / of_seconds, f"{updates}, {_clock(seconds)} of {_clock(of_seconds)}"))
+    if not ways:
+        return None, updates
+    fraction, text = max(ways)
+    return min(max(fraction, 0.0), 1.0), text
+
+
+def _since(newest: Mapping[str, Any], figure: str, begin: str) -> float:
+    """A figure of a training line, counted from where limits are; NaN if it is not known."""
+    begun = _limits_from(newest)
+    return number(newest, figure) - (number(begun, begin) if begun else 0)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def last_update(limits: Mapping[str, Any], newest: Mapping[str, Any]) -> int | None:
@@ -183,6 +228,10 @@ def _age(path: Path) -> float | None:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _positive(value: float) -> float | None:

@@ -75,7 +75,7 @@ def read_overview(folder: Path) -> Overview:
         status = dataclasses.replace(status, state="running")  # on another machine, on a file system without locks
     return Overview(
         status=status,
-        progress=read_progress(folder, status.checkpoints),
+        progress=read_progress(folder, status.checkpoints, step=status.step),
         job=job,
         last_failure=newest_cause(folder),
         shown=read_shown(folder),

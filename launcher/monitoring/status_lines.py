@@ -42,8 +42,8 @@ def to_lines(overview: Overview) -> list[str]:
         left = f"{job.time_left} to its time limit" if job.time_left else None
         end = job.end.value if job.end else None
         shown["job"] = ", ".join(filter(None, [f"{job.id} {job.state}", end, job.reason, left]))
-    if status.step is not None:
-        shown["step"] = _step(status.step, progress.max_updates)
+    if progress.share is not None:
+        shown["done"] = progress.share + ("" if progress.fraction is None else f" ({progress.fraction:.1%})")
     if progress.phase is not None:
         shown["phase"] = progress.phase
     if status.state in ACTIVE:
@@ -78,10 +78,6 @@ def _state(status: RunStatus) -> str:
     if status.stop_requested and status.state in ACTIVE:
         about.append("asked to stop")
     return status.state + (f" ({', '.join(about)})" if about else "")
-
-
-def _step(step: int, most: int | None) -> str:
-    return f"{step} of {most} ({step / most:.1%})" if most and step <= most else str(step)
 
 
 def _speed(progress: Progress) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import argparse
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import path, processes, reset, whole
+from launcher.options.values import existing_folder, path, processes, reset, whole
 
 
 def add_config(parser: Parser) -> None:
@@ -119,6 +119,13 @@ def add_log(parser: Parser) -> None:
 
 def add_status(parser: Parser) -> None:
     """Arguments of `zeromt status`."""
-    add_run_folder(parser)
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        type=existing_folder,
+        help="a run's folder, or one that has runs in it; by default `runs`, or this folder",
+    )
     add_plugins(parser)
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of lines")
+    parser.add_argument("--watch", action="store_true", help="print it every two seconds, until Ctrl-C")

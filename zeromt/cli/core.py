@@ -73,8 +73,8 @@ _CORE: dict[str, Command] = {
     ),
     "status": Command(
         summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time; of a "
-        "pipeline, or a corpus in translation, how far it is",
-        usage="RUN [--json]",
+        "folder, a table of its runs; of a pipeline, or a corpus in translation, how far it is",
+        usage="[RUN] [--watch] [--json]",
         add_arguments=running.add_status,
         target="zeromt.cli.commands:status",
     ),

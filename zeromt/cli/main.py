@@ -270,7 +270,7 @@ _COMMANDS = {
     "`zeromt evaluate RUN` translates and scores a test set": "test eval score bleu",
     "`tensorboard --logdir FOLDER` shows runs; it comes with zeromt": "tensorboard board",
     "`zeromt translate RUN` reads stdin and can stay open; docs/tutorials/serving.md has a server": "serve server api",
-    "`zeromt status RUN` shows a run, `zeromt compare RUN RUN` several": "list ls ps runs show",
+    "`zeromt status` shows all runs, `zeromt status RUN` one, `zeromt compare RUN RUN` several": "list ls ps runs show",
     "did you mean log?": "logs tail",
     "did you mean stop?": "cancel kill",
     "`zeromt export` writes what other programs read, `zeromt import` reads what they write": "convert release",

@@ -111,7 +111,7 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
     assert re.fullmatch(r"state        failed \(written 3\d s ago\)", lines[1])
     assert [lines[0], *lines[2:]] == [
         f"run          {folder}",
-        "step         25",
+        "done         25 updates",
         "error        rank 1: ValueError: x",
         "checkpoints  20 (10 min ago), 10",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",

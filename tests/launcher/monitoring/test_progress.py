@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from launcher.clusters.slurm.scheduler import find_job
 from launcher.jobs import JobState
-from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left
+from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left, share
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview
 from launcher.monitoring.status_lines import to_json, to_lines
 from trainer.runs.failure import Failure, leave_note
@@ -61,10 +61,12 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
     checkpoint(tmp_path, 800, {400: 21.5, 800: 19.0}, age=120)
     checkpoint(tmp_path, 900, {}, age=60)
     (tmp_path / "checkpoints" / "step-00000900" / "state.json").write_text("{")
-    found = read_progress(tmp_path, [800, 900])
+    found = read_progress(tmp_path, [800, 900], step=1000)
     assert found.checkpoint_age == pytest.approx(60, abs=5)
     assert found == Progress(
         max_updates=3000,
+        share="1,000 of 3,000 updates",
+        fraction=1 / 3,
         updates_per_second=4.0,
         target_tokens_per_second=4000.0,
         seconds_left=500.0,
@@ -137,6 +139,28 @@ def test_time_left() -> None:
     assert seconds_left({"max_updates": 100}, {"step": 50}, 5.0) == 10.0
     assert seconds_left({"max_updates": 100, "max_minutes": 1}, {"step": 50, "total_seconds": 55.0}, 5.0) == 5.0
     assert seconds_left({"max_updates": 10}, {"step": 50}, 5.0) == 0.0
+    assert seconds_left({"max_target_tokens": 3000}, {"step": 50, "total_target_tokens": 1000}, 5.0) == 20.0
+
+
+NEWEST = {"step": 60, "total_seconds": 166.2, "total_target_tokens": 6000}
+
+
+@pytest.mark.parametrize(
+    ("limits", "newest", "fraction", "text"),
+    [
+        ({"max_updates": 1100, "max_minutes": 10}, NEWEST, 0.277, "67 updates, 2:46 of 10:00"),
+        ({"max_updates": 100, "max_minutes": 100}, NEWEST, 0.67, "67 of 100 updates"),
+        ({"max_minutes": 100.5}, {**NEWEST, "total_seconds": 5555.0}, 0.921, "67 updates, 1:32:35 of 1:40:30"),
+        ({"max_updates": 100, "max_target_tokens": 7000}, NEWEST, 0.857, "67 updates, 6,000 of 7,000 target tokens"),
+        ({"max_updates": 100}, {**NEWEST, "limits_from": {"step": 50}}, 0.17, "67 of 150 updates"),
+        ({"max_updates": 10}, {}, None, "67 updates"),
+    ],
+)
+def test_share_is_that_of_the_nearest_limit(
+    limits: dict[str, Any], newest: dict[str, Any], fraction: float | None, text: str
+) -> None:
+    found = share(limits, newest, 67)
+    assert found == (fraction and pytest.approx(fraction, abs=1e-3), text)
     for limits, rate in (({}, 5.0), ({"max_updates": 100}, None), ({"max_updates": "many"}, 5.0)):
         assert seconds_left(limits, {"step": 50}, rate) is None
 
@@ -177,6 +201,8 @@ def running(**changes: Any) -> Overview:
     } | changes  # fmt: skip
     figures = Progress(
         max_updates=3000,
+        share="67 updates, 2:46 of 10:00",
+        fraction=0.2767,
         updates_per_second=4.0,
         target_tokens_per_second=12345.6,
         seconds_left=500.0,
@@ -194,7 +220,7 @@ def test_lines_for_people() -> None:
         "run          runs/x",
         "state        running",
         "job          7 RUNNING, 2:03:04 to its time limit",
-        "step         1000 of 3000 (33.3%)",
+        "done         67 updates, 2:46 of 10:00 (27.7%)",
         "rate         4 updates/s, 12,346 target tokens/s",
         "time left    8 min",
         "score        BLEU 19.00, chrF 40.00 at step 800; best: BLEU 21.50 at step 400",

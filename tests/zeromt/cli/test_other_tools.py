@@ -46,7 +46,7 @@ ROWS = [
     ("resume runs/x", "resumes a run when it is given again; `--from RUN` begins with another run's weights"),
     ("tensorboard", "`tensorboard --logdir FOLDER`"),
     ("serve", "docs/tutorials/serving.md"),
-    ("list", "`zeromt status RUN` shows a run"),
+    ("list", "`zeromt status` shows all runs"),
     ("trian debug", "did you mean train?"),
     ("generate", "`zeromt translate RUN -i FILE`"),
     ("help nonsense", "no setting has that name; `zeromt help` lists commands, `zeromt train --help` all settings"),
@@ -127,13 +127,6 @@ def test_help_finds_settings_by_a_word(capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     assert "schedule.warmup_updates (inverse_sqrt)" in text
     assert "optimizer.lr" not in text
-
-
-def test_a_folder_of_runs(refused: Refused, tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "status.json").write_text("{}")
-    assert f"is no run, but has 2 in it: give one, such as {tmp_path / 'a'}" in refused("status", str(tmp_path))
 
 
 def test_table_is_right() -> None:
