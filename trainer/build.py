@@ -218,7 +218,8 @@ def _open_checkpoints(
         if "data" not in reset:
             check_phase(checkpoint, config)
         fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
-        check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
+        tokenizer = tokenizer_of(datasets)
+        check_identity(checkpoint, config, tokenizer, fingerprints, reset=reset, num_ranks=world.size)
     ancestry = ancestry_of(config, parent, checkpoint, world)
     check_pull(config, has_parent=ancestry.parent is not None)
     return checkpoints, checkpoint, ancestry

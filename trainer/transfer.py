@@ -86,9 +86,11 @@ class Ancestry:
         """
         if not self._weights:
             return
-        weights, keys = self._weights, engine.moments
+        weights, moments = self._weights, engine.moments
         engine.load_moments(
-            lambda name: {key: weights[name] if key == PARENT else torch.zeros_like(weights[name]) for key in keys},
+            lambda name: {
+                key: weights[name] if key == PARENT else torch.zeros(shape) for key, shape in moments[name].items()
+            },
             weights.__getitem__,
             weights.__getitem__,
             num_steps=0,

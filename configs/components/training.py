@@ -11,10 +11,20 @@ from configs.components.registry import Component, make
 from configs.errors import UserError
 from configs.fields import Count, NonNegativeFloat, PositiveFloat
 
+Scope = Literal["element", "row", "matrix"]
+"""What an optimizer must see at once to change an element: that alone, its row and its column, or its matrix."""
+SOUND_STAGES: dict[Scope, tuple[Literal[0, 1, 2, 3], ...]] = {"element": (0, 1, 2, 3), "row": (0,), "matrix": (0,)}
+"""ZeRO stages at which an optimizer is given what it must see. Stages 1 to 3 cut parameters, laid end to end, into flat
+pieces. At stage 0 it steps on parameters in their own shape: themselves in fp32, their fp32 copies in bf16 and fp16.
+"""
+
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Optimizer(Component):
-    """An optimizer. It must work element by element, because ZeRO shards its states over the ranks."""
+    """An optimizer, and what is known of it before it is built: what it keeps, and where it is sound.
+
+    By default it works element by element and keeps tensors of its parameters' shapes.
+    """
 
     lr: PositiveFloat = 1e-3
     """Peak learning rate."""
@@ -24,18 +34,52 @@ class Optimizer(Component):
     """Maximum norm of the whole gradient, which is scaled down to it; 0 does not clip."""
 
     states: ClassVar[tuple[str, ...]] = ()
-    """Names, in torch's `optimizer.state`, of the tensors that it keeps for each parameter after the first step. Each
-    has the parameter's shape. They are saved, sharded, offloaded and counted by plans. There must be at least one.
-    Numbers beside them, the same for all parameters, and those of groups are saved too; anything else is refused.
+    """Names, in torch's `optimizer.state`, of the tensors that it keeps for each parameter after the first step. They
+    are saved, sharded, offloaded and counted by plans; see `states_of`. There must be at least one.
     """
+    scope: ClassVar[Scope] = "element"
+    """What it must see at once. It decides at which ZeRO stages it is sound: `SOUND_STAGES`."""
+    numbers: ClassVar[tuple[str, ...] | None] = None
+    """Names of the numbers that it keeps beside its tensors, the same for all parameters, but for the count of steps,
+    which the trainer keeps for it. None: whatever there is after a step.
+    """
+    group_numbers: ClassVar[tuple[str, ...] | None] = None
+    """Names of the numbers of a parameter group that its steps change. None: whatever is not as at the beginning."""
+    elastic: ClassVar[bool] = True
+    """Whether what it keeps holds on another number of ranks. If not, a run resumes on as many as it was saved on."""
+
+    def states_of(self, name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors that it keeps of a parameter, by their names in torch's `optimizer.state`.
+
+        By default `states`, each of the parameter's shape; others need a `scope` of rows or matrices. Parameters that
+        keep tensors of other names come in groups of their own.
+
+        Args:
+            name: of the parameter, as in checkpoints.
+            shape: of the whole parameter.
+        """
+        return dict.fromkeys(self.states, shape)
+
+    def stage_problem(self, stage: int) -> str | None:
+        """Why it is not sound at a ZeRO stage, as the value of `optimizer.kind`; None if it is."""
+        if stage in (sound := SOUND_STAGES[self.scope]):
+            return None
+        allowed = " or ".join(map(str, sound))
+        return (
+            f"{self.kind} works by {_SEEN[self.scope]}, which engine.zero_stage={stage} cuts into pieces; set "
+            f"engine.zero_stage={allowed}, or an optimizer that works element by element, such as adamw"
+        )
 
     def build(self, groups: Sequence[Mapping[str, Any]]) -> Any:
         """The torch.optim.Optimizer, with a learning rate of 0.
 
         Args:
-            groups: parameter groups, each with its `weight_decay`.
+            groups: parameter groups, each with its `weight_decay`, and as `states` the names of `states_of`.
         """
         raise NotImplementedError
+
+
+_SEEN: dict[Scope, str] = {"element": "elements", "row": "rows and columns of matrices", "matrix": "whole matrices"}
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)

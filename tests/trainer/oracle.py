@@ -1,13 +1,15 @@
 """The numeric oracle: an update in plain PyTorch, one process, no DeepSpeed. Run the real trainer beside it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-from configs import RunConfig
+from configs import Optimizer, RunConfig
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
@@ -15,7 +17,9 @@ from model.components.loss import CrossEntropyLoss
 from model.kernels import use_kernels
 from tests.model.flat import flat
 from trainer.engines.batches import micro_batch_seed
+from trainer.optimizers.adafactor import Adafactor
 from trainer.optimizers.adamw import AdamW
+from trainer.optimizers.muon import Muon
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -28,6 +32,30 @@ class PlainRun:
     ema: dict[str, torch.Tensor]
 
 
+def optimizers_of(
+    model: nn.Module, o: Optimizer, *, rate_of: Callable[[str], float] = lambda _: 1.0
+) -> list[torch.optim.Optimizer]:
+    """torch's own, of the kind and with the fields of a section; for `rate_of` see `plain_run`."""
+    factors = {p: factor for name, p in model.named_parameters() if (factor := rate_of(name))}
+    matrices = {layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)}  # embeddings are none
+    of_muon = [p for p in factors if isinstance(o, Muon) and p in matrices]
+
+    def groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+        return [
+            {"params": [p], "lr": factors[p] * o.lr, "weight_decay": o.weight_decay * (p.ndim >= 2)} for p in parameters
+        ]
+
+    others = groups(p for p in factors if p not in set(of_muon))
+    if isinstance(o, Adafactor):
+        return [torch.optim.Adafactor(others, beta2_decay=o.beta2_decay, eps=(None, o.eps), d=o.clip_threshold)]
+    assert isinstance(o, AdamW | Muon)
+    adamw = torch.optim.AdamW(others, betas=(o.beta1, o.beta2), eps=o.eps)
+    if isinstance(o, AdamW):
+        return [adamw]
+    fields: dict[str, Any] = {"momentum": o.momentum, "nesterov": o.nesterov, "adjust_lr_fn": o.adjust_lr}
+    return [torch.optim.Muon(groups(of_muon), **fields), adamw]
+
+
 def plain_run(
     config: RunConfig,
     *,
@@ -37,7 +65,8 @@ def plain_run(
 ) -> PlainRun:
     """A run at a constant learning rate, its data and dropout alike.
 
-    Loss, gradient accumulation, clipping and AdamW are torch's own; only the model and the order of pairs are shared.
+    Loss, gradient accumulation, clipping and optimizer are torch's own; only the model and the order of pairs are
+    shared.
 
     Args:
         config: of the run.
@@ -64,16 +93,8 @@ def plain_run(
         p.requires_grad_(p in factors)
     parameters = list(factors)
     o, smoothing = config.optimizer, config.loss
-    assert isinstance(o, AdamW)
     assert isinstance(smoothing, CrossEntropyLoss)
-    adamw = torch.optim.AdamW(
-        [
-            {"params": [p], "lr": factor * o.lr, "weight_decay": o.weight_decay * (p.ndim >= 2)}
-            for p, factor in factors.items()
-        ],
-        betas=(o.beta1, o.beta2),
-        eps=o.eps,
-    )
+    optimizers = optimizers_of(model, o, rate_of=rate_of)
     first = {p: p.detach().clone() for p in parameters}
     ema = {name: p.detach().clone() for name, p in model.named_parameters()}
     losses: list[float] = []
@@ -100,8 +121,9 @@ def plain_run(
         with torch.no_grad():
             for p, factor in factors.items():
                 p.add_(first[p] - p, alpha=factor * o.lr * l2_to_parent)
-        adamw.step()
-        adamw.zero_grad()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         decay = min(config.training.ema_decay, (1 + len(losses)) / (10 + len(losses)))
         ema = {name: decay * ema[name] + (1 - decay) * p.detach() for name, p in model.named_parameters()}
         losses.append(total / num_tokens)

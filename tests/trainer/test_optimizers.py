@@ -4,10 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from configs import ConfigError, load_run
+from configs.components import kinds, make
+from configs.components.training import SOUND_STAGES
+from model.parameters import Vocabularies
 from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import ask_python, install_plugin, read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
+from zeromt.cli.main import main
+from zeromt.planning.costs.memory import MemoryModel, Setting
 
 
 @pytest.mark.parametrize("stage", [0, 2])
@@ -33,11 +39,60 @@ def test_one_in_a_file_outside(stage: int, forked: Forked, tmp_path: Path) -> No
     assert f"{said}another one by --reset optimizer" in other.err
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("stage", range(4))
+@pytest.mark.parametrize("kind", sorted(kinds("optimizer")))
+def test_where_it_is_not_sound_it_is_refused_by_name(kind: str, stage: int, precision: str) -> None:
+    settings = [f"optimizer.kind={kind}", f"engine.zero_stage={stage}", f"engine.precision={precision}"]
+    if stage in SOUND_STAGES[make("optimizer", kind).scope]:
+        load_run("debug", settings)
+        return
+    with pytest.raises(ConfigError) as error:
+        load_run("debug", settings)
+    [line] = str(error.value).splitlines()
+    by = {"muon": "whole matrices", "adafactor": "rows and columns of matrices"}[kind]
+    said = f"optimizer.kind: {kind} works by {by}, which engine.zero_stage={stage} cuts into pieces; set engine.zero_st"
+    assert line.startswith(said)
+
+
+@pytest.mark.parametrize("command", [("train", "debug"), ("plan", "debug", "--nodes", "1", "--gpus-per-node", "2")])
+def test_every_command_refuses_it_before_anything_runs(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "optimizer.kind=muon", "engine.zero_stage=2"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "zeromt: error: optimizer.kind: muon works by whole matrices, which engine.zero_stage=2 cut"
+    )
+    assert len(error.splitlines()) == 1
+
+
+def test_plans_count_what_each_keeps() -> None:
+    """Bytes of its states at stage 0, and no stage where it is not sound."""
+    vocabularies = Vocabularies(source=32_000, target=32_000)
+    found = {}
+    for kind in ("adamw", "adafactor", "muon"):
+        config = load_run("wmt_base", [f"optimizer.kind={kind}", "engine.zero_stage=0"])
+        planned = MemoryModel(config, vocabularies, precision="bf16")
+        states = planned.states(Setting(stage=0, offload=False, checkpointing=False), 2)
+        found[kind] = states.optimizer - 4 * planned.num_parameters  # without master weights
+    whole = [p for p in planned.parameters if len(p.shape) == 2]
+    vectors = sum(p.size for p in planned.parameters if len(p.shape) == 1)
+    of_layers = sum(p.size for p in whole if p.name.split(".")[0] in ("encoder", "decoder"))
+    assert found["adamw"] == 8 * planned.num_parameters
+    assert found["adafactor"] == 4 * (vectors + sum(sum(p.shape) for p in whole))
+    assert found["muon"] == 8 * planned.num_parameters - 4 * of_layers
+
+
 def test_a_plan_counts_its_states(tmp_path: Path) -> None:
     plugin = install_plugin(tmp_path, "optimizers", OPTIMIZER)
     code = """
 from configs import load_run
+from model.parameters import Vocabularies, parameters
 from zeromt.planning.costs.model_states import num_moments
-answer = [num_moments(load_run("debug", settings)) for settings in (["optimizer.kind=their_momentum"], [])]
+of_debug = parameters(load_run("debug").model, Vocabularies(source=100, target=100))
+answer = [
+    num_moments(load_run("debug", settings), of_debug) for settings in (["optimizer.kind=their_momentum"], [])
+]
 """
     assert ask_python(code, cwd=tmp_path, variables=plugin) == [1, 2]

@@ -149,9 +149,8 @@ class CheckpointManager:
         )
         self._outcome = None
         sizes = engine.parameter_sizes()
-        has_ema, frozen = engine.keeps_ema, engine.frozen
-        kept = partial(num_elements, num_moments=len(engine.moments), has_ema=has_ema, frozen=frozen)
-        shard = Shard(sizes, self._world.rank, self._world.size, kept, has_ema=has_ema, frozen=frozen)
+        kept = partial(num_elements, moments=engine.moments, has_ema=engine.keeps_ema)
+        shard = Shard(sizes, self._world.rank, self._world.size, kept, has_ema=engine.keeps_ema)
         save.problem = on_main(self._world, lambda: self._make_room(save.temporary, kept(sizes)))
         if save.problem is not None:
             self._conclude(save)

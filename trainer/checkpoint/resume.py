@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs import ModelSection, OtherPluginError, RunConfig, UserError, load_saved
+from configs import ModelSection, Optimizer, OtherPluginError, RunConfig, UserError, load_saved
 from configs.components.model import ModelPart
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
@@ -34,6 +34,7 @@ def check_identity(
     data_fingerprints: Sequence[str],
     *,
     reset: Collection[str],
+    num_ranks: int,
 ) -> None:
     """Refuse to resume with another architecture, tokenizer or dataset, or in mid-epoch with another order of it.
 
@@ -43,6 +44,7 @@ def check_identity(
         tokenizer: of its datasets.
         data_fingerprints: of its datasets, in their order.
         reset: contains `data` if the stream of pairs starts afresh, whatever the checkpoint's was.
+        num_ranks: that train.
 
     Raises:
         UserError: naming every difference, field by field.
@@ -54,16 +56,32 @@ def check_identity(
             "or give a new run another name (name=...)"
         )
     _check_tokenizer(checkpoint, tokenizer, takes_tags="data" in reset)
-    kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
-    if "optimizer" not in reset and config.optimizer.kind != kind:
-        raise UserError(
-            f"optimizer.kind: {config.optimizer.kind}, the checkpoint has {kind}; set "
-            f"optimizer.kind={kind}, or start with another one by --reset optimizer"
-        )
+    if "optimizer" not in reset:
+        _check_optimizer(checkpoint, config.optimizer, num_ranks)
     if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
         raise UserError(
             f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
             "or go through the data from the beginning by --reset data"
+        )
+
+
+def _check_optimizer(checkpoint: Checkpoint, optimizer: Optimizer, num_ranks: int) -> None:
+    """Refuse another optimizer, and one that another number of ranks cannot go on with.
+
+    Raises:
+        UserError: it is another one, or its state is of a number of ranks.
+    """
+    kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
+    if optimizer.kind != kind:
+        raise UserError(
+            f"optimizer.kind: {optimizer.kind}, the checkpoint has {kind}; set "
+            f"optimizer.kind={kind}, or start with another one by --reset optimizer"
+        )
+    saved_on = checkpoint.manifest.get("world_size", num_ranks)
+    if not optimizer.elastic and saved_on != num_ranks:
+        raise UserError(
+            f"optimizer.kind: {kind} resumes on as many ranks as it was saved on: {saved_on}, not {num_ranks}; train "
+            f"on {saved_on}, or begin its state anew by --reset optimizer"
         )
 
 
@@ -184,14 +202,13 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    trained = [name for name in weights if name not in engine.frozen]
-    names = [f"{key}/{name}" for name in trained for key in engine.moments if key != PARENT]
+    names = [f"{key}/{name}" for name, kept in engine.moments.items() for key in kept if key != PARENT]
     if not reset and (missing := [name for name in names if name not in moments]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
-    keeps_parent = PARENT in engine.moments
-    if keeps_parent and (missing := [name for name in trained if f"{PARENT}/{name}" not in moments]):
+    pulled = [name for name, kept in engine.moments.items() if PARENT in kept]
+    if missing := [name for name in pulled if f"{PARENT}/{name}" not in moments]:
         raise UserError(
             f"training.l2_to_parent: {checkpoint.folder} was saved without it, and lacks the parent's {missing[0]}; "
             "set it to 0, or begin another run with --from"
@@ -199,10 +216,9 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
 
     def moments_of(name: str) -> dict[str, Tensor]:
-        begins = {key for key in engine.moments if reset and key != PARENT}
         return {
-            key: torch.zeros_like(weights[name]) if key in begins else moments[f"{key}/{name}"]
-            for key in engine.moments
+            key: torch.zeros(shape) if reset and key != PARENT else moments[f"{key}/{name}"]
+            for key, shape in engine.moments[name].items()
         }
 
     ema_of = (ema if ema and not reset else weights).__getitem__

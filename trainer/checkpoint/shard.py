@@ -4,8 +4,9 @@ A shard is written directly as the engine gathers parameters, or from a copy in 
 write the same tensors in the same order, so the files are identical.
 """
 
+import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,6 @@ class Shard:
         count: Callable[[Mapping[str, int]], int],
         *,
         has_ema: bool,
-        frozen: Collection[str] = frozenset(),
     ) -> None:
         """Choose this rank's parameters.
 
@@ -46,9 +46,7 @@ class Shard:
             world_size: number of ranks.
             count: the number of elements saved for given parameters; see `num_elements`.
             has_ema: whether the weights' moving average is saved too.
-            frozen: parameters without moments.
         """
-        self.frozen = frozen
         self._names = frozenset(divide(sizes, world_size)[rank])
         self.file_names = {kind: shard_name(kind, rank, world_size) for kind in KINDS if has_ema or kind != "ema"}
         own = {name: sizes[name] for name in self._names}
@@ -63,12 +61,16 @@ class Shard:
         return (p for p in parameters if p.name in self._names)
 
 
-def num_elements(
-    sizes: Mapping[str, int], *, num_moments: int, has_ema: bool, frozen: Collection[str] = frozenset()
-) -> int:
-    """Number of elements saved for some parameters: weights, moving average, and optimizer state of what is trained."""
-    trained = sum(size for name, size in sizes.items() if name not in frozen)
-    return (1 + has_ema) * sum(sizes.values()) + num_moments * trained
+def num_elements(sizes: Mapping[str, int], *, moments: Mapping[str, Shapes], has_ema: bool) -> int:
+    """Number of elements saved for some parameters: weights, optimizer state and moving average.
+
+    Args:
+        sizes: of the parameters, by name.
+        moments: see `Engine.moments`.
+        has_ema: whether there is an average.
+    """
+    kept = sum(math.prod(shape) for name in sizes for shape in moments[name].values())
+    return (1 + has_ema) * sum(sizes.values()) + kept
 
 
 def tensors_of(parameter: ParameterState) -> Iterator[tuple[str, str, Tensor]]:
@@ -166,7 +168,12 @@ class HostCopy:
 
 
 def write_while_gathering(
-    folder: Path, shard: Shard, shapes: Shapes, parameters: Iterable[ParameterState], *, moments: Sequence[str]
+    folder: Path,
+    shard: Shard,
+    shapes: Shapes,
+    parameters: Iterable[ParameterState],
+    *,
+    moments: Mapping[str, Shapes],
 ) -> tuple[dict[str, FileRecord], Exception | None]:
     """Write the files while parameters are gathered; returns their records, or the error.
 
@@ -177,28 +184,28 @@ def write_while_gathering(
         shard: this rank's.
         shapes: of all parameters, in the order in which they come.
         parameters: this rank's, as `Shard.of` gives them.
-        moments: names of those that a parameter has after the first step.
+        moments: see `Engine.moments`.
     """
     problem: Exception | None = None
     with ExitStack() as stack:
         files: ShardFiles | None = None
 
-        def opened(*, names: Iterable[str], has_ema: bool) -> ShardFiles:
+        def opened(*, has_moments: bool, has_ema: bool) -> ShardFiles:
             own = shard.shapes(shapes)
-            of_trained = {f"{key}/{n}": s for n, s in own.items() if n not in shard.frozen for key in names}
-            layout = {"model": own, "optimizer": of_trained, "ema": own if has_ema else {}}
+            kept = {f"{key}/{n}": s for n in own for key, s in moments[n].items()} if has_moments else {}
+            layout = {"model": own, "optimizer": kept, "ema": own if has_ema else {}}
             return stack.enter_context(ShardFiles(folder, shard, layout))
 
         for parameter in parameters:
             if problem is None:
                 try:
-                    names = () if parameter.moments is None else moments
-                    files = files or opened(names=names, has_ema=parameter.ema is not None)
+                    has_moments, has_ema = parameter.moments is not None, parameter.ema is not None
+                    files = files or opened(has_moments=has_moments, has_ema=has_ema)
                     for kind, name, tensor in tensors_of(parameter):
                         files.write(kind, name, tensor)
                 except Exception as error:
                     problem = error
         try:
-            return ({}, problem) if problem else ((files or opened(names=(), has_ema=False)).finish(), None)
+            return ({}, problem) if problem else ((files or opened(has_moments=False, has_ema=False)).finish(), None)
         except Exception as error:
             return {}, error

@@ -10,18 +10,23 @@ from torch import nn
 _TORCHS = torch.optim.AdamW
 
 
-class AdamW(_TORCHS):
-    """AdamW (Loshchilov and Hutter, 2019): torch's own code, hooks and states, but never compiled.
+class NeverCompiled(torch.optim.Optimizer):
+    """torch's own code, hooks and states, but never compiled.
 
     torch wraps these methods for torch.compile, and the first call of any of them imports torch._dynamo, which takes a
     second of every rank's start. Here each is the wrapped function (functools.wraps names it), or, if there is no
-    wrapper, the method itself. The wrapper of `step` also turns gradients off, which is done here too.
+    wrapper, the method itself.
     """
 
-    add_param_group: Callable[..., None] = inspect.unwrap(_TORCHS.add_param_group)
-    zero_grad: Callable[..., None] = inspect.unwrap(_TORCHS.zero_grad)
-    state_dict: Callable[..., dict[str, Any]] = inspect.unwrap(_TORCHS.state_dict)
-    load_state_dict: Callable[..., None] = inspect.unwrap(_TORCHS.load_state_dict)
+    add_param_group: Callable[..., None] = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad: Callable[..., None] = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict: Callable[..., dict[str, Any]] = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict: Callable[..., None] = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class AdamW(NeverCompiled, _TORCHS):
+    """AdamW (Loshchilov and Hutter, 2019). torch's wrapper of `step` also turns gradients off, as is done here."""
+
     step: Callable[..., Any] = torch.no_grad()(inspect.unwrap(_TORCHS.step))
 
 

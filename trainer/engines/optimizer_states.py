@@ -1,8 +1,8 @@
-"""What an optimizer keeps: the tensors that its component declares, numbers beside them, and nothing else.
+"""What an optimizer keeps: the tensors and numbers that its component declares, and nothing else.
 
-DeepSpeed's stages give an optimizer flat pieces of many parameters in their place. So it must work element by element:
-each of its tensors has the shape of what it steps on, and a number beside them (`mu_product` of NAdam) is the same for
-all. Numbers of its groups (`d` of Prodigy) are kept if they are others than at the beginning.
+At stages 1 to 3 DeepSpeed gives an optimizer flat pieces of many parameters in their place, and each of its tensors
+must have the shape of what it steps on. A number beside them (`mu_product` of NAdam) is the same for all parameters.
+Where numbers are not declared, all are kept, those of groups (`d` of Prodigy) if they are others than at the beginning.
 """
 
 import contextlib
@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from configs import Optimizer, UserError
 from trainer.engines.ema import EMA
 from trainer.engines.pull import PARENT
+from trainer.ranks.precision import Precision
 
+Kept = Mapping[str, tuple[int, ...]]
+"""Shapes of what is kept of a parameter, by their names."""
 STEP = "step"
 """The number of steps, in the state of most optimizers; the engine counts for it."""
 _BESIDE = (STEP, EMA, PARENT)
@@ -27,26 +30,39 @@ _NOT_KEPT = ("params", "lr")
 class OptimizerStates:
     """The states of an optimizer: whether they can be saved, and the numbers among them."""
 
-    def __init__(self, section: Optimizer, groups: Sequence[Mapping[str, Any]], *, of_parameters: bool) -> None:
+    def __init__(
+        self,
+        section: Optimizer,
+        groups: Sequence[Mapping[str, Any]],
+        kept: Mapping[nn.Parameter, Kept],
+        *,
+        stage: int,
+        precision: Precision,
+    ) -> None:
         """Build it, and note what its groups hold before the first step.
 
         Args:
             section: of the configuration.
-            groups: of parameters.
-            of_parameters: whether it steps on them, and not on pieces that DeepSpeed makes of them.
+            groups: of parameters; those that keep tensors of other names get groups of their own.
+            kept: what the section says that it keeps of each parameter.
+            stage: of ZeRO.
+            precision: of the model; in fp32 stage 0 steps on the parameters themselves.
 
         Raises:
             UserError: it cannot be built, declares no state, or has some already, which those pieces would not have.
         """
-        self._kind, self._names = section.kind, section.states
+        self._kind, self._section = section.kind, section
+        self._names = tuple(dict.fromkeys(key for shapes in kept.values() for key in shapes))
         self.is_checked = False
         """Whether what it keeps was compared with what it declares."""
-        if not self._names:
+        if not kept or not all(kept.values()):
             raise UserError(f"{self._what}: its `states` is empty; name at least one tensor that it keeps")
+        groups = by_states(groups, kept)
+        self._kept = [[kept[parameter] for parameter in group["params"]] for group in groups] if stage == 0 else None
         with self._naming("cannot be built"):
             self.optimizer: torch.optim.Optimizer = section.build(groups)
         self._first = [_numbers(group, _NOT_KEPT) for group in self.optimizer.param_groups]
-        if self.optimizer.state and not of_parameters:
+        if self.optimizer.state and (stage, precision) != (0, "fp32"):
             raise UserError(
                 f"{self._what}: it keeps state of parameters before its first step, and ZeRO then puts pieces in their "
                 "place; make it in the first step, or train with engine.zero_stage=0 and engine.precision=fp32"
@@ -58,7 +74,7 @@ class OptimizerStates:
         Raises:
             UserError: the step failed.
         """
-        return self._naming("its step fails, on the pieces of parameters that ZeRO makes")
+        return self._naming("its step fails")
 
     def check(self) -> None:
         """Compare what it keeps after a step with what it declares.
@@ -115,7 +131,7 @@ class OptimizerStates:
     @property
     def have_begun(self) -> bool:
         """Whether it keeps tensors; the same on all ranks."""
-        return any(self._names[0] in state for state in self.optimizer.state.values())
+        return any(key in state for state in self.optimizer.state.values() for key in self._names)
 
     @contextlib.contextmanager
     def _naming(self, what: str) -> Iterator[None]:
@@ -129,26 +145,63 @@ class OptimizerStates:
         return f"optimizer.kind: {self._kind}"
 
     def _problems(self) -> Iterator[str]:
-        declared = f"its `states` are {', '.join(self._names)}"
         if not self.optimizer.state:
-            yield f"it keeps nothing after a step; {declared}"
+            yield f"it keeps nothing after a step; its `states` are {', '.join(self._names)}"
+        declared = self._declared()
         for tensor, state in self.optimizer.state.items():
-            for key in self._names:
+            shapes = declared.get(tensor) or dict.fromkeys(self._names, tuple(tensor.shape))
+            said = f"its `states` are {', '.join(shapes)}"
+            for key, shape in shapes.items():
                 kept = state.get(key)
                 if not isinstance(kept, Tensor):
-                    yield f"it keeps no tensor {key}; {declared}"
-                elif kept.shape != tensor.shape:
-                    yield f"its {key} has the shape {list(kept.shape)} where it steps on {list(tensor.shape)}; {_ALONE}"
+                    yield f"it keeps no tensor {key}; {said}"
+                elif tuple(kept.shape) != shape:
+                    yield (
+                        f"its {key} has the shape {list(kept.shape)} where it steps on {list(tensor.shape)}, and it "
+                        f"says {list(shape)}; say so in `states_of` and `scope`, or keep tensors of that shape"
+                    )
             for key, kept in state.items():
-                if key in (*self._names, *_BESIDE) or _number(kept) is not None:
+                if key in (*shapes, *_BESIDE):
                     continue
-                if isinstance(kept, Tensor):
-                    yield f"it keeps a tensor {key} too, and {declared}; a checkpoint would lack it: add it there"
+                if _number(kept) is not None:
+                    yield from _undeclared(key, self._section.numbers, "numbers")
+                elif isinstance(kept, Tensor):
+                    yield f"it keeps a tensor {key} too, and {said}; a checkpoint would lack it: add it there"
                 elif kept is not None:
                     yield f"it keeps {key}, a {type(kept).__name__}; allowed are tensors and numbers"
+        for group, first in zip(self.optimizer.param_groups, self._first, strict=True):
+            for key, number in _numbers(group, _NOT_KEPT).items():
+                if first.get(key) != number:
+                    yield from _undeclared(key, self._section.group_numbers, "group_numbers")
+
+    def _declared(self) -> dict[Tensor, Kept]:
+        """What it is said to keep of each parameter at stage 0; empty at the others, where it steps on pieces."""
+        if self._kept is None:
+            return {}
+        both = zip(self.optimizer.param_groups, self._kept, strict=True)
+        return {p: shapes for group, kept in both for p, shapes in zip(group["params"], kept, strict=True)}
 
 
-_ALONE = "allowed are optimizers that work element by element"
+def by_states(groups: Sequence[Mapping[str, Any]], kept: Mapping[nn.Parameter, Kept]) -> list[dict[str, Any]]:
+    """The groups, divided by the names of what is kept of their parameters, which are a group's `states`.
+
+    Args:
+        groups: of parameters.
+        kept: of each parameter.
+    """
+    kinds = dict.fromkeys(tuple(shapes) for shapes in kept.values())
+    divided = [
+        {**group, "params": [p for p in group["params"] if tuple(kept[p]) == states], "states": states}
+        for group in groups
+        for states in kinds
+    ]
+    return [group for group in divided if group["params"]]
+
+
+def _undeclared(key: str, declared: Sequence[str] | None, where: str) -> Iterator[str]:
+    if declared is not None and key not in declared:
+        said = ", ".join(declared) or "none"
+        yield f"it keeps a number {key} too, and its `{where}` are {said}; add it there"
 
 
 def _number(value: Any) -> float | int | bool | None:

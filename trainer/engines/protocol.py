@@ -83,8 +83,8 @@ class Engine(Protocol):
     precision: Precision
     keeps_ema: bool
     """Whether it keeps an exponential moving average of the weights."""
-    moments: tuple[str, ...]
-    """Names of the optimizer's states of each parameter that is trained."""
+    moments: Mapping[str, Mapping[str, tuple[int, ...]]]
+    """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
     frozen: frozenset[str]
     """Names of the parameters that are not trained: they have no moments, and their average is themselves."""
     layouts: Mapping[LayoutKind, str]

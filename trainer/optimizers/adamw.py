@@ -17,6 +17,8 @@ class AdamW(Optimizer):
     """AdamW (Loshchilov and Hutter, 2019), by torch."""
 
     states: ClassVar[tuple[str, ...]] = ("exp_avg", "exp_avg_sq")
+    numbers: ClassVar[tuple[str, ...] | None] = ()
+    group_numbers: ClassVar[tuple[str, ...] | None] = ()
     beta1: Probability = 0.9
     """Decay of the average of gradients."""
     beta2: Probability = 0.98

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from configs.components import Choice, kinds
+from configs.components import Choice, Optimizer, kinds, make
+from configs.components.training import SOUND_STAGES
 from configs.reading.meanings import FieldHelp, fields, meanings
 from configs.schema import RunConfig
 from zeromt.cli.completion import tree
@@ -39,7 +40,7 @@ Exit codes and files: [files.md](files.md).
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, "## Settings\n", *_settings(), "## Commands\n", *_commands()])
+    return "\n".join([HEAD, "## Settings\n", *_settings(), *_optimizers(), "## Commands\n", *_commands()])
 
 
 def schema_text() -> str:
@@ -63,6 +64,46 @@ def _row(field: FieldHelp) -> str:
     ticks = "``" if "`" in field.default else "`"
     default = f"{ticks}{field.default}{ticks}" if field.default and not field.is_section else field.default
     return f"| `{field.path}`{of} | {_cell(field.type)} | {_cell(default)} | {_cell(field.meaning)} |"
+
+
+def _optimizers() -> Iterator[str]:
+    """What each optimizer says of itself: where it is sound, and what it keeps."""
+    stages = sorted({stage for sound in SOUND_STAGES.values() for stage in sound})
+    yield "## Optimizers\n"
+    yield (
+        "At which ZeRO stages (`engine.zero_stage`) each is sound, in any precision; a run with another is refused "
+        "before it starts. What is kept is in a checkpoint under these names; the count of steps is kept for all. On "
+        "another number of ranks: whether a run may be resumed there.\n"
+    )
+    yield f"| optimizer | it works by | {' | '.join(map(str, stages))} | on another number of ranks | it keeps of |"
+    yield "|---" * (len(stages) + 4) + "|"
+    for kind, component in kinds("optimizer").items():
+        sound = SOUND_STAGES[component.scope]
+        marks = ["yes" if stage in sound else "no" for stage in stages]
+        elastic = "yes" if component.elastic else "no"
+        yield f"| `{kind}` | {component.scope} | {' | '.join(marks)} | {elastic} | {_kept(make('optimizer', kind))} |"
+    yield ""
+
+
+_EXAMPLES = {
+    "a layer's matrix": ("encoder.layers.0.feed_forward.inner.weight", (2, 3)),
+    "an embedding": ("source_embedding.tokens.weight", (2, 3)),
+    "a vector": ("encoder.norm.bias", (5,)),
+}
+_SIDES = {2: "rows", 3: "columns", 5: "elements"}
+
+
+def _kept(optimizer: Optimizer) -> str:
+    """Names and shapes of what it keeps of each of the examples."""
+    by_states: dict[str, list[str]] = {}
+    for what, (name, shape) in _EXAMPLES.items():
+        kept = optimizer.states_of(name, shape).items()
+        said = [
+            f"`{key}`" + ("" if own == shape else f" ({' x '.join(_SIDES.get(n, str(n)) for n in own)})")
+            for key, own in kept
+        ]
+        by_states.setdefault(", ".join(said), []).append(what)
+    return "; ".join(f"{' or '.join(of)}: {said}" for said, of in by_states.items())
 
 
 def _commands() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from configs.components.training import SOUND_STAGES
 from zeromt.planning.costs.memory import Memory, Setting, usable_memory
 from zeromt.planning.estimate import Estimate, Planner, Step
 from zeromt.planning.hardware import Cluster
@@ -23,12 +24,14 @@ class Alternative:
 
 
 def alternatives(planner: Planner, estimate: Estimate) -> list[Alternative]:
-    """Every ZeRO stage, with and without activation checkpointing, with and without offload."""
+    """Every ZeRO stage at which the optimizer is sound, with and without activation checkpointing and offload."""
     cluster, budget = estimate.cluster, usable_memory(estimate.cluster.gpu_memory)
     choices = []
     for offload in (False, True):
         for checkpointing in (False, True):
-            for stage in (0, 1, 2, 3) if not offload else (1, 2, 3):
+            for stage in SOUND_STAGES[planner.config.optimizer.scope]:
+                if offload and stage == 0:
+                    continue
                 setting = Setting(stage=stage, offload=offload, checkpointing=checkpointing)
                 memory = planner.memory(setting, estimate.micro_batches, cluster.num_gpus)
                 largest = planner.model.largest_micro_batch(setting, world_size=cluster.num_gpus, budget=budget)

@@ -24,7 +24,7 @@ class SmallEngine:
 
     device = torch.device("cpu")
     shapes = ((7, 5), (64, 32), (), (0, 3))
-    moments = ("exp_avg", "exp_avg_sq")
+    kept = ("exp_avg", "exp_avg_sq")
     frozen: frozenset[str] = frozenset()
 
     def __init__(self, step: int, *, has_moments: bool = True, keeps_ema: bool = False, scale: int = 1) -> None:
@@ -35,6 +35,9 @@ class SmallEngine:
             f"layer.{n}": torch.randn(4, *(d * scale for d in shape), generator=draw)
             for n, shape in enumerate(self.shapes)
         }
+        self.moments: dict[str, dict[str, tuple[int, ...]]] = {
+            name: dict.fromkeys(self.kept, tuple(t[0].shape)) for name, t in self.tensors.items()
+        }
 
     def parameter_sizes(self) -> dict[str, int]:
         return {name: t[0].numel() for name, t in self.tensors.items()}
@@ -44,7 +47,7 @@ class SmallEngine:
 
     def parameter_states(self) -> Iterator[ParameterState]:
         for name, (weight, *moments, ema) in self.tensors.items():
-            both = dict(zip(self.moments, moments, strict=True)) if self.has_moments else None
+            both = dict(zip(self.kept, moments, strict=True)) if self.has_moments else None
             yield ParameterState(name=name, weight=weight, moments=both, ema=ema if self.keeps_ema else None)
 
 

@@ -14,6 +14,7 @@ from tests.trainer.conftest import TrainedRun
 from tests.trainer.stability.engine_checks import make_engine, train
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_checkpoint
 from trainer.checkpoint.resume import check_identity, restore_optimizer
+from trainer.optimizers.adamw import AdamW
 from trainer.ranks.distributed import World
 
 
@@ -23,12 +24,15 @@ class Resumed:
     config: RunConfig
     dataset: Dataset
 
-    def check(self, *overrides: str, fingerprints: list[str] | None = None, reset: tuple[str, ...] = ()) -> str | None:
+    def check(
+        self, *overrides: str, fingerprints: list[str] | None = None, reset: tuple[str, ...] = (), num_ranks: int = 2
+    ) -> str | None:
         """What is refused."""
         config = load_run(str(self.checkpoint.folder / "config.yaml"), overrides)
         found = [self.dataset.fingerprint] if fingerprints is None else fingerprints
+        tokenizer = self.dataset.tokenizer
         try:
-            check_identity(self.checkpoint, config, self.dataset.tokenizer, found, reset=frozenset(reset))
+            check_identity(self.checkpoint, config, tokenizer, found, reset=frozenset(reset), num_ranks=num_ranks)
         except UserError as error:
             return str(error)
         return None
@@ -46,6 +50,20 @@ def test_the_same_run_is_resumed(resumed: Resumed) -> None:
     assert resumed.check() is None
     assert resumed.check("optimizer.lr=1", "engine.zero_stage=0", "training.max_updates=999", "name=other") is None
     assert resumed.check("model.activation_checkpointing=true") is None
+
+
+def test_an_optimizer_of_a_number_of_ranks_goes_on_with_no_other(
+    resumed: Resumed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_on = resumed.checkpoint.manifest["world_size"]
+    assert resumed.check(num_ranks=saved_on + 1) is None
+    monkeypatch.setattr(AdamW, "elastic", False)
+    assert resumed.check(num_ranks=saved_on) is None
+    assert resumed.check(num_ranks=saved_on + 1, reset=("optimizer",)) is None
+    said = (
+        f"optimizer.kind: adamw resumes on as many ranks as it was saved on: {saved_on}, not {saved_on + 1}; train on "
+    )
+    assert said in (resumed.check(num_ranks=saved_on + 1) or "")
 
 
 def test_another_architecture_is_refused_field_by_field(resumed: Resumed) -> None:
@@ -117,15 +135,9 @@ def restore_without_moments(world: World) -> None:
     engine = make_engine(0, "fp32", world)
     train(engine, world, updates=1)
     manager(Path(), world).save(1, engine, {}, scores={}, wait=True)
-    folder = Path("step-00000001")
-    whole = read_checkpoint(folder)
-    files = {**whole.manifest["files"], "model-00001-of-00002.safetensors": whole.manifest["files"]["state.json"]}
-    (folder / "model-00001-of-00002.safetensors").write_bytes(
-        (folder / "optimizer-00000-of-00001.safetensors").read_bytes()
-    )
-    broken = dataclasses.replace(whole, manifest={**whole.manifest, "files": files})
-    with pytest.raises(CheckpointError, match="of the optimizer's state is missing"):
-        restore_optimizer(broken, engine, num_steps=1)
+    engine.moments = {name: {**shapes, "max_exp_avg_sq": shapes["exp_avg"]} for name, shapes in engine.moments.items()}
+    with pytest.raises(CheckpointError, match=r"max_exp_avg_sq/.* of the optimizer's state is missing"):
+        restore_optimizer(read_checkpoint(Path("step-00000001")), engine, num_steps=1)
 
 
 def test_missing_moments_are_named(forked: Forked, tmp_path: Path) -> None:

@@ -201,6 +201,10 @@ def test_a_real_disk_that_is_full(small_disk: Path) -> None:
 
 def test_too_little_disk_is_told_before_anything_is_written(tmp_path: Path) -> None:
     class HugeEngine(SmallEngine):
+        def __init__(self, step: int) -> None:
+            super().__init__(step)
+            self.moments = {name: dict.fromkeys(self.kept, (10**15,)) for name in self.tensors}
+
         def parameter_sizes(self) -> dict[str, int]:
             return dict.fromkeys(self.tensors, 10**15)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs import UserError
+from configs import Optimizer, UserError
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from trainer.engines.optimizer_states import OptimizerStates
@@ -88,21 +88,22 @@ class Uneven(Optimizer):
 '''
 
 
-class Built:
+def built(build: Any, *states: str, **declared: Any) -> Optimizer:
     """A component that builds one of torch's optimizers."""
-
-    kind = "theirs"
-
-    def __init__(self, build: Any, *states: str) -> None:
-        self.states = states
-        self.build = build
+    own = {"states": states, "build": lambda _self, groups: build(groups), **declared}
+    made: Optimizer = type("Theirs", (Optimizer,), own)(kind="theirs")
+    return made
 
 
-def after_a_step(build: Any, *states: str, shape: tuple[int, ...] = (4, 6), flat: bool = True) -> OptimizerStates:
+def after_a_step(
+    build: Any, *states: str, shape: tuple[int, ...] = (4, 6), stage: int = 1, **declared: Any
+) -> OptimizerStates:
     """The states of an optimizer of two parameters after its first step, checked."""
     weights = [torch.nn.Parameter(torch.ones(shape)) for _ in range(2)]
-    section: Any = Built(build, *states)
-    made = OptimizerStates(section, [{"params": weights, "weight_decay": 0.0}], of_parameters=not flat)
+    section = built(build, *states, **declared)
+    kept = {weight: section.states_of("weight", shape) for weight in weights}
+    groups = [{"params": weights, "weight_decay": 0.0}]
+    made = OptimizerStates(section, groups, kept, stage=stage, precision="fp32")
     for weight in weights:
         weight.grad = torch.full(shape, 0.5)
     with made.first_step():
@@ -132,7 +133,11 @@ class Odd(torch.optim.Optimizer):
     [
         (torchs("AdamW"), ["exp_avg"], "it keeps a tensor exp_avg_sq too, and its `states` are exp_avg; a checkpoint"),
         (torchs("SGD"), ["momentum_buffer"], "it keeps (no tensor momentum_buffer|nothing after a step)"),
-        (torchs("Adafactor"), ["row_var", "col_var"], r"its row_var has the shape \[4, 1\] where it steps on \[4, 6\]"),
+        (
+            torchs("Adafactor"),
+            ["row_var", "col_var"],
+            r"its row_var has the shape \[4, 1\] where it steps on \[4, 6\], and it says \[4, 6\]; say so in",
+        ),
         (torchs("Adafactor"), ["variance"], "it keeps no tensor variance; its `states` are variance"),
         (torchs("Adagrad"), ["sum"], "it keeps state of parameters before its first step"),
         (torchs("AdamW"), [], "its `states` is empty"),
@@ -175,7 +180,7 @@ def test_what_torch_has_is_taken_and_goes_on_from_its_numbers(name: str) -> None
 
 
 def test_adagrad_on_parameters_themselves_is_taken() -> None:
-    assert after_a_step(torchs("Adagrad"), "sum", flat=False).numbers() == {}
+    assert after_a_step(torchs("Adagrad"), "sum", stage=0).numbers() == {}
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,14 @@ class DeepSpeedEngine(Engine):
             objective.model.compile_layers()
         objective.to(device)
         # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
-        of_parameters = section.zero_stage == 0 and precision == "fp32"
         rates = {parameters[name]: factor for name, factor in factors.items()}
         groups = decay_groups(objective, optimizer.weight_decay, rates)
-        self._states = OptimizerStates(optimizer, groups, of_parameters=of_parameters)
-        self.moments = (*optimizer.states, *([PARENT] if l2_to_parent else []))
+        kept = {name: optimizer.states_of(name, tuple(parameters[name].shape)) for name in factors}
+        of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
+        stage = section.zero_stage
+        self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=precision)
+        of_parent = {name: {PARENT: tuple(parameters[name].shape)} if l2_to_parent else {} for name in factors}
+        self.moments = {name: {**kept[name], **of_parent[name]} if name in factors else {} for name in parameters}
         self._pull = ParentPull(self._states.optimizer, l2_to_parent)
         self._average = WeightAverage(self._states.optimizer, ema_decay)
         self._last: StepResult | None = None
@@ -197,7 +200,7 @@ class DeepSpeedEngine(Engine):
             yield ParameterState(
                 name=name,
                 weight=self._stage.weight(parameter),
-                moments={key: self._stage.state(parameter, key) for key in self.moments} if has_stepped else None,
+                moments={key: self._stage.state(parameter, key) for key in self.moments[name]} if has_stepped else None,
                 ema=self._stage.state(parameter, EMA) if has_ema else None,
             )
 

@@ -85,6 +85,7 @@ class MemoryModel:
         trained = factors(config, [p.name for p in self.parameters])
         self.frozen = frozenset(p.name for p in self.parameters if p.name not in trained)
         self.num_trained = sum(p.size for p in self.parameters if p.name in trained)
+        self.num_moments = num_moments(config, [p for p in self.parameters if p.name in trained])
         # caches: bisections ask for these again and again; they do not depend on checkpointing
         self._states: dict[tuple[int, bool, int], ModelStates] = {}
         self._layouts: dict[tuple[int, bool, int], Layout] = {}
@@ -153,7 +154,7 @@ class MemoryModel:
                 dataclasses.replace(self.config.engine, zero_stage=setting.stage, offload_optimizer=setting.offload),
                 precision=self.precision,
                 world_size=world_size,
-                num_moments=num_moments(self.config),
+                num_moments=self.num_moments,
                 frozen=self.frozen,
             )
         return self._layouts[key]
@@ -189,7 +190,7 @@ class MemoryModel:
     def checkpoint_bytes(self) -> int:
         """The size of a checkpoint: of what is frozen it has the weights, and their average where one is kept."""
         of_frozen = 1 + (self.config.training.ema_decay > 0)
-        numbers = (1 + num_moments(self.config)) * self.num_trained
+        numbers = round((1 + self.num_moments) * self.num_trained)
         return FLOAT * (numbers + of_frozen * (self.num_parameters - self.num_trained))
 
     def _save_bytes(self, world_size: int) -> int:
@@ -212,17 +213,20 @@ def usable_memory(device_bytes: int) -> int:
     return int((device_bytes - RESERVED_BYTES) * USABLE_FRACTION)
 
 
-def settings(engine: EngineSection, *, checkpointing: bool) -> Iterator[Setting]:
+def settings(
+    engine: EngineSection, *, checkpointing: bool, stages: Sequence[Stage] = (0, 1, 2, 3)
+) -> Iterator[Setting]:
     """All settings that the run allows, in order of their cost in time: offload costs most, then checkpointing.
 
     Args:
         engine: the run's section `engine`. If it has `offload_optimizer`, so have all settings; stages that do not
             support one of its keys in `zero_optimization` are omitted.
         checkpointing: whether the run uses activation checkpointing; if so, all settings do.
+        stages: at which the run's optimizer is sound.
     """
     for offload in (False, True):
         for recomputed in (False, True):
-            for stage in (0, 1, 2, 3):
+            for stage in stages:
                 section = dataclasses.replace(engine, zero_stage=stage, offload_optimizer=offload)
                 is_allowed = (offload or not engine.offload_optimizer) and (recomputed or not checkpointing)
                 if is_allowed and not any(section.problems()):

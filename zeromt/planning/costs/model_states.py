@@ -14,6 +14,7 @@ because gradients are summed in fp32 and because of DeepSpeed's own copies. Deep
 
 import bisect
 import itertools
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -38,10 +39,17 @@ LIVE_ELEMENTS = 1_000_000_000
 """DeepSpeed's `stage3_max_live_parameters` and `stage3_max_reuse_distance`."""
 
 
-def num_moments(config: RunConfig) -> int:
-    """Numbers kept per trained parameter besides its weight: states of the optimizer, a moving average, a parent's."""
-    training = config.training
-    return len(config.optimizer.states) + (training.ema_decay > 0) + (training.l2_to_parent > 0)
+def num_moments(config: RunConfig, parameters: Sequence[Parameter]) -> float:
+    """Numbers kept for a weight that is trained besides itself, in the mean of all: states of the optimizer, a moving
+    average, a parent's.
+
+    Args:
+        config: of the run.
+        parameters: that are trained.
+    """
+    states_of, training = config.optimizer.states_of, config.training
+    kept = sum(math.prod(shape) for p in parameters for shape in states_of(p.name, p.shape).values())
+    return kept / max(sum(p.size for p in parameters), 1) + (training.ema_decay > 0) + (training.l2_to_parent > 0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -92,7 +100,7 @@ class Layout:
         engine: the section `engine`: stage, offload and DeepSpeed's own keys.
         precision: fp32, bf16 or fp16.
         world_size: number of ranks.
-        num_moments: numbers kept per parameter; see the function `num_moments`.
+        num_moments: numbers kept for a weight; see the function `num_moments`.
         rank: the rank to describe; by default the one that holds most.
         frozen: names of parameters that are not trained.
     """
@@ -105,7 +113,7 @@ class Layout:
         precision: str,
         world_size: int,
         rank: int | None = None,
-        num_moments: int,
+        num_moments: float,
         frozen: Collection[str] = frozenset(),
     ) -> None:
         self.num_moments = num_moments
@@ -197,8 +205,8 @@ def model_states(layout: Layout) -> ModelStates:
 
 def _optimizer(layout: Layout) -> int:
     if layout.stage == 0:
-        return FLOAT * layout.trained * (layout.num_moments + (layout.precision != "fp32"))
-    return FLOAT * (1 + layout.num_moments) * (layout.trained_shards if layout.stage == 3 else layout.partition)
+        return round(FLOAT * layout.trained * (layout.num_moments + (layout.precision != "fp32")))
+    return round(FLOAT * (1 + layout.num_moments) * (layout.trained_shards if layout.stage == 3 else layout.partition))
 
 
 def _gradients(layout: Layout) -> tuple[int, int]:
