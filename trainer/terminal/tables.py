@@ -1,6 +1,7 @@
 """The tables at the start and at the end of a run: model, data, settings; results, and what to do next."""
 
 import logging
+import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -280,6 +281,14 @@ def _rows(
         "trained",
         f"{state.step:,} updates{skipped}, {state.target_tokens:,} target tokens in {interval(state.seconds)}",
     )
+    section, done, seconds = config.training, state.step - state.start_step, state.seconds - state.start_seconds
+    if is_finished and section.max_minutes and done < section.max_updates and seconds > 60 * section.max_minutes:
+        needed = math.ceil(1.1 * seconds / 60 * section.max_updates / max(done, 1))
+        yield (
+            "short of",
+            f"{section.max_updates:,} updates, as training.max_minutes={section.max_minutes:g} ended it; the same "
+            f"command with training.max_minutes={needed} goes on",
+        )
     if (scores := state.signed_scores()) and config.best_by in config.evaluation.directions:
         best, last = max(scores, key=lambda step: (scores[step], -step)), max(scores)
         shown = described(config.evaluation, config.best_by)

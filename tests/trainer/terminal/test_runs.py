@@ -1,13 +1,17 @@
 """What a run says on terminals of 80 and 120 columns, with NO_COLOR, and where its output is no terminal."""
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
 
+from configs import load_run
 from tests.conftest import Corpus
 from tests.forked import Forked
 from tests.trainer.terminal.on_a_terminal import CODES, bars, seen, train_on_a_terminal
+from trainer.checkpoint.state import TrainerState
+from trainer.terminal.tables import show_summary
 from zeromt.cli.main import parse
 
 TRAINING = (
@@ -94,6 +98,19 @@ def test_summary(plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         program, *given = line[16:].split()
         assert program == "zeromt"
         parse(given)
+
+
+def test_summary_of_what_the_clock_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """It says how many minutes the rest takes, a tenth more."""
+    config = load_run("debug", ["training.max_updates=1100", "training.max_minutes=8"])
+    state = TrainerState(step=162, seconds=480.1)
+    with caplog.at_level(logging.INFO):
+        show_summary(config, state, None, is_finished=True)
+    said = "training.max_minutes=8 ended it; the same command with training.max_minutes=60 goes on"
+    assert f"  short of      1,100 updates, as {said}" in caplog.messages
+    caplog.clear()
+    show_summary(config, TrainerState(step=1100, seconds=480.1), None, is_finished=True)
+    assert "short of" not in caplog.text
 
 
 @pytest.mark.parametrize("width", [80, 120])
