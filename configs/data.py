@@ -19,6 +19,7 @@ UNDETERMINED = "und"
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 MAX_TRIPLE_PIECES = 32_000
 """Two translations of so many pieces are stored as one target."""
+LossWeight = Annotated[float, Field(ge=0, le=1000)]
 LANGUAGE_SCORE = "language"
 """Name of the score that an identifier of languages gives."""
 
@@ -277,6 +278,9 @@ class DatasetSource:
     """Path or URL of the dataset (http, https, s3, gs; optional packages: zeromt[http], zeromt[s3], zeromt[gs])."""
     weight: PositiveFloat | None = None
     """The dataset's proportion of the pairs is its weight over the sum of all. By default: see `stream.temperature`."""
+    loss_weight: LossWeight | ScoreName | None = None
+    """What the loss of its pairs is multiplied by: a number, or the name of a score of the dataset, 0 to 1000 each. By
+    default 1. How often pairs are read does not depend on it: see docs/scores.md."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

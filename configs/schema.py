@@ -105,6 +105,9 @@ class TrainingSection:
     max_minutes: PositiveFloat | None = None
     """Minutes of training after which the run ends, summed over all restarts, including evaluations and saves."""
     early_stopping: EarlyStoppingSection | None = None
+    normalize_by: Literal["weights", "tokens"] = "weights"
+    """What the sum of an update's losses is divided by, where pairs have weights (`loss_weight` of a dataset): the sum
+    of its target tokens' weights, or their number."""
     log_every: Positive = 50
     """Updates between log lines."""
     peak_tflops: PositiveFloat | None = None
@@ -377,6 +380,11 @@ class RunConfig:
     def streams(self) -> list[StreamSection]:
         """The section `stream` of each phase; in a run without phases, only the run's own."""
         return [phase.stream(self.stream) for phase in self.phases] or [self.stream]
+
+    @property
+    def weighs_pairs(self) -> bool:
+        """Whether the pairs of any dataset have weights in the loss."""
+        return any(source.loss_weight is not None for stream in self.streams for source in stream.datasets)
 
     @property
     def reads_prepared(self) -> bool:

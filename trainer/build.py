@@ -1,6 +1,7 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, trained
+from model.loss import Loss
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
@@ -248,7 +250,7 @@ def _engine(
     factors = trained.factors(config, dict(model.named_parameters()))
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
-        Objective(model, config.loss.build()).train(),
+        Objective(model, _loss(config)).train(),
         section=dataclasses.replace(config.engine, kernels=kernels),
         optimizer=config.optimizer,
         precision=precision,
@@ -258,6 +260,22 @@ def _engine(
         factors=factors,
         l2_to_parent=config.training.l2_to_parent,
     )
+
+
+def _loss(config: RunConfig) -> Loss:
+    """The training loss.
+
+    Raises:
+        UserError: pairs have weights, and it takes none.
+    """
+    loss: Loss = config.loss.build()
+    parameters = inspect.signature(loss).parameters.values()
+    if config.weighs_pairs and not any(p.name == "scales_N" or p.kind == p.VAR_KEYWORD for p in parameters):
+        raise UserError(
+            f"loss.kind: {config.loss.kind} takes no weights of pairs, and loss_weight of a dataset gives some; use "
+            "cross_entropy, or give the loss scales_N (model.loss.Loss)"
+        )
+    return loss
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:

@@ -10,7 +10,7 @@ from configs import DatasetSource, PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.phase_data import StreamPhase
+from data_pipeline.stream.phase_data import PhaseData, StreamPhase
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.vocabularies import widest
@@ -86,10 +86,11 @@ def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, wo
     """
     numbers = {source.path: number for number, source in enumerate(config.datasets)}
     phases = []
-    for stream in config.streams if config.phases else ():
+    for stream in config.streams:
         sources = stream.datasets or [DatasetSource(path=config.prepare.output)]
         own, weights = [numbers[source.path] for source in sources], [source.weight for source in sources]
-        phases.append(StreamPhase(numbers=own, weights=weights, section=stream))
+        loss_weights = [source.loss_weight for source in sources]
+        phases.append(StreamPhase(numbers=own, weights=weights, section=stream, loss_weights=loss_weights))
     weighted = [(dataset, source.weight) for dataset, source in zip(datasets, config.datasets, strict=True)]
     return StreamReader(weighted, config.stream, seed=config.seed, rank=rank, world_size=world_size, phases=phases)
 
@@ -115,6 +116,16 @@ def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs:
         )
     updates = mixture.epoch_updates(0, usual_pairs)
     return [*lines, f"an epoch of the mixture is {total:,} pairs, about {updates:,} updates"]
+
+
+def describe_weights(phase: PhaseData) -> list[str]:
+    """A line for each dataset whose pairs have weights in the loss."""
+    names = dict(zip(phase.numbers, dataset_names(phase.datasets), strict=True))
+    return [
+        f"dataset {names[number]}: the loss is weighed by {weights.name}, {weights.mean:.4f} on average"
+        + (f"; {weights.num_zero:,} pairs have weight 0" if weights.num_zero else "")
+        for number, weights in phase.pair_weights.items()
+    ]
 
 
 def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:

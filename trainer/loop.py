@@ -92,7 +92,8 @@ class Trainer:
         run.updates.lay_out = self._layouts.begin
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
-        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work)
+        weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
+        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work, weighed_by)
         self._interval = self._new_interval()
         self._recovery = Recovery(run, saver)
         self._made: _Made | None = None
@@ -182,6 +183,10 @@ class Trainer:
                     self._settle()
                     self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
                     continue
+                if not update.counts.has_weight:
+                    self._settle()
+                    self._recovery.note_weightless(update.epoch, update.number, update.counts)
+                    continue
                 self._begin_exchange(
                     fetch=self._run.state.step + 1 < self._limits.last_step and not self._curriculum.ends_with_next
                 )
@@ -261,7 +266,7 @@ class Trainer:
         self._interval.add_batches(update.micro_batches, losses if result.applied else {})
         self._recovery.watch(update, float(mine[0]), step=made.step, is_applied=result.applied)
         if result.applied:
-            self._interval.add_losses(mine, update.counts.target_tokens)
+            self._interval.add_losses(mine, update.counts)
         else:
             self._recovery.check_now()
             self._recovery.note_skip(update, result, losses, step=made.step)
@@ -295,10 +300,11 @@ class Trainer:
         device, engine = self._run.world.device, self._run.engine
         ahead = passes(update, engine, seed=self._run.config.seed)
         lanes, losses = [], []
+        divisor = update.counts.divisor(self._run.config.training.normalize_by)
         for number, one in enumerate(ahead, 1):
             self._run.activities.reach(self._run.state.step + 1, number, in_device=not is_host(device))
             seed(device, one.seed)
-            scale = 1 / max(update.counts.target_tokens, 1) if one.lanes else 0.0
+            scale = 1 / divisor if one.lanes else 0.0
             out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)

@@ -36,6 +36,8 @@ class MicroBatch:
     """Pairs that `stream.augment` changed; None where their dataset has no modifiers."""
     num_fell_back: int = 0
     """Pairs that it was to change and that stayed plain."""
+    weights: Ids | None = None
+    """(B,): what each row's loss is multiplied by, in units of `pair_weights.WEIGHT_ONE`; None: 1."""
     has_triples: bool = False
     """Whether rows 2 i and 2 i + 1 are the chosen and the rejected translation of one source."""
 

@@ -1,7 +1,8 @@
 """What the stream reads in a phase of a run: some of its datasets, with proportions and modifiers of its own."""
 
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from configs import StreamSection, UserError
@@ -10,7 +11,9 @@ from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
+from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.stream.pair_weights import PairWeights
 from data_pipeline.vocabularies import widest
 
 
@@ -24,6 +27,8 @@ class StreamPhase:
     """One for each, or None for each."""
     section: StreamSection
     """Budgets, temperature and modifiers; K and the budgets are those of all phases."""
+    loss_weights: Sequence[float | str | None] = ()
+    """Of its datasets' pairs, `DatasetSource.loss_weight`; empty: none has any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,15 @@ class PhaseData:
     """Hash of the modifiers' settings, `settings_number`; None where there are none."""
     num_dropped: int
     """Pairs that no micro-batch can hold."""
+    pair_weights: Mapping[int, PairWeights]
+    """By number of the dataset among all of the run; of those that have weights."""
+
+    def weighted(self, micro_batch: MicroBatch) -> MicroBatch:
+        """The micro-batch with the weights of its pairs, if its dataset has any."""
+        if (weights := self.pair_weights.get(micro_batch.dataset)) is None:
+            return micro_batch
+        first = self.first_ids[self.numbers.index(micro_batch.dataset)]
+        return dataclasses.replace(micro_batch, weights=weights.units(micro_batch.pair_ids - first))
 
     @classmethod
     def of(cls, number: int, phase: StreamPhase, datasets: Sequence[Dataset], *, seed: int) -> "PhaseData":
@@ -58,7 +72,8 @@ class PhaseData:
             seed: the run's seed, which is that of the first phase.
 
         Raises:
-            UserError: a pair fits no micro-batch and such pairs are refused, or a modifier cannot be used.
+            UserError: a pair fits no micro-batch and such pairs are refused, a modifier cannot be used, or a pair has
+                no weight.
         """
         first_ids = list(itertools.accumulate((dataset.num_pairs for dataset in datasets), initial=0))
         own = [datasets[one] for one in phase.numbers]
@@ -83,7 +98,24 @@ class PhaseData:
             seed=seed,
             augment=settings_number(own, phase.section),
             num_dropped=sum(dropped),
+            pair_weights=_pair_weights(phase, own),
         )
+
+
+def _pair_weights(phase: StreamPhase, datasets: Sequence[Dataset]) -> dict[int, PairWeights]:
+    """Those of a phase's datasets that have any, by the datasets' numbers.
+
+    Raises:
+        UserError: a pair has none, or all have weight 0.
+    """
+    given = zip(phase.numbers, datasets, phase.loss_weights or [None] * len(datasets), strict=True)
+    found = {number: PairWeights.of(dataset, weight) for number, dataset, weight in given if weight is not None}
+    if len(found) == len(datasets) and all(
+        found[number].num_zero == dataset.num_pairs for number, dataset in zip(phase.numbers, datasets, strict=True)
+    ):
+        names = ", ".join(dataset.location for dataset in datasets)
+        raise UserError(f"stream.datasets: loss_weight of {names}: every pair has weight 0; give one above 0")
+    return found
 
 
 def check_tokenizers(datasets: Sequence[Dataset]) -> None:

@@ -130,7 +130,7 @@ class StreamReader:
                 self._dry.add(number)
             else:
                 for lane, micro_batch in part.micro_batches.items():
-                    slots[lane // self._world_size] = micro_batch
+                    slots[lane // self._world_size] = self._phase.weighted(micro_batch)
                     self.num_augmented += micro_batch.num_augmented or 0
                     self.num_fell_back += micro_batch.num_fell_back
         self.update += 1

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
 from configs import Optimizer, RunConfig
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.reader import StreamReader
 from model import SpecialIds, build_transformer
 from model.components.loss import CrossEntropyLoss
@@ -56,6 +59,31 @@ def optimizers_of(
     return [torch.optim.Muon(groups(of_muon), **fields), adamw]
 
 
+def pair_weights(dataset: Dataset, given: float | str | None) -> NDArray[np.float64]:
+    """(pairs,): what the loss of each pair counts, of a dataset's `loss_weight`."""
+    if isinstance(given, str):
+        return np.asarray(dataset.score(given), dtype=np.float64)
+    return np.full(dataset.num_pairs, 1.0 if given is None else given)
+
+
+def divisor_of(config: RunConfig, micro_batches: list[MicroBatch], scales: list[NDArray[np.float64]]) -> float:
+    """What the sum of an update's losses is divided by; 0 if none counts."""
+    weight = float(sum(scale.sum() for scale in scales))
+    if config.training.normalize_by == "weights" or weight == 0:
+        return weight
+    return float(sum((m.target_output != 0).sum() for m in micro_batches))
+
+
+def loss_sum(model: nn.Module, m: MicroBatch, scale: NDArray[np.float64], smoothing: float) -> torch.Tensor:
+    """Of the tokens of a micro-batch, each times its scale (B, T)."""
+    hidden = model(torch.from_numpy(m.source), torch.from_numpy(m.target_input))
+    output: Any = model.output
+    logits = F.linear(hidden, output.weight, output.bias).flatten(0, 1)
+    targets = torch.from_numpy(m.target_output).flatten()
+    each = F.cross_entropy(logits, targets, ignore_index=0, label_smoothing=smoothing, reduction="none")
+    return (each * torch.from_numpy(scale).to(each).flatten()).sum()
+
+
 def plain_run(
     config: RunConfig,
     *,
@@ -74,8 +102,10 @@ def plain_run(
         rate_of: gives the factor of a parameter's learning rate, by its name; 0 of one that is frozen.
         l2_to_parent: coefficient of the L2 towards the first weights, decoupled as AdamW's weight decay is.
     """
-    dataset = Dataset.load(Path(config.datasets[0].path))
-    reader = StreamReader([(dataset, 1.0)], config.stream, seed=config.seed, rank=0, world_size=1)
+    sources = [(Dataset.load(Path(source.path)), source) for source in config.datasets]
+    read = [(dataset, source.weight) for dataset, source in sources]
+    reader, dataset = StreamReader(read, config.stream, seed=config.seed, rank=0, world_size=1), sources[0][0]
+    of_pairs = np.concatenate([pair_weights(dataset, source.loss_weight) for dataset, source in sources])
     model = build_transformer(
         config.model,
         source_vocab_size=dataset.tokenizer.source_vocab_size,
@@ -105,17 +135,14 @@ def plain_run(
         if not micro_batches:
             reader.end_epoch()
             continue
-        num_tokens = sum(int((m.target_output != 0).sum()) for m in micro_batches)
+        scales = [of_pairs[m.pair_ids][:, None] * (m.target_output != 0) for m in micro_batches]
+        if (divisor := divisor_of(config, micro_batches, scales)) == 0:
+            continue
         total = 0.0
-        for m in micro_batches:
+        for m, scale in zip(micro_batches, scales, strict=True):
             torch.manual_seed(micro_batch_seed(config.seed, epoch, update, m.lane))
-            hidden = model(torch.from_numpy(m.source), torch.from_numpy(m.target_input))
-            logits = F.linear(hidden, model.output.weight, model.output.bias).flatten(0, 1)
-            targets = torch.from_numpy(m.target_output).flatten()
-            loss = F.cross_entropy(
-                logits, targets, ignore_index=0, label_smoothing=smoothing.label_smoothing, reduction="sum"
-            )
-            torch.autograd.backward(loss / num_tokens)
+            loss = loss_sum(model, m, scale, smoothing.label_smoothing)
+            torch.autograd.backward(loss / divisor)
             total += loss.item()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
         with torch.no_grad():
@@ -126,7 +153,7 @@ def plain_run(
             optimizer.zero_grad()
         decay = min(config.training.ema_decay, (1 + len(losses)) / (10 + len(losses)))
         ema = {name: decay * ema[name] + (1 - decay) * p.detach() for name, p in model.named_parameters()}
-        losses.append(total / num_tokens)
+        losses.append(total / divisor)
     reader.close()
     final = {name: p.detach() for name, p in model.named_parameters()}
     return PlainRun(losses=losses, norms=norms, weights=final, ema=ema)

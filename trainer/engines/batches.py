@@ -6,7 +6,7 @@ import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from trainer.engines.protocol import DeviceBatch
 
@@ -44,10 +45,22 @@ class UpdateCounts:
     """Pairs that `stream.augment` changed."""
     fell_back: int = 0
     """Pairs that it should have changed but could not."""
+    weight_units: int = 0
+    """Sum of the target tokens' weights, in units of `pair_weights.WEIGHT_ONE`: exact, in any order."""
 
     def numbers(self) -> list[int]:
         """The fields as integers for an all-reduce: each is summed."""
         return list(dataclasses.astuple(self))
+
+    @property
+    def has_weight(self) -> bool:
+        """False if all pairs have weight 0, so that there is nothing to learn from them."""
+        return self.weight_units > 0 or self.target_tokens == 0
+
+    def divisor(self, normalize_by: Literal["weights", "tokens"]) -> float:
+        """What the sum of an update's losses is divided by: that of its weights, or its target tokens; never 0."""
+        total = self.weight_units / WEIGHT_ONE if normalize_by == "weights" else float(self.target_tokens)
+        return total or 1.0
 
     def __add__(self, other: "UpdateCounts") -> "UpdateCounts":
         """Of both; the digest is not wrapped."""
@@ -75,8 +88,9 @@ class Update:
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
     """Totals of one rank's micro-batches."""
     filled = [m for m in micro_batches if m is not None]
+    target_tokens = [m.num_target_tokens for m in filled]
     return UpdateCounts(
-        target_tokens=sum(m.num_target_tokens for m in filled),
+        target_tokens=sum(target_tokens),
         source_tokens=sum(m.num_source_tokens for m in filled),
         padded_tokens=sum(m.num_padded_source + m.num_padded_target for m in filled),
         pairs=sum(m.num_pairs for m in filled),
@@ -84,7 +98,23 @@ def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
         pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) + tokens_digest(m) for m in filled)),
         augmented=sum(m.num_augmented or 0 for m in filled),
         fell_back=sum(m.num_fell_back for m in filled),
+        weight_units=sum(weight_units(m, tokens) for m, tokens in zip(filled, target_tokens, strict=True)),
     )
+
+
+def weight_units(micro_batch: MicroBatch, target_tokens: int) -> int:
+    """Sum of the target tokens' weights, in units; `target_tokens` is their number."""
+    if micro_batch.weights is None:
+        return target_tokens * WEIGHT_ONE
+    return int(micro_batch.weights @ np.count_nonzero(micro_batch.target_output != PAD_ID, axis=1))
+
+
+def token_scales(micro_batch: MicroBatch) -> NDArray[np.float32]:
+    """(B, T): the weight of each target token, and of the padding behind them."""
+    ones = np.ones(micro_batch.target_output.shape, dtype=np.float32)
+    if micro_batch.weights is None:
+        return ones
+    return ones * (micro_batch.weights[:, None] / WEIGHT_ONE).astype(np.float32)
 
 
 def pairs_digest(lane: int, pair_ids: NDArray[np.int64]) -> int:
@@ -142,17 +172,25 @@ class Staged:
 
 
 def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
-    """The three arrays as tensors on the device, by one asynchronous copy from pinned memory."""
+    """The arrays as tensors on the device, by one asynchronous copy from pinned memory."""
     return stage(micro_batch, device)()
 
 
 def stage(micro_batch: MicroBatch, device: torch.device) -> Callable[[], DeviceBatch]:
-    """Have the three arrays ready; what is returned sends them."""
-    staged = Staged([micro_batch.source, micro_batch.target_input, micro_batch.target_output], device)
+    """Have the arrays ready; what is returned sends them."""
+    arrays: list[NDArray[Any]] = [micro_batch.source, micro_batch.target_input, micro_batch.target_output]
+    if micro_batch.weights is not None:
+        arrays.append(token_scales(micro_batch))
+    staged = Staged(arrays, device)
 
     def send() -> DeviceBatch:
-        source, target_input, target_output = staged.send()
-        return DeviceBatch(source=source, target_input=target_input, target_output=target_output)
+        source, target_input, target_output, *scales = staged.send()
+        return DeviceBatch(
+            source=source,
+            target_input=target_input,
+            target_output=target_output,
+            scales=scales[0] if scales else None,
+        )
 
     return send
 

@@ -6,6 +6,7 @@ For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pai
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.tokenizer import EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines.batches import Staged, Update, empty_batch, micro_batch_seed, stage
+from trainer.engines.batches import Staged, Update, empty_batch, micro_batch_seed, stage, token_scales
 from trainer.engines.protocol import DeviceBatch, Engine
 
 Ids = NDArray[np.int64]
@@ -149,9 +150,14 @@ def stage_laid_out(
         np.concatenate([x[text] for x, text in zip(side, texts, strict=True)])[None] if is_packed else side[0]
         for side, texts in ((sources, is_text[0]), (inputs, is_text[1]), (targets, is_text[1]))
     ]
-    arrays = [*ids]
+    arrays: list[NDArray[Any]] = [*ids]
     for texts in is_text:
         arrays += [_tokens(texts, seeds, is_packed=is_packed), _bounds(texts)]
+    weighs = any(m.weights is not None for m in micro_batches)
+    if weighs:
+        scales = [token_scales(m) for m in micro_batches]
+        packed = [x[text] for x, text in zip(scales, is_text[1], strict=True)]
+        arrays.append(np.concatenate(packed)[None] if is_packed else scales[0])
     longest = [max(int(text.sum(1).max()) if is_packed else text.shape[1] for text in texts) for texts in is_text]
     staged = Staged(arrays, device)
 
@@ -161,8 +167,13 @@ def stage_laid_out(
             Side(places=places[2 * i], bounds=places[2 * i + 1] if is_packed else None, longest=longest[i])
             for i in range(2)
         ]
-        layout = Layout(source=sides[0], target=sides[1], kind=kind)
-        return DeviceBatch(source=source, target_input=target_input, target_output=target_output, layout=layout)
+        return DeviceBatch(
+            source=source,
+            target_input=target_input,
+            target_output=target_output,
+            layout=Layout(source=sides[0], target=sides[1], kind=kind),
+            scales=places[-1] if weighs else None,
+        )
 
     return send
 

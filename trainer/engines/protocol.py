@@ -28,6 +28,8 @@ class DeviceBatch:
     target_output: Tensor
     layout: Layout | None = None
     """Where the tokens stand, for kernels that know it."""
+    scales: Tensor | None = None
+    """(B, T) or (1, N) in fp32: weights of the targets' losses; None: all 1."""
 
     def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
         """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""

@@ -4,20 +4,21 @@ import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from data_pipeline.stream.batch import MicroBatch
-from trainer.engines.batches import Losses, UpdateCounts, wrap
+from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
 from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
 from trainer.records.utilization import Work
 
 UPDATE_RATIO = "update_ratio/"
 """Prefix of a figure of one part of the model; the parts are those of `update_sizes.PARTS`."""
-MICRO_BATCHES, TOKEN_SHARE, LOSS = "micro_batches/", "token_share/", "loss/"
+MICRO_BATCHES, TOKEN_SHARE, LOSS, LOSS_WEIGHT = "micro_batches/", "token_share/", "loss/", "loss_weight/"
 """Prefixes of the figures of one dataset of a mixture."""
 STRAGGLER_SECONDS = 1.0
 """Ranks are compared only if one spent at least this long in forward passes; shorter times are noise."""
@@ -28,23 +29,31 @@ MAX_SHOWN = 8
 class Interval:
     """Figures of the updates since the last log step."""
 
-    def __init__(self, dataset_names: Sequence[str] = (), work: Work | None = None) -> None:
+    def __init__(
+        self,
+        dataset_names: Sequence[str] = (),
+        work: Work | None = None,
+        weighed_by: Literal["weights", "tokens"] | None = None,
+    ) -> None:
         """Start an empty interval.
 
         Args:
             dataset_names: names of a mixture's datasets, which get figures of their own; empty for a single dataset.
             work: counts FLOPs; None counts none.
+            weighed_by: `training.normalize_by`, where pairs have weights; None elsewhere.
         """
         self._dataset_names = dataset_names
         self._work = work
+        self._weighed_by = weighed_by
         self._flops = 0
         self.sizes: UpdateSizes | None = None
         """Sizes of the last update; None if it was not applied. Set on every rank or on none."""
         self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
-        self._losses_by_dataset = np.zeros((2, len(dataset_names)))
+        self._losses_by_dataset = np.zeros((3, len(dataset_names)))
         self._begin = time.monotonic()
         self._losses = torch.zeros(2, dtype=torch.float64)
         self._loss_tokens = 0
+        self._loss_weight = 0.0
         self._counts = UpdateCounts()
         self._num_updates = 0
         self._num_slots = 0
@@ -56,15 +65,16 @@ class Interval:
         self.padded_tokens = 0
         """Number of tokens, padding included, in this rank's micro-batches."""
 
-    def add_losses(self, losses: torch.Tensor, target_tokens: int) -> None:
+    def add_losses(self, losses: torch.Tensor, counts: UpdateCounts) -> None:
         """Add the losses of one applied update.
 
         Args:
             losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
-            target_tokens: number of target tokens over all ranks.
+            counts: of the update, over all ranks.
         """
         self._losses += losses
-        self._loss_tokens += target_tokens
+        self._loss_tokens += counts.target_tokens
+        self._loss_weight += counts.weight_units / WEIGHT_ONE
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
         """Add the counts of one update over all ranks."""
@@ -87,7 +97,8 @@ class Interval:
                 tokens = micro_batch.num_target_tokens
                 self._by_dataset[:, micro_batch.dataset] += (1, tokens)
                 if (both := losses.get((micro_batch.lane,))) is not None:
-                    self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens)
+                    weight = weight_units(micro_batch, tokens) / WEIGHT_ONE
+                    self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens, weight)
 
     def pause(self, seconds: float) -> None:
         """Exclude time that was not spent training, such as an evaluation."""
@@ -99,9 +110,10 @@ class Interval:
         loss_sum, nll_sum, flops, *sizes = world.sum_floats([*self._losses.tolist(), float(self._flops), *sizes])
         counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._loss_tokens or math.nan  # 0 if every update was skipped
-        nll = nll_sum / tokens
+        nll, weight = nll_sum / tokens, self._loss_weight or math.nan
         return {
-            "loss": loss_sum / tokens,  # the training loss, with label smoothing
+            # the training loss, with label smoothing
+            "loss": loss_sum / (tokens if self._weighed_by is None else self._divisor(weight, tokens)),
             "nll": nll,  # without label smoothing, in nats; the perplexity is its exponential
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
@@ -118,6 +130,7 @@ class Interval:
             "pairs_digest": wrap(counts.pairs_digest),
             **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
             **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(sizes).items()} if sizes else {}),
+            **({} if self._weighed_by is None else {"loss_weight": weight / tokens}),
             **_of_augmentation(counts),
             **self._of_datasets(world),
         }
@@ -137,16 +150,24 @@ class Interval:
         return figures, describe_stragglers(seconds, slow) if slow else None
 
     def _of_datasets(self, world: World) -> dict[str, Any]:
-        """Micro-batches, mean loss and fraction of the target tokens of each dataset of a mixture, over all ranks."""
+        """Micro-batches, mean loss, fraction of the target tokens and their mean weight of each dataset of a mixture,
+        over all ranks."""
         if not self._dataset_names:
             return {}
         counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
         figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
         whole = sum(tokens) or 1
         sums = np.reshape(world.sum_floats(self._losses_by_dataset.ravel().tolist()), self._losses_by_dataset.shape)
-        trained = zip(self._dataset_names, *sums.tolist(), strict=True)
-        figures |= {f"{LOSS}{name}": loss / num_tokens for name, loss, num_tokens in trained if num_tokens}
+        for name, loss, num_tokens, weight in zip(self._dataset_names, *sums.tolist(), strict=True):
+            if (divisor := self._divisor(weight, num_tokens)) > 0:
+                figures[f"{LOSS}{name}"] = loss / divisor
+            if num_tokens and self._weighed_by is not None:
+                figures[f"{LOSS_WEIGHT}{name}"] = weight / num_tokens
         return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
+
+    def _divisor(self, weight: float, tokens: float) -> float:
+        """Of a sum of losses."""
+        return tokens if self._weighed_by == "tokens" else weight
 
 
 def _of_augmentation(counts: UpdateCounts) -> dict[str, int]:

@@ -140,7 +140,7 @@ class Recovery:
             self._look_for_spike(late, loss_sum)
 
     def _look_for_spike(self, late: PendingLoss, loss_sum: float) -> None:
-        loss = loss_sum / max(late.update.counts.target_tokens, 1)
+        loss = loss_sum / late.update.counts.divisor(self._run.config.training.normalize_by)
         self._saver.newest_loss = loss
         self._run.records.note_loss(late.step, late.update, loss)
         spike = self._spikes.observe(loss) if late.is_applied else None
@@ -197,16 +197,16 @@ class Recovery:
     def note_skipped_range(self, epoch: int, number: int, counts: UpdateCounts) -> None:
         """Log that an update is in a skipped range."""
         log.warning("epoch %d, update %d is skipped", epoch, number)
-        self._run.metrics.event(
-            self._run.state.step,
-            {
-                "event": "left_out",
-                "epoch": epoch,
-                "update": number,
-                "pairs": counts.pairs,
-                "pairs_digest": counts.pairs_digest,
-            },
-        )
+        self._note_left_out(epoch, number, counts, {})
+
+    def note_weightless(self, epoch: int, number: int, counts: UpdateCounts) -> None:
+        """Log that an update is left out since all of its pairs have weight 0."""
+        log.info("epoch %d, update %d is left out: all of its pairs have weight 0", epoch, number)
+        self._note_left_out(epoch, number, counts, {"reason": "all of its pairs have weight 0"})
+
+    def _note_left_out(self, epoch: int, number: int, counts: UpdateCounts, more: Mapping[str, str]) -> None:
+        figures = {"event": "left_out", "epoch": epoch, "update": number, "pairs": counts.pairs}
+        self._run.metrics.event(self._run.state.step, {**figures, "pairs_digest": counts.pairs_digest, **more})
 
     def _rewind(self, update: Update, num_updates: int, reason: str, *, step: int) -> None:
         """Go back to the newest checkpoint, and skip this many updates up to this one.

@@ -14,7 +14,7 @@ from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
 from model import trained
 from trainer.checkpoint.state import TrainerState
-from trainer.datasets import describe_mixture
+from trainer.datasets import describe_mixture, describe_weights
 from trainer.engines.protocol import Engine
 from trainer.evaluation.best import described
 from trainer.evaluation.sets import HeldOutSet
@@ -59,7 +59,8 @@ def announce(
     updates = estimate_updates(config, reader)
     if not world.is_main:
         return Forecast(config, state, updates_an_epoch=updates)
-    for line in describe_mixture(reader.phase.datasets, reader.mixture, reader.usual_pairs):
+    mixture = describe_mixture(reader.phase.datasets, reader.mixture, reader.usual_pairs)
+    for line in [*mixture, *describe_weights(reader.phase)]:
         log.info("%s", line)
     log.info(
         "%d parameters, %d pairs, %d rank%s on %s, ZeRO-%d, %s",

@@ -15,6 +15,7 @@ from configs.process.files import naming
 from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from trainer.datasets import dataset_names, tokenizer_of
 from trainer.engines.batches import to_device, wrap
 from trainer.inference.loading import TrainedModel, load_checkpoint
@@ -75,8 +76,10 @@ class Pair:
     place: str | None
     """File and line in the raw corpus; None if preparation did not record it."""
     target_tokens: int
+    weight: float | None
+    """What its loss is multiplied by; None where its dataset has no `loss_weight`."""
     loss: float | None
-    """Sum over the target tokens, in nats."""
+    """Sum over the target tokens, in nats, not weighed."""
     source: str
     target: str
 
@@ -105,7 +108,7 @@ def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool =
             print(json.dumps(asdict(pair), ensure_ascii=False))
     else:
         under = None if checkpoint is None else checkpoint.folder.name
-        print("\n".join([*_head(found, folder, recorded), *_of_losses(pairs, under, recorded), *_table(pairs)]))
+        print("\n".join([*_head(found, folder, recorded), *_of_losses(found, pairs, under, recorded), *_table(pairs)]))
     return 0
 
 
@@ -132,6 +135,7 @@ def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -
                 block=block_of(dataset, local),
                 place=dataset.place(local),
                 target_tokens=tokens[row],
+                weight=None if micro_batch.weights is None else int(micro_batch.weights[row]) / WEIGHT_ONE,
                 loss=None if losses is None else losses[order][row].loss,
                 source=sources[row],
                 target=targets[row],
@@ -203,12 +207,17 @@ def _head(update: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
     ]
 
 
-def _of_losses(pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> Iterator[str]:
+def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> Iterator[str]:
     if under is None:
         return
-    total = math.fsum(pair.loss or 0.0 for pair in pairs) / sum(pair.target_tokens for pair in pairs)
+    weighed = math.fsum((pair.loss or 0.0) * (1.0 if pair.weight is None else pair.weight) for pair in pairs)
+    normalize_by = found.found_from.config.training.normalize_by
+    total = weighed / found.counts.divisor(normalize_by)
+    unit = "a target token"
+    if any(pair.weight is not None for pair in pairs):
+        unit = "a weighed target token" if normalize_by == "tokens" else "a target token of weight 1"
     said = "" if recorded.where is None else f"; {recorded.where} has {recorded.loss:.7f}"
-    yield f"# loss {total:.7f} a target token under {under}, without dropout{said}"
+    yield f"# loss {total:.7f} {unit} under {under}, without dropout{said}"
 
 
 def _table(pairs: Sequence[Pair]) -> Iterator[str]:

@@ -118,9 +118,14 @@ def updates_from(reader: StreamReader, standing: Standing) -> Iterator[tuple[int
         micro_batches = [m for m in reader.next_update() if m is not None]
         if not micro_batches:
             reader.end_epoch()
-        elif not is_skipped(standing.skipped_ranges, epoch, number):
+        elif not is_skipped(standing.skipped_ranges, epoch, number) and not is_weightless(micro_batches):
             done += 1
             yield epoch, number, micro_batches
+
+
+def is_weightless(micro_batches: Sequence[MicroBatch]) -> bool:
+    """Whether training leaves an update out: all of its pairs have weight 0."""
+    return all(m.weights is not None and not m.weights.any() for m in micro_batches)
 
 
 def open_stream(standing: Standing) -> StreamReader:

@@ -135,8 +135,9 @@ class DeepSpeedEngine(Engine):
 
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         is_scaled = self.precision == "fp16" and factor
+        weights = {} if batch.scales is None else {"scales_BT": batch.scales}
         with self._forward_clock:
-            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale if is_scaled else 1.0))
+            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale if is_scaled else 1.0), **weights)
         self._settle_loss_scale()
         self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
         self._stage.end_micro_batch()
