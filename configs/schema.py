@@ -245,7 +245,8 @@ class RunConfig:
         length = getattr(self.training, limit)
         if self.schedule.ends and length and (problem := self.schedule.length_problem(length)) is not None:
             yield f"schedule.{problem} training.{limit}={length}"
-        if (unsound := self.optimizer.stage_problem(self.engine.zero_stage)) is not None:
+        stage, offload = self.engine.zero_stage, self.engine.offload_optimizer
+        if (unsound := self.optimizer.stage_problem(stage, offload=offload)) is not None:
             yield f"optimizer.kind: {unsound}"
         if value_of(self.engine.zero_optimization, "compute_grad_norm") is False and self.optimizer.clip_norm:
             yield (

@@ -13,10 +13,9 @@ from configs.fields import Count, NonNegativeFloat, PositiveFloat
 
 Scope = Literal["element", "row", "matrix"]
 """What an optimizer must see at once to change an element: that alone, its row and its column, or its matrix."""
-SOUND_STAGES: dict[Scope, tuple[Literal[0, 1, 2, 3], ...]] = {"element": (0, 1, 2, 3), "row": (0,), "matrix": (0,)}
-"""ZeRO stages at which an optimizer is given what it must see. Stages 1 to 3 cut parameters, laid end to end, into flat
-pieces. At stage 0 it steps on parameters in their own shape: themselves in fp32, their fp32 copies in bf16 and fp16.
-"""
+Stages = tuple[Literal[0, 1, 2, 3], ...]
+"""Stages of ZeRO."""
+ALL_STAGES: Stages = (0, 1, 2, 3)
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -38,7 +37,11 @@ class Optimizer(Component):
     are saved, sharded, offloaded and counted by plans; see `states_of`. There must be at least one.
     """
     scope: ClassVar[Scope] = "element"
-    """What it must see at once. It decides at which ZeRO stages it is sound: `SOUND_STAGES`."""
+    """What it must see at once. It decides at which ZeRO stages it is sound: see `stages`."""
+    gathers: ClassVar[bool] = False
+    """Whether, of pieces of parameters, it gathers what it must see. Then what it builds is given `places` at stages 1
+    to 3, and keeps tensors of its parameters' shapes alone; see `trainer.engines.muon`.
+    """
     numbers: ClassVar[tuple[str, ...] | None] = None
     """Names of the numbers that it keeps beside its tensors, the same for all parameters, but for the count of steps,
     which the trainer keeps for it. None: whatever there is after a step.
@@ -60,15 +63,33 @@ class Optimizer(Component):
         """
         return dict.fromkeys(self.states, shape)
 
-    def stage_problem(self, stage: int) -> str | None:
-        """Why it is not sound at a ZeRO stage, as the value of `optimizer.kind`; None if it is."""
-        if stage in (sound := SOUND_STAGES[self.scope]):
-            return None
-        allowed = " or ".join(map(str, sound))
-        return (
-            f"{self.kind} works by {_SEEN[self.scope]}, which engine.zero_stage={stage} cuts into pieces; set "
-            f"engine.zero_stage={allowed}, or an optimizer that works element by element, such as adamw"
-        )
+    @property
+    def stages(self) -> Stages:
+        """ZeRO stages at which it sees what it must.
+
+        Stages 1 to 3 cut parameters, laid end to end, into flat pieces. At stage 0 it steps on parameters in their own
+        shape: themselves in fp32, their fp32 copies in bf16 and fp16.
+        """
+        return ALL_STAGES if self.scope == "element" or self.gathers else (0,)
+
+    def stage_problem(self, stage: int, *, offload: bool) -> str | None:
+        """Why it is not sound with this engine, as the value of `optimizer.kind`; None if it is.
+
+        Args:
+            stage: of ZeRO.
+            offload: whether what it steps on is in host memory.
+        """
+        if stage not in self.stages:
+            return (
+                f"{self.kind} works by {_SEEN[self.scope]}, which engine.zero_stage={stage} cuts into pieces; set "
+                "engine.zero_stage=0, or an optimizer that works element by element, such as adamw"
+            )
+        if offload and stage and self.scope != "element":
+            return (
+                f"{self.kind} works by {_SEEN[self.scope]}, which ranks do not gather in host memory; set "
+                "engine.offload_optimizer=false, or an optimizer that works element by element, such as adamw"
+            )
+        return None
 
     def build(self, groups: Sequence[Mapping[str, Any]]) -> Any:
         """The torch.optim.Optimizer, with a learning rate of 0.

@@ -10,7 +10,6 @@ import torch
 
 from configs import EngineSection, Optimizer, load_run
 from configs.components import make
-from configs.components.training import SOUND_STAGES
 from model import Objective, ObjectiveOutput
 from model.loss import CrossEntropy
 from tests.conftest import Corpus, read_metrics
@@ -46,7 +45,13 @@ def section(kind: str) -> Optimizer:
     return made
 
 
-SOUND = [(kind, stage) for kind in FIELDS for stage in SOUND_STAGES[section(kind).scope]]
+SOUND = [(kind, stage) for kind in FIELDS for stage in section(kind).stages]
+
+
+SAMPLE = [("adafactor", 0), ("muon", 1), ("muon", 3)]
+OF_KINDS = pytest.mark.parametrize(
+    "kinds", [("adafactor", "muon"), pytest.param(("adamw",), marks=pytest.mark.slow)], ids="-".join
+)
 
 
 def of(corpus: Corpus, folder: Path, kind: str, stage: int, name: str, *more: str) -> list[str]:
@@ -108,23 +113,25 @@ def compare(run: Path, plain: PlainRun, what: str) -> None:
     assert max(weights, ema) < 1e-5
 
 
+@pytest.mark.parametrize("sound", [SAMPLE, pytest.param(SOUND, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_it_is_that_of_plain_pytorch(
-    plain: dict[str, PlainRun], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    sound: list[tuple[str, int]], plain: dict[str, PlainRun], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
-    runs = [of(corpus_en_fr, tmp_path, kind, stage, f"{kind}-{stage}") for kind, stage in SOUND]
+    runs = [of(corpus_en_fr, tmp_path, kind, stage, f"{kind}-{stage}") for kind, stage in sound]
     forked.ranks(2, train_in_fp32, runs, cwd=tmp_path, seconds=280)
-    for kind, stage in SOUND:
+    for kind, stage in sound:
         compare(tmp_path / f"{kind}-{stage}", plain[kind], f"{kind}, ZeRO-{stage}, 2 ranks")
 
 
+@OF_KINDS
 def test_on_one_rank_then_three_then_two(
-    plain: dict[str, PlainRun], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    kinds: tuple[str, ...], plain: dict[str, PlainRun], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     for ranks, until in ((1, 7), (3, 14), (2, UPDATES)):
         most = f"training.max_updates={until}"
-        runs = [of(corpus_en_fr, tmp_path, kind, SOUND_STAGES[section(kind).scope][-1], kind, most) for kind in FIELDS]
+        runs = [of(corpus_en_fr, tmp_path, kind, section(kind).stages[-1], kind, most) for kind in kinds]
         forked.ranks(ranks, train_in_fp32, runs, cwd=tmp_path)
-    for kind in FIELDS:
+    for kind in kinds:
         compare(tmp_path / kind, plain[kind], f"{kind}, 1, 3 and 2 ranks")
 
 
@@ -166,20 +173,21 @@ def train_one(world: World, overrides: list[str], killed_at: int | None) -> None
         built.close()
 
 
+@OF_KINDS
 @pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_killed_it_goes_on_to_the_bit(
-    precision: Precision, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    kinds: tuple[str, ...], precision: Precision, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     """Through a skipped update, with a moving average, in half precision."""
     runs = []
-    for kind in FIELDS:
+    for kind in kinds:
         for name, step in (("whole", None), ("killed", 8)):
             more = [f"engine.precision={precision}", "training.max_updates=10", "checkpoint.every_updates=5"]
             more += ["engine.fp16_initial_scale_power=8", "stream.micro_batches=2"]
-            stage = SOUND_STAGES[section(kind).scope][0]
+            stage = {"adamw": 0, "adafactor": 0, "muon": 1 if precision == "bf16" else 2}[kind]
             runs.append((of(corpus_en_fr, tmp_path, kind, stage, f"{kind}-{name}", *more), step))
     forked.ranks(2, train_with_skip, runs, cwd=tmp_path)
-    for kind in FIELDS:
+    for kind in kinds:
         whole, killed = (tmp_path / f"{kind}-{name}" for name in ("whole", "killed"))
         assert [e["step"] for e in read_metrics(whole, "event") if e["event"] == "skipped_update"] == [4]
         for tensors in ("model", "optimizer", "ema"):
@@ -228,10 +236,58 @@ def replayed(world: World, kind: str, precision: Precision) -> dict[str, Any]:
     return {"moved": moved, "off": off, "applied": applied}
 
 
-@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("kind", ["adafactor", "muon", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_in_half_precision_it_steps_on_whole_fp32_weights(kind: str, forked: Forked, tmp_path: Path) -> None:
     for precision in ("bf16", "fp16"):
         [found] = forked.ranks(1, replayed, kind, precision, cwd=tmp_path)
         print(f"{kind}, ZeRO-0 in {precision}: weights {found['off']:.1e} off, moved by {found['moved']:.1e}")
         assert found["applied"] == [number != 3 for number in range(8)]
         assert found["off"] < 1e-6 < 1e-3 < found["moved"]
+
+
+def muon_at_each_stage(world: World, precision: Precision) -> dict[int, Any]:
+    """As a rank: losses, master weights and momentum of matrices after updates, one of them skipped, at each stage."""
+    from deepspeed.accelerator import get_accelerator
+
+    get_accelerator().is_fp16_supported = lambda: True
+    found = {}
+    for stage in range(4):
+        engine = DeepSpeedEngine(
+            Objective(small_model(), CrossEntropy(0.1)).train(),
+            section=EngineSection(zero_stage=stage, fp16_initial_scale_power=8),  # type: ignore[arg-type]
+            optimizer=section("muon"),
+            precision=precision,
+            device=world.device,
+            world_size=world.size,
+        )
+        losses = []
+        with IN_FP32:
+            for update in range(8):
+                scale = math.nan if update == 3 else 1 / (TOKENS * world.size)
+                out = engine.accumulate(random_batch(2 * update + world.rank), scale=scale, is_last=True)
+                losses.append(float(out.loss_sum) / TOKENS)
+                assert engine.step(5e-3).applied == (update != 3)
+        states = list(engine.parameter_states())
+        assert {p.name: {key: tuple(t.shape) for key, t in (p.moments or {}).items()} for p in states} == engine.moments
+        kept = {p.name: p.moments or {} for p in states}
+        momentum = {name: own["momentum_buffer"].clone() for name, own in kept.items() if "momentum_buffer" in own}
+        found[stage] = losses, {p.name: p.weight.clone() for p in states}, momentum
+        engine.close()
+    return found
+
+
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
+def test_in_half_precision_muon_is_the_same_at_every_stage(
+    precision: Precision, forked: Forked, tmp_path: Path
+) -> None:
+    for found in forked.ranks(2, muon_at_each_stage, precision, cwd=tmp_path):
+        losses, weights, momentum = found[0]
+        first = {name: p.detach() for name, p in small_model().named_parameters()}
+        moved = distance(weights, first)
+        for stage in (1, 2, 3):
+            off = max(abs(a / b - 1) for a, b in zip(found[stage][0], losses, strict=True))
+            apart, of_momentum = distance(found[stage][1], weights), distance(found[stage][2], momentum)
+            found_off = f"losses {off:.1e}, weights {apart:.1e} of {moved:.1e}, momentum {of_momentum:.1e}"
+            print(f"muon, ZeRO-{stage} to 0 in {precision}: {found_off}")
+            assert off < 5e-3  # stage 3 adds up gradients in another order
+            assert apart < 0.05 * moved

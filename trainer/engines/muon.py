@@ -1,14 +1,31 @@
-"""torch's Muon and AdamW as one optimizer."""
+"""torch's Muon and AdamW as one optimizer, of whole matrices and of pieces of them."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
 
 from trainer.engines.adamw import AdamW, NeverCompiled
 
 MOMENTUM = "momentum_buffer"
 """What Muon keeps of a matrix."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Place:
+    """Where a flat tensor has elements of a parameter."""
+
+    shape: tuple[int, ...]
+    """Of the whole parameter."""
+    begin: int
+    """The first of these elements in the parameter, flattened."""
+    offset: int
+    """The first of them in the tensor."""
+    size: int
+    """How many there are; 0 if this rank has none."""
 
 
 class _Muon(NeverCompiled, torch.optim.Muon):
@@ -38,6 +55,10 @@ class MuonAndAdamW(NeverCompiled):
         for is_of_muon, kind, arguments in kinds:
             if own := [group for group in groups if _is_of_muon(group) == is_of_muon]:
                 self._parts[is_of_muon] = kind(own, lr=0.0, **arguments)  # which adds its arguments to its groups
+        self.places: Mapping[Tensor, Sequence[Place]] = {}
+        """Of each flat tensor that is stepped on in place of parameters, what is in it: the same parameters in the same
+        order on all ranks.
+        """
         super().__init__(groups, {})
 
     @torch.no_grad()
@@ -46,7 +67,37 @@ class MuonAndAdamW(NeverCompiled):
         for is_of_muon, part in self._parts.items():
             part.state = self.state
             part.param_groups = [group for group in self.param_groups if _is_of_muon(group) == is_of_muon]
-            part.step()
+            if is_of_muon and any(tensor.ndim == 1 for group in part.param_groups for tensor in group["params"]):
+                self._step_on_pieces(part)
+            else:
+                part.step()
+
+    def _step_on_pieces(self, muon: torch.optim.Optimizer) -> None:
+        """What Muon does element by element is done on the pieces, the rest on one whole matrix after the other.
+
+        There it is torch's step with a momentum of 0, of whose result each rank takes its own elements. Before `places`
+        are known a step makes the states, and no more.
+        """
+        for group in muon.param_groups:
+            momentum = group["momentum"]
+            for flat in [tensor for tensor in group["params"] if tensor.grad is not None]:
+                if MOMENTUM not in self.state[flat]:
+                    self.state[flat][MOMENTUM] = torch.zeros_like(flat)
+                average = self.state[flat][MOMENTUM].lerp_(flat.grad, 1 - momentum)
+                update = flat.grad.lerp(average, momentum) if group["nesterov"] else average
+                for place in self.places.get(flat, ()):
+                    own = slice(place.offset, place.offset + place.size)
+                    taken = slice(place.begin, place.begin + place.size)
+                    whole = torch.zeros(2, math.prod(place.shape), dtype=flat.dtype, device=flat.device)
+                    whole[0, taken], whole[1, taken] = update[own], flat[own]
+                    distributed.all_reduce(whole[0])
+                    if place.size:
+                        matrix = whole[1].view(place.shape).requires_grad_()
+                        matrix.grad = whole[0].view(place.shape)
+                        alone = {**group, "params": [matrix], "momentum": 0.0, "nesterov": False}
+                        one: torch.optim.Optimizer = _Muon([alone], lr=group["lr"])
+                        one.step()
+                        flat[own] = matrix.detach().flatten()[taken]
 
 
 def _is_of_muon(group: Mapping[str, Any]) -> bool:

@@ -52,6 +52,7 @@ class OptimizerStates:
             UserError: it cannot be built, declares no state, or has some already, which those pieces would not have.
         """
         self._kind, self._section = section.kind, section
+        self._kinds = list(dict.fromkeys(tuple(shapes) for shapes in kept.values()))
         self._names = tuple(dict.fromkeys(key for shapes in kept.values() for key in shapes))
         self.is_checked = False
         """Whether what it keeps was compared with what it declares."""
@@ -149,7 +150,7 @@ class OptimizerStates:
             yield f"it keeps nothing after a step; its `states` are {', '.join(self._names)}"
         declared = self._declared()
         for tensor, state in self.optimizer.state.items():
-            shapes = declared.get(tensor) or dict.fromkeys(self._names, tuple(tensor.shape))
+            shapes = declared.get(tensor) or dict.fromkeys(self._names_in(state), tuple(tensor.shape))
             said = f"its `states` are {', '.join(shapes)}"
             for key, shape in shapes.items():
                 kept = state.get(key)
@@ -173,6 +174,10 @@ class OptimizerStates:
             for key, number in _numbers(group, _NOT_KEPT).items():
                 if first.get(key) != number:
                     yield from _undeclared(key, self._section.group_numbers, "group_numbers")
+
+    def _names_in(self, state: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of the names that are said to be kept of one parameter or another, those that a piece's state has."""
+        return next((names for names in self._kinds if all(name in state for name in names)), self._kinds[0])
 
     def _declared(self) -> dict[Tensor, Kept]:
         """What it is said to keep of each parameter at stage 0; empty at the others, where it steps on pieces."""

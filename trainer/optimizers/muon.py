@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 @component("optimizer", "muon")
 class Muon(Optimizer):
-    """Muon (Jordan et al., 2024) for the matrices of encoder and decoder layers, AdamW for all else; at ZeRO stage 0.
+    """Muon (Jordan et al., 2024) for the matrices of encoder and decoder layers, AdamW for all else.
 
-    AdamW has embeddings, the output layer, norms and biases. Both are torch's.
+    AdamW has embeddings, the output layer, norms and biases. Both are torch's. At ZeRO stages 1 to 3 momentum stays in
+    pieces, and the ranks gather one matrix after the other.
     """
 
     states: ClassVar[tuple[str, ...]] = ("momentum_buffer", "exp_avg", "exp_avg_sq")
     scope: ClassVar[Scope] = "matrix"
+    gathers: ClassVar[bool] = True
     numbers: ClassVar[tuple[str, ...] | None] = ()
     group_numbers: ClassVar[tuple[str, ...] | None] = ()
     momentum: Probability = 0.95

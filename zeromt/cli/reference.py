@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs.components import Choice, Optimizer, kinds, make
-from configs.components.training import SOUND_STAGES
+from configs.components.training import ALL_STAGES
 from configs.reading.meanings import FieldHelp, fields, meanings
 from configs.schema import RunConfig
 from zeromt.cli.completion import tree
@@ -68,20 +68,21 @@ def _row(field: FieldHelp) -> str:
 
 def _optimizers() -> Iterator[str]:
     """What each optimizer says of itself: where it is sound, and what it keeps."""
-    stages = sorted({stage for sound in SOUND_STAGES.values() for stage in sound})
     yield "## Optimizers\n"
     yield (
         "At which ZeRO stages (`engine.zero_stage`) each is sound, in any precision; a run with another is refused "
-        "before it starts. What is kept is in a checkpoint under these names; the count of steps is kept for all. On "
-        "another number of ranks: whether a run may be resumed there.\n"
+        "before it starts. Offloaded: with `engine.offload_optimizer`. What is kept is in a checkpoint under these "
+        "names; the count of steps is kept for all. On another number of ranks: whether a run may be resumed there.\n"
     )
-    yield f"| optimizer | it works by | {' | '.join(map(str, stages))} | on another number of ranks | it keeps of |"
-    yield "|---" * (len(stages) + 4) + "|"
-    for kind, component in kinds("optimizer").items():
-        sound = SOUND_STAGES[component.scope]
-        marks = ["yes" if stage in sound else "no" for stage in stages]
-        elastic = "yes" if component.elastic else "no"
-        yield f"| `{kind}` | {component.scope} | {' | '.join(marks)} | {elastic} | {_kept(make('optimizer', kind))} |"
+    heads = [*map(str, ALL_STAGES), "offloaded"]
+    yield f"| optimizer | it works by | {' | '.join(heads)} | on another number of ranks | it keeps of |"
+    yield "|---" * (len(heads) + 4) + "|"
+    for kind in kinds("optimizer"):
+        made: Optimizer = make("optimizer", kind)
+        sound = [made.stage_problem(stage, offload=False) is None for stage in ALL_STAGES]
+        sound += [made.stage_problem(1, offload=True) is None, made.elastic]
+        marks = " | ".join("yes" if one else "no" for one in sound)
+        yield f"| `{kind}` | {made.scope} | {marks} | {_kept(made)} |"
     yield ""
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from configs.components.training import SOUND_STAGES
+from configs.components.training import ALL_STAGES
 from zeromt.planning.costs.memory import Memory, Setting, usable_memory
 from zeromt.planning.estimate import Estimate, Planner, Step
 from zeromt.planning.hardware import Cluster
@@ -29,8 +29,8 @@ def alternatives(planner: Planner, estimate: Estimate) -> list[Alternative]:
     choices = []
     for offload in (False, True):
         for checkpointing in (False, True):
-            for stage in SOUND_STAGES[planner.config.optimizer.scope]:
-                if offload and stage == 0:
+            for stage in ALL_STAGES if not offload else (1, 2, 3):
+                if planner.config.optimizer.stage_problem(stage, offload=offload) is not None:
                     continue
                 setting = Setting(stage=stage, offload=offload, checkpointing=checkpointing)
                 memory = planner.memory(setting, estimate.micro_batches, cluster.num_gpus)

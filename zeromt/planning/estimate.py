@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from configs import RunConfig
 from configs.components.data import joined_pieces
-from configs.components.training import SOUND_STAGES
 from model import flops
 from model.flops import BatchShape
 from zeromt.planning.corpus import Corpus
@@ -132,8 +131,8 @@ class Planner:
         stages, the lowest is chosen.
         """
         budget, world_size = usable_memory(cluster.gpu_memory), cluster.num_gpus
-        checkpointing, stages = self.config.model.activation_checkpointing, SOUND_STAGES[self.config.optimizer.scope]
-        candidates = list(settings(self.config.engine, checkpointing=checkpointing, stages=stages))
+        checkpointing = self.config.model.activation_checkpointing
+        candidates = list(settings(self.config.engine, self.config.optimizer, checkpointing=checkpointing))
         configured = split_update(self.config.stream, world_size, most=1 << 62, longest=self.longest)
         assert configured is not None
         if (memory := self._fastest(candidates, configured, cluster)) is not None:

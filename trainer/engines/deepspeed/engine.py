@@ -120,6 +120,8 @@ class DeepSpeedEngine(Engine):
         if device.type == "cpu" and world_size > 1:
             _make_collectives_fast()
         self._stage.adapt(self._engine, world_size)
+        if optimizer.gathers:
+            self._base_optimizer.places = self._stage.places()  # type: ignore[attr-defined]
         self._states.set_steps(0)
 
     @override

@@ -1,6 +1,7 @@
 """Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import deepspeed
@@ -35,6 +36,7 @@ from trainer.engines.deepspeed.steps import (
     STEP_ON_FULL_GRADIENTS,
     GradientSum,
 )
+from trainer.engines.muon import Place
 from trainer.engines.protocol import StepResult
 from trainer.ranks.precision import Precision
 
@@ -112,6 +114,23 @@ class Stage:
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
         """The fp32 elements of a parameter that this rank updates: the place of the first, and a view of them."""
         raise NotImplementedError
+
+    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
+        """What the optimizer steps on in place of parameters, each with the parameters whose pieces it may have."""
+        return iter(())
+
+    def places(self) -> dict[Tensor, list[Place]]:
+        """Where each of these tensors has elements of which parameter."""
+        return {flat: [self._place(p, flat) for p in parameters] for flat, parameters in self.flat_tensors()}
+
+    def _place(self, parameter: nn.Parameter, flat: Tensor) -> Place:
+        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
+        part = self.own_part(parameter)
+        if part is None:
+            return Place(shape=shape, begin=0, offset=0, size=0)
+        begin, values = part
+        offset = int(values.storage_offset() - flat.storage_offset())
+        return Place(shape=shape, begin=begin, offset=offset, size=values.numel())
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """Set a whole parameter and its master weights."""
@@ -273,6 +292,13 @@ class Partitioned(Stage):
         return None if mapping is None else (mapping.lp_fragment_address.start, mapping.hp_fragment.detach())
 
     @override
+    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
+        optimizer = self.engine.optimizer
+        if isinstance(optimizer, BF16_Optimizer):
+            return zip(optimizer.fp32_groups_flat_partition, optimizer.bf16_groups, strict=True)
+        return zip(optimizer.single_partition_of_fp32_groups, optimizer.bit16_groups, strict=True)
+
+    @override
     def link_moments(self) -> None:
         LINK_MOMENTS.apply(self.engine.optimizer)
 
@@ -302,6 +328,11 @@ class Sharded(Stage):
         place = dist.get_rank(sharded.ds_process_group) * int(sharded.ds_tensor.numel())
         size = max(0, min(size, sharded.ds_numel - place))  # at the end there is padding
         return place, optimizer.fp32_partitioned_groups_flat[group].detach().narrow(0, begin, size)
+
+    @override
+    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
+        optimizer = self.engine.optimizer
+        return zip(optimizer.fp32_partitioned_groups_flat, optimizer.fp16_groups, strict=True)
 
     @override
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from configs import EngineSection, ModelSection, RunConfig
+from configs import EngineSection, ModelSection, Optimizer, RunConfig
+from configs.components.training import ALL_STAGES
 from configs.process.gpus import page_locked_bytes
 from model.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
@@ -213,21 +214,20 @@ def usable_memory(device_bytes: int) -> int:
     return int((device_bytes - RESERVED_BYTES) * USABLE_FRACTION)
 
 
-def settings(
-    engine: EngineSection, *, checkpointing: bool, stages: Sequence[Stage] = (0, 1, 2, 3)
-) -> Iterator[Setting]:
+def settings(engine: EngineSection, optimizer: Optimizer | None = None, *, checkpointing: bool) -> Iterator[Setting]:
     """All settings that the run allows, in order of their cost in time: offload costs most, then checkpointing.
 
     Args:
         engine: the run's section `engine`. If it has `offload_optimizer`, so have all settings; stages that do not
             support one of its keys in `zero_optimization` are omitted.
+        optimizer: the run's; what it is not sound with is omitted.
         checkpointing: whether the run uses activation checkpointing; if so, all settings do.
-        stages: at which the run's optimizer is sound.
     """
     for offload in (False, True):
         for recomputed in (False, True):
-            for stage in stages:
+            for stage in ALL_STAGES:
                 section = dataclasses.replace(engine, zero_stage=stage, offload_optimizer=offload)
                 is_allowed = (offload or not engine.offload_optimizer) and (recomputed or not checkpointing)
-                if is_allowed and not any(section.problems()):
+                is_sound = optimizer is None or optimizer.stage_problem(stage, offload=offload) is None
+                if is_allowed and is_sound and not any(section.problems()):
                     yield Setting(stage=stage, offload=offload, checkpointing=recomputed)
