@@ -107,7 +107,7 @@ class CorpusFiles:
                 f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
                 "another format with one"
             )
-        if self.rejected_field is not None and self.form not in FORMS:
+        if self.rejected_field is not None and len(forms) < 2 and self.form not in FORMS:
             yield (
                 f"rejected_field: {self.rejected_field}: text in lines has no fields; give TSV, JSON lines, Parquet or "
                 "another format with one"

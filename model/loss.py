@@ -76,11 +76,11 @@ class Loss(Protocol):
         *,
         padding_id: int,
         scales_N: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """The differentiable loss and the negative log-likelihood in nats, both summed over all rows, in fp32.
 
         Rows whose target is padding add nothing. `scales_N`, in fp32, is given only where pairs have weights: each
-        row's loss counts times its scale, its likelihood once.
+        row's loss counts times its scale, its likelihood once. A loss of triples gives further sums as a third.
         """
         ...
 
@@ -141,7 +141,7 @@ class OutputLayer(nn.Module):
         targets: Tensor | None = None,
         loss: Loss | None = None,
         scales: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Tensor | tuple[Tensor, ...]:
         """Logits (..., V) of hidden states (..., D); given targets (...) and a loss, the result of `Loss`.
 
         `scales` (...) are those of the rows of the loss.
@@ -154,7 +154,7 @@ class OutputLayer(nn.Module):
 
     def sums(
         self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         """Sums of loss and negative log-likelihood. Padding rows are computed too: selecting the others would make the
         host wait for the device."""
         if scales_N is None:  # a loss that takes none need not

@@ -27,7 +27,15 @@ from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
-from trainer.datasets import check_lengths, check_tags, open_datasets, open_reader, tokenizer_of, with_languages
+from trainer.datasets import (
+    check_lengths,
+    check_tags,
+    check_triples,
+    open_datasets,
+    open_reader,
+    tokenizer_of,
+    with_languages,
+)
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
@@ -173,6 +181,7 @@ def _datasets(config: RunConfig) -> list[Dataset]:
     datasets = open_datasets(config)
     check_lengths(datasets, config)
     check_tags(datasets, config)
+    check_triples(datasets, config)
     return datasets
 
 

@@ -5,6 +5,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Literal
 
 from configs import DatasetSource, PrepareSection, RunConfig, UserError
 from data_pipeline.order.mixture import Mixture
@@ -15,6 +16,7 @@ from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.vocabularies import widest
 
+SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
 log = logging.getLogger(__name__)
 
 
@@ -136,8 +138,8 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
     """
     most = config.model.max_positions
     for dataset in datasets:
-        for side in ("source", "target"):
-            longest = int(dataset.blocks[f"longest_{side}"].max()) + 1
+        for side in SIDES:
+            longest = dataset.longest(side)
             if longest > most and getattr(config.stream, f"{side}_tokens") > most:
                 raise UserError(
                     f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
@@ -184,6 +186,23 @@ def check_prepared(
         raise stale_error(changed, dataset.location, "zeromt prepare CONFIG")
     if fields:
         log.warning("%s was not prepared as `prepare` says: %s", dataset.location, "; ".join(fields))
+
+
+def check_triples(datasets: Sequence[Dataset], config: RunConfig) -> None:
+    """Refuse datasets of pairs with a loss of triples, and the reverse.
+
+    Raises:
+        UserError: naming the dataset.
+    """
+    kind = config.loss.kind
+    for dataset in datasets:
+        if config.loss.needs_triples and not dataset.has_triples:
+            raise UserError(
+                f"loss.kind: {kind} trains on triples, and {dataset.location} holds pairs; prepare triples with "
+                "prepare.train.rejected_field (`zeromt translate --merge --choose triples` writes them)"
+            )
+        if dataset.has_triples and not config.loss.needs_triples:
+            raise UserError(f"loss.kind: {kind} with {dataset.location}, which holds triples; allowed is cpo")
 
 
 def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:

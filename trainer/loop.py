@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from model import TripleOutput
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
 from trainer.curriculum import Curriculum
@@ -53,7 +54,7 @@ class _Made:
     lanes: list[tuple[int, ...]]
     """Of each pass that was not dry."""
     sums: HostCopy
-    """(passes, 2): sums of loss and likelihood of these passes."""
+    """(passes, 2): sums of loss and likelihood of these passes; of triples with those of the loss's figures behind."""
 
     def losses(self) -> Losses:
         """Of this rank's lanes."""
@@ -93,7 +94,8 @@ class Trainer:
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
         weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
-        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work, weighed_by)
+        of_mixture, of_triples = tuple(names) if len(names) > 1 else (), run.config.loss.figures
+        self._new_interval = functools.partial(Interval, of_mixture, work, weighed_by, of_triples)
         self._interval = self._new_interval()
         self._recovery = Recovery(run, saver)
         self._made: _Made | None = None
@@ -261,7 +263,8 @@ class Trainer:
     def _record(self, made: _Made) -> None:
         """Record an update that is counted."""
         update, result, losses = made.update, made.result, made.losses()
-        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+        width = 2 + len(self._run.config.loss.figures)
+        mine = sum(losses.values(), torch.zeros(width, dtype=torch.float64))
         self._interval.add_update(update.counts, made.lr, result.grad_norm, self._run.config.stream.micro_batches)
         self._interval.add_batches(update.micro_batches, losses if result.applied else {})
         self._recovery.watch(update, float(mine[0]), step=made.step, is_applied=result.applied)
@@ -295,7 +298,7 @@ class Trainer:
         """Forward and backward of this rank's micro-batches.
 
         Returns:
-            Lanes of each pass that were not dry, and on the device (passes, 2) its sums of loss and likelihood.
+            Lanes of each pass that were not dry, and on the device its sums, as `_Made.sums`.
         """
         device, engine = self._run.world.device, self._run.engine
         ahead = passes(update, engine, seed=self._run.config.seed)
@@ -308,10 +311,10 @@ class Trainer:
             out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)
-                losses += [out.loss_sum, out.nll_sum]
+                losses += [out.loss_sum, out.nll_sum, *(out.further if isinstance(out, TripleOutput) else ())]
             self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
         self._run.activities.reach(self._run.state.step + 1, len(ahead) + 1, in_device=not is_host(device))
-        return lanes, torch.stack(losses).view(-1, 2) if losses else torch.zeros(0, 2, device=device)
+        return lanes, torch.stack(losses).view(len(lanes), -1) if losses else torch.zeros(0, 2, device=device)
 
     def _log(self, update: Update) -> None:
         """The figures of the updates since the last line; `update` is the newest."""

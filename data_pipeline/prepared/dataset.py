@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from data_pipeline.prepared.index import (
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.prepared.tables import open_table, opened
+from data_pipeline.prepared.triples import longest_half
 from data_pipeline.tokenizer import EOS_ID, UNK_ID, Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
@@ -242,6 +243,11 @@ class Dataset:
         if entry.pairs != self.num_pairs:
             raise DataError(f"{where}: is of {entry.pairs:,} pairs; allowed is the dataset's {self.num_pairs:,}")
         return entry
+
+    def longest(self, side: Literal["source", "target"]) -> int:
+        """Tokens of the longest row, EOS included."""
+        longest = int(self.blocks[f"longest_{side}"].max())
+        return longest_half(longest) if self.has_triples and side == "target" else longest + 1
 
     def sampled_lengths(self, size: int) -> NDArray[np.uint16]:
         """(pairs, 2): lengths of `size` pairs or some more, in contiguous runs spread evenly, or of all if there are

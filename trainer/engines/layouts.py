@@ -3,6 +3,7 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,15 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.tokenizer import EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines.batches import Staged, Update, empty_batch, micro_batch_seed, stage, token_scales
+from trainer.engines.batches import (
+    Staged,
+    Update,
+    UpdateCounts,
+    empty_batch,
+    micro_batch_seed,
+    stage,
+    token_scales,
+)
 from trainer.engines.protocol import DeviceBatch, Engine
 
 Ids = NDArray[np.int64]
@@ -58,7 +67,14 @@ def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
         seed: of the run.
     """
     ready = lay_out(update, engine, seed=seed) if update.laid_out is None else update.laid_out()
-    return [Pass(micro_batches=one.micro_batches, seed=one.seed, batch=one.send()) for one in ready]
+    return [Pass(micro_batches=one.micro_batches, seed=one.seed, batch=_sent(one, update.counts)) for one in ready]
+
+
+def _sent(one: LaidOut, counts: UpdateCounts) -> DeviceBatch:
+    batch = one.send()
+    if not any(m.has_triples for m in one.micro_batches):
+        return batch
+    return dataclasses.replace(batch, tokens_per_triple=counts.tokens_per_triple)
 
 
 def lay_out(update: Update, engine: Engine, *, seed: int) -> list[LaidOut]:

@@ -30,11 +30,18 @@ class DeviceBatch:
     """Where the tokens stand, for kernels that know it."""
     scales: Tensor | None = None
     """(B, T) or (1, N) in fp32: weights of the targets' losses; None: all 1."""
+    tokens_per_triple: float | None = None
+    """Of triples, as `Objective.forward` takes it."""
 
     def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
         """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
         layout = () if self.layout is None else (self.layout,)
         return self.source, self.target_input, self.target_output, gradient_scale, *layout
+
+    def keywords(self) -> dict[str, Any]:
+        """Those of `Objective.forward` that only weighted pairs and triples have."""
+        given = {"scales_BT": self.scales, "tokens_per_triple": self.tokens_per_triple}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class StepResult:
@@ -99,7 +106,10 @@ class Engine(Protocol):
     """Lanes of a rank in one batch; 1 until `settle_memory` says otherwise."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
-        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
+        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated.
+
+        Of triples it is a `TripleOutput`.
+        """
         ...
 
     def step(self, lr: float) -> StepResult:

@@ -11,6 +11,7 @@ from configs.components.data import joined_pieces
 from data_pipeline.prepared.dataset import Dataset
 from model.layout import PACKED
 from trainer.checkpoint.format import Checkpoint
+from trainer.datasets import SIDES
 from trainer.engines.protocol import Engine, Shape
 from trainer.engines.trial import MARGIN, bounded_memory, is_out_of_memory
 from trainer.evaluation.evaluator import Evaluator
@@ -355,8 +356,7 @@ def settle_memory(
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
         evaluator.prepare()  # it stays allocated from the first evaluation on
     joined = max(joined_pieces(stream.augment) for stream in config.streams)
-    tables = [dataset.blocks for dataset in datasets]
-    longest = [max(joined, *(int(t[f"longest_{side}"].max()) for t in tables)) + 1 for side in ("source", "target")]
+    longest = [max(joined + 1, *(dataset.longest(side) for dataset in datasets)) for side in SIDES]
     if config.training.fit_memory:
         if checkpoint is not None:
             budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream

@@ -22,7 +22,7 @@ class CudaOutputLayer(OutputLayer):
     @override
     def sums(
         self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         if type(loss) is not CrossEntropy:
             return super().sums(hidden_ND, targets_N, loss, scales_N)
         return loss(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from configs import EngineSection, Optimizer
-from model import Objective, ObjectiveOutput, Transformer
+from model import Objective, ObjectiveOutput, Transformer, TripleOutput
 from model.kernels import use_kernels
 from model.layout import first_possible
 from trainer.engines import trial
@@ -125,7 +125,7 @@ class DeepSpeedEngine(Engine):
         self._states.set_steps(0)
 
     @override
-    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput | TripleOutput:
         self._engine.set_gradient_accumulation_boundary(is_last)
         self._stage.begin_micro_batch(is_last=is_last)
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
@@ -137,13 +137,14 @@ class DeepSpeedEngine(Engine):
 
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         is_scaled = self.precision == "fp16" and factor
-        weights = {} if batch.scales is None else {"scales_BT": batch.scales}
         with self._forward_clock:
-            loss_sum, nll_sum = self._engine(*batch.arguments(gradient_scale if is_scaled else 1.0), **weights)
+            arguments = batch.arguments(gradient_scale if is_scaled else 1.0)
+            loss_sum, nll_sum, *further = self._engine(*arguments, **batch.keywords())
         self._settle_loss_scale()
         self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
         self._stage.end_micro_batch()
-        return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
+        sums = loss_sum.detach(), nll_sum.detach()
+        return TripleOutput.of(*sums, *further) if further else ObjectiveOutput(*sums)
 
     @override
     def step(self, lr: float) -> StepResult:
