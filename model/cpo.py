@@ -1,14 +1,14 @@
 """Contrastive preference optimization (CPO; Xu et al., 2024, arXiv 2401.08417), without a reference model.
 
-Of a source x, a chosen translation y and a rejected one z the loss is (its equations 4 and 5)
+Of a source x, a chosen translation y and a rejected one z the paper's loss is
 
     -log sigmoid(beta * (log p(y | x) - log p(z | x))) - nll_weight * log p(y | x)
 
-in expectation over the triples, with nll_weight 1. The paper does not say how the second term is normalised. The
-implementation with which its figures were made does (github.com/fe1ixxu/ALMA, utils/cpo_trainer.py, and TRL's
-CPOTrainer, which came of it): in the first term a log-probability is the sum over a translation's tokens, EOS among
-them, and the mean is over the triples; the second term is the mean over the tokens of the chosen translations (there of
-a micro-batch, here of the whole update). So it is here: with N triples and M chosen tokens in an update,
+in expectation over the triples, with nll_weight 1, so its second term is a whole sentence's. Its authors' code
+(github.com/fe1ixxu/ALMA, utils/cpo_trainer.py) and TRL's CPOTrainer divide that one otherwise: in the first term a
+log-probability is the sum over a translation's tokens, EOS among them, and the mean is over the triples; the second is
+the mean over the tokens of the chosen translations, there of a micro-batch. It is as in the code here, but for the
+means, which are over the whole update: with N triples and M chosen tokens,
 
     1 / N * sum of -log sigmoid(beta * margin) + nll_weight / M * sum of the chosen tokens' negative log-likelihoods
 
