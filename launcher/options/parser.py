@@ -7,7 +7,6 @@ import argparse
 import difflib
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from configs.process.streams import hidden
@@ -145,7 +144,7 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
     """
     options = [option for action in parser._actions for option in action.option_strings]
     if not unknown.startswith("-"):
-        return _of_text(unknown, options)
+        return ""
     name, _, value = unknown.lstrip("-").partition("=")
     named = OPTIONS.get(name.replace("_", "-"), "")
     guesses = [option for option in named.split() if option in options]
@@ -167,13 +166,6 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
     fields = fields or ([meant] if meant is not None else [])
     shown = " or ".join(field if "=" in field else f"{field}={value or '...'}" for field in fields[:3])
     return f"settings are written section.key=value: {shown}" if fields else ""
-
-
-def _of_text(text: str, options: Sequence[str]) -> str:
-    """Text where there is only RUN: to be translated, or a file of it."""
-    if "--input" not in options:
-        return ""
-    return f"for a file: -i {text}" if Path(text).is_file() else "text comes from stdin, or from a file: -i FILE"
 
 
 def _meant(name: str) -> str | None:

@@ -1,7 +1,6 @@
 """`zeromt evaluate`: corpus scores of a run on any test set, as JSON with signatures."""
 
 import contextlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
-from configs.components import unknown
+from configs.components import Metric, unknown
 from configs.process.environment import restored_environment
 from configs.process.files import written
 from configs.reading.own_runs import of_caller
@@ -18,7 +17,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, load_sets, read_set, tagged
+from trainer.evaluation.sets import SetText, check_names, load_sets, prepared_set, read_set, tagged
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
@@ -27,7 +26,7 @@ from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
 from zeromt.evaluating.documents import read_documents
 from zeromt.evaluating.engine import evaluate as of_engine
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, show, speed
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
 from zeromt.translating.paragraphs import translated_paragraphs
@@ -45,7 +44,7 @@ def run(
     sets: list[str] | None,
     **options: Any,
 ) -> int:
-    """Translate held-out sets and score them against their references; JSON on standard output.
+    """Translate held-out sets and score them against their references; the scores go to standard output.
 
     Args:
         run: its folder.
@@ -84,6 +83,7 @@ def of_run(
     documents: str | None,
     teacher: str | None,
     allow_paths: bool,
+    as_json: bool,
 ) -> int:
     """Translate held-out sets with a run, score and print them.
 
@@ -102,6 +102,7 @@ def of_run(
         documents: a file with a document's id for each line of `source`.
         teacher: a file with translations of one set, with whose scores these are compared.
         allow_paths: read the sets and data that the run names, though it be a stranger's.
+        as_json: print JSON on a terminal too.
     """
     tune_process()
     check_output(output, source, reference or (), teacher, places_of((run, *ensemble)))
@@ -124,7 +125,8 @@ def of_run(
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         settings |= {"paragraphs": True} if paragraphs else {}
         report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
-        print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
+        figures = {one.text.name: {**one.figures, **_work(one)} for one in done}
+        show(report, figures, done[0].metrics, as_json=as_json)  # first, in case the file cannot be written
         if sink is not None:
             sink.writelines(f"{h}\n" for h in done[0].hypotheses)
     for one in done:
@@ -161,13 +163,12 @@ class Chosen:
             sources = tagged(self.files[0], target, config.prepare, tokenizer)
             return [SetText(name="files", languages=(source, target), sources=sources, references=self.files[1])]
         known = {section.name: section for section in config.evaluation.sets}
-        if not known and not self.sets:
-            raise UserError("--source: missing, and the run has no evaluation.sets; give files, or --set")
-        sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets] or list(known.values())
+        if not self.sets:
+            return _all_sets(list(known.values()), config, tokenizer)
+        sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets]
         needs_data = any(section.prepared is not None for section in sections)
         datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
-        option = "--set" if self.sets else "evaluation.sets"
-        return load_sets(sections, config.prepare, dataset_names(datasets), option=option, tokenizer=tokenizer)
+        return load_sets(sections, config.prepare, dataset_names(datasets), option="--set", tokenizer=tokenizer)
 
     def tags(self, text: SetText, trained: TrainedModel) -> LanguageTags | None:
         """The tags with which a set's sources and translations begin.
@@ -181,6 +182,32 @@ class Chosen:
         if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
             return None
         return language_tags(prepare, trained.tokenizer, source=text.languages[0], target=text.languages[1])
+
+
+def _all_sets(sections: Sequence[HeldOutSection], config: RunConfig, tokenizer: Tokenizer) -> list[SetText]:
+    """All sets of a run: its own, the validation sets that it is evaluated on, and its data's test sets.
+
+    Raises:
+        UserError: it has none, or one cannot be read.
+    """
+    try:
+        names = dataset_names([Dataset.load(d.path, config.stream) for d in config.datasets])
+    except UserError:
+        if not sections or any(section.prepared is not None for section in sections):
+            raise
+        names = {}  # its own sets are files
+    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
+    if not any(text.role == "validation" for text in texts):
+        having = {name: dataset for name, dataset in names.items() if "valid" in dataset.index.held_out}
+        texts = [*(prepared_set(name, dataset, "valid") for name, dataset in having.items()), *texts]
+    is_listed = any(section.prepared == "test" for section in sections)
+    if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
+        test = HeldOutSection(name="test", role="test", prepared="test")
+        texts += load_sets([test], config.prepare, names, option="prepare.test", tokenizer=tokenizer)
+    if not texts:
+        raise UserError("--source: missing, and neither the run nor its data have held-out sets; give files, or --set")
+    check_names(texts, "evaluation.sets")
+    return texts
 
 
 def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
@@ -197,7 +224,7 @@ class Evaluated:
     hypotheses: Sequence[str]
     figures: Mapping[str, Any]
     """Scores, rounded for reading, each with its signature."""
-    digits: Mapping[str, int]
+    metrics: Sequence[Metric]
     seconds: float
     counts: SourceCounts
 
@@ -240,7 +267,7 @@ def score_set(
         text=text,
         hypotheses=hypotheses,
         figures=figures_of(scorer, text, hypotheses, documents=documents, teacher=teacher),
-        digits={metric.key(): metric.digits for metric in scorer.metrics},
+        metrics=scorer.metrics,
         seconds=seconds,
         counts=translator.counts,
     )
@@ -252,7 +279,7 @@ def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str
     for one in done:
         by_pair.setdefault("-".join(one.text.languages), []).append(one)
     means = {
-        pair: {key: _mean([one.figures[key] for one in sets], sets[0].digits[key]) for key in sets[0].digits}
+        pair: {m.key(): _mean([one.figures[m.key()] for one in sets], m.digits) for m in sets[0].metrics}
         for pair, sets in by_pair.items()
     }
     sets = {

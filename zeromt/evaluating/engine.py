@@ -1,7 +1,6 @@
 """`zeromt evaluate --engine`: a run's export, or any other program, is scored as a run is."""
 
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from trainer.evaluation.sets import SetText, read_set, tagged
 from trainer.inference.translation.translator import nobody
 from trainer.ranks.process import tune_process
 from zeromt.evaluating.documents import read_documents
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, show, speed
 from zeromt.translating.corpus.command import read_engine
 from zeromt.translating.corpus.records import Record, record_of
 
@@ -36,6 +35,7 @@ def evaluate(
     documents: str | None,
     teacher: str | None,
     output: str | None,
+    as_json: bool,
     **of_run: Any,
 ) -> int:
     """Translate files with an engine and score them; a line without a translation counts as an empty one.
@@ -44,7 +44,7 @@ def evaluate(
         name: of a YAML file, as of `zeromt translate --engine`.
         wanted: metrics.
         run: RUN, which must not be given.
-        source, reference, documents, teacher, output: see `zeromt.evaluating.command.of_run`.
+        source, reference, documents, teacher, output, as_json: see `zeromt.evaluating.command.of_run`.
         target_language: of the references; by default that of the run behind the engine.
         of_run: options of RUN, which must not be given either.
 
@@ -72,7 +72,7 @@ def evaluate(
             **speed(len(records), seconds),
             "engine": dict(prepared.identity),
         }
-        print(json.dumps(report, indent=1), flush=True)  # printed first, in case the file cannot be written
+        show(report, {text.name: report}, scorer.metrics, as_json=as_json)  # first, in case the file cannot be written
         if sink is not None:
             sink.writelines(f"{line}\n" for line in hypotheses)
     for line in prepared.warnings():

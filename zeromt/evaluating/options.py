@@ -47,13 +47,16 @@ def add_evaluate(parser: Parser) -> None:
     add_metrics(parser)
     add_paragraphs(parser)
     add_allow_paths(parser)
+    parser.add_argument(
+        "--json", dest="as_json", action="store_true", help="print JSON on a terminal too, as into a file or a pipe"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations to this file")
 
 
 COMMANDS = {
     "evaluate": Command(
-        summary="translate and score a test set (BLEU, chrF, TER ...): prints JSON with signatures",
-        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] "
+        summary="translate and score a test set (BLEU, chrF, TER ...): a line a set, or JSON, with signatures",
+        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] [--json] "
         "| --engine FILE --source FILE --reference FILE [...]",
         add_arguments=add_evaluate,
         target="zeromt.evaluating.command:run",

@@ -1,6 +1,8 @@
 """What `zeromt evaluate` says of a set's translations, whatever made them: scores with their signatures, and speed."""
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,7 @@ from configs.components import Metric, ScoredText, make
 from configs.components.training import SIGNATURE
 from configs.process.files import check_apart
 from configs.process.streams import tell
+from configs.process.text import visible
 from data_pipeline.preparation.raw.lines import LineReader
 from trainer.evaluation.sets import SetText
 from trainer.metrics.scoring import Scorer
@@ -121,6 +124,31 @@ def read_teacher(file: str, num_lines: int) -> list[str]:
     if len(lines) != num_lines:
         raise UserError(f"--teacher: {file}: {len(lines)} lines beside {num_lines} of the set; give its translations")
     return lines
+
+
+def show(
+    report: Mapping[str, Any], sets: Mapping[str, Mapping[str, Any]], metrics: Sequence[Metric], *, as_json: bool
+) -> None:
+    """Print the scores: JSON for programs; on a terminal, without `--json`, a line a set, with a signature at its end.
+
+    Args:
+        report: all of it.
+        sets: the figures of each set, by its name.
+        metrics: that they are scores of.
+        as_json: print JSON on a terminal too.
+    """
+    if as_json or not sys.stdout.isatty():
+        print(json.dumps(report, indent=1), flush=True)
+        return
+    for name, figures in sets.items():
+        scores = "  ".join(f"{m.label()} {_shown(figures[m.key()], m.digits)}" for m in metrics)
+        made = f"{figures['pairs']:,} pairs, {figures['sentences_per_second']:.1f} a second"
+        signature = figures[f"{metrics[0].key()}{SIGNATURE}"]
+        print(visible(f"{name}  {scores}  {made}  ({signature})"), flush=True)
+
+
+def _shown(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def speed(pairs: int, seconds: float) -> dict[str, float]:

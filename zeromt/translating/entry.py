@@ -1,6 +1,10 @@
 """What `zeromt translate` calls: for people's lines `command.py`, for a corpus in parts `corpus/`."""
 
 import argparse
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from configs.errors import UserError
@@ -30,12 +34,18 @@ _OF_LINES: dict[str, Any] = {
 """Options of single lines, and their defaults."""
 
 
-def run(*, part: tuple[int, int] | None, merge: bool, **arguments: Any) -> int:
-    """Translate lines, or a part of a corpus, or merge its parts.
+def run(*, part: tuple[int, int] | None, merge: bool, sentences: Sequence[str], **arguments: Any) -> int:
+    """Translate sentences, or lines, or a part of a corpus, or merge its parts.
 
     Raises:
         UserError: an option does not go with the others.
     """
+    if sentences and (arguments["input"] or part is not None or merge):
+        raise UserError("SENTENCE: given with --input, --part or --merge; give one of them")
+    for sentence in sentences:
+        with contextlib.suppress(OSError, ValueError):  # a name that is too long for one
+            if Path(sentence).is_file():
+                raise UserError(f"SENTENCE: {sentence} is a file; -i {sentence} translates its lines")
     if part is not None or merge:
         for name, default in _OF_LINES.items():
             if arguments.pop(name) != default:
@@ -54,7 +64,19 @@ def run(*, part: tuple[int, int] | None, merge: bool, **arguments: Any) -> int:
             output_file(output)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--output: {error}") from error
-    return int(resolve("zeromt.translating.command:run")(input=inputs[0], **arguments))
+    with _as_file(sentences) if sentences else contextlib.nullcontext(inputs[0]) as input_:
+        return int(resolve("zeromt.translating.command:run")(input=input_, **arguments))
+
+
+@contextlib.contextmanager
+def _as_file(sentences: Sequence[str]) -> Iterator[str]:
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            file.write("".join(f"{sentence}\n" for sentence in sentences).encode())
+        except UnicodeEncodeError:
+            raise UserError("SENTENCE: is not UTF-8; set the terminal to it, or give a file (-i)") from None
+        file.flush()
+        yield file.name
 
 
 def _option(name: str) -> str:

@@ -24,6 +24,7 @@ from zeromt.translating.corpus.options import add_corpus
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
     add_runs(parser, is_optional=True)
+    parser.add_argument("sentences", metavar="SENTENCE", nargs="*", help="to translate, in place of lines")
     parser.add_argument(
         "-i",
         "--input",
@@ -244,7 +245,8 @@ def _add_setting(parser: Parser, option: str, metavar: str, type_: Callable[[str
 COMMANDS = {
     "translate": Command(
         summary="translate lines, by default from stdin to stdout",
-        usage="RUN [-i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] [--score] [...] "
+        usage="RUN [SENTENCE ... | -i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] "
+        "[--score] [...] "
         "| {RUN | --engine FILE} -i FILE -o OUT {--part I/N | --merge} [--candidates N] [...]",
         add_arguments=add_translate,
         target="zeromt.translating.entry:run",

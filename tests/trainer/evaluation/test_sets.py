@@ -281,6 +281,14 @@ class TestInARun:
             "en-fr": {"chrf": both["sets"]["b"]["chrf"]},
         }
 
+    def test_without_sets_those_of_its_data(self, run: Any) -> None:
+        report = self.report(run("evaluate", "runs/heart"))
+        named = self.report(run("evaluate", "runs/heart", "--set", "{name: x, prepared: valid}"))
+        [(name, found)] = report["sets"].items()
+        assert found["bleu"] == named["sets"]["x"]["bleu"]
+        assert found["pairs"] == named["sets"]["x"]["pairs"]
+        assert name == "prepared", "the name of the dataset"
+
     def test_several_references_of_files(self, run: Any, trained: TrainedRun, tmp_path: Path) -> None:
         references = [line.lower() for line in trained.reference.read_text().splitlines()]
         (tmp_path / "lower").write_text("".join(f"{line}\n" for line in references))
@@ -301,7 +309,6 @@ class TestInARun:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            ([], "--source: missing, and the run has no evaluation.sets; give files, or --set"),
             (["--source", "{source}"], "--reference: missing; give both, or --set"),
             (["--set", "x"], "--set: there is no set of the run 'x'; none is known"),
             (["--set", "{{name: x}}"], "--sets.0.name: x has no text; give one of "),

@@ -127,7 +127,7 @@ BAD = [
         "argument --target-language: ''; allowed is the code of a language, such as fr or fra_Latn",
     ),
     (["translate", ".", "--n-best", "1.5"], "argument --n-best: '1.5'; allowed is a whole number"),
-    (["translate", ".", "more"], "unrecognized arguments: more"),
+    (["evaluate", ".", "more"], "unrecognized arguments: more"),
     (["evaluate", "."], "RUN: '.' is neither a run's folder nor a checkpoint"),
     (["evaluate", ".", "--source", "-", "--reference", "x"], "argument --source: '-': no such file"),
     (
@@ -204,6 +204,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     _, found = parse(["translate", str(tmp_path), "-i", "-", "--beam", "5", "--length-penalty", "0.6"])
     assert found == {
         "run": str(tmp_path),
+        "sentences": [],
         "input": [None],
         "input_list": None,
         "output": None,
@@ -261,6 +262,7 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "documents": None,
         "teacher": None,
         "allow_paths": False,
+        "as_json": False,
         "plugins": [],
     }
     _, found = parse(["average", str(tmp_path), "--last", "1", "-o", "x", "--raw-weights"])

@@ -42,7 +42,6 @@ ROWS = [
     ("train debug optimizer=adam", "there is no kind 'adam'; adamw with weight_decay=0 is Adam"),
     ("train debug schedule=noam", "inverse_sqrt is that of Vaswani"),
     ("train debug optimizer.warmup_updates=1", "did you mean schedule.warmup_updates?"),
-    ("translate . hello", "text comes from stdin, or from a file: -i FILE"),
     ("resume runs/x", "resumes a run when it is given again; `--from RUN` begins with another run's weights"),
     ("tensorboard", "`tensorboard --logdir FOLDER`"),
     ("serve", "docs/tutorials/serving.md"),
@@ -63,7 +62,8 @@ def test_answers(refused: Refused, typed: str, wanted: str) -> None:
 
 def test_a_file_to_translate(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "text.en").write_text("A dog runs.\n")
-    assert f"for a file: -i {tmp_path / 'text.en'}" in refused("translate", str(tmp_path), str(tmp_path / "text.en"))
+    file = tmp_path / "text.en"
+    assert f"is a file; -i {file} translates its lines" in refused("translate", str(tmp_path), str(file))
 
 
 def test_no_guess_below_a_good_match(refused: Refused) -> None:

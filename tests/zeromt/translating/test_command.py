@@ -14,6 +14,16 @@ from tests.waiting import wait_until
 from zeromt.translating import command as translate
 
 
+def test_sentences_as_arguments(trained: TrainedRun, start: Start) -> None:
+    first, second = trained.source.read_text().splitlines()[:2]
+    done = start(*zeromt("translate", str(trained.folder), first, second)).finish()
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == trained.reference.read_text().splitlines()[:2]
+    done = start(*zeromt("translate", str(trained.folder), first, "-i", str(trained.source))).finish()
+    assert done.code == 2
+    assert "SENTENCE: given with --input, --part or --merge; give one of them" in done.err
+
+
 def test_translates_what_it_learnt_by_heart(trained: TrainedRun, start: Start) -> None:
     source, reference = trained.source.read_text(), trained.reference.read_text()
     done = start(*zeromt("translate", str(trained.folder), "--beam", "3"), stdin=source).finish()
