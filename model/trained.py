@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from configs import RunConfig, UserError
 from configs.components.model import UndeclaredError
-from model.parameters import Vocabularies, parameters
+from model.parameters import Parameter, Vocabularies, parameters
 
 TIED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "three-way": {"source_embedding.tokens.weight": ("target_embedding.tokens.weight", "output.weight")},
@@ -23,11 +23,12 @@ NEAREST = 3
 """Names that are suggested for a pattern that matches none."""
 
 
-def factors(config: RunConfig, names: Collection[str] | None = None) -> dict[str, float]:
+def factors(config: RunConfig, phase: int | None = None, names: Collection[str] | None = None) -> dict[str, float]:
     """The factor of the learning rate of each parameter that is trained, by name; frozen ones are not among them.
 
     Args:
         config: of the run.
+        phase: number of the phase, from 0; None in a run without.
         names: of the model's parameters; by default those that its components declare.
 
     Raises:
@@ -37,14 +38,29 @@ def factors(config: RunConfig, names: Collection[str] | None = None) -> dict[str
     names = _declared(config) if names is None else names
     if (problem := next(_problems(config, names), None)) is not None:
         raise UserError(problem)
-    return _factors(config, config.training.freeze, names)
+    return _factors(config, _frozen(config, phase), names)
+
+
+def most_trained(config: RunConfig, listed: Sequence[Parameter]) -> Collection[str]:
+    """Names of what is trained in the phase that trains most.
+
+    Args:
+        config: of the run.
+        listed: the model's parameters.
+
+    Raises:
+        UserError: see `factors`.
+    """
+    sizes = {p.name: p.size for p in listed}
+    numbers = range(len(config.phases)) if config.phases else [None]
+    return max((factors(config, number, sizes) for number in numbers), key=lambda one: sum(sizes[name] for name in one))
 
 
 def problems(config: RunConfig) -> Iterator[str]:
     """What is wrong with a configuration's patterns, one line each. A model that declares no parameters is not judged:
     it is when it is built."""
     training = config.training
-    if not (training.freeze or training.rates):
+    if not (training.freeze or training.rates or any(phase.freeze for phase in config.phases)):
         return
     try:
         names = _declared(config)
@@ -57,6 +73,7 @@ def tied(config: RunConfig) -> Iterator[str]:
     """A line for each pattern that freezes, or slows down, a matrix by one of several names."""
     training = config.training
     fields = {"training.freeze": training.freeze, "training.rates": list(training.rates)}
+    fields |= {f"phases.{number}.freeze": phase.freeze or [] for number, phase in enumerate(config.phases)}
     for field, patterns in fields.items():
         for pattern in patterns:
             for name, others in TIED[config.model.tied_embeddings].items():
@@ -68,6 +85,12 @@ def tied(config: RunConfig) -> Iterator[str]:
 
 def _declared(config: RunConfig) -> list[str]:
     return [p.name for p in parameters(config.model, Vocabularies(source=1, target=1))]
+
+
+def _frozen(config: RunConfig, phase: int | None) -> Sequence[str]:
+    """The patterns of what a phase leaves as it is."""
+    own = None if phase is None or phase >= len(config.phases) else config.phases[phase].freeze
+    return config.training.freeze if own is None else own
 
 
 def _factors(config: RunConfig, frozen: Sequence[str], names: Collection[str]) -> dict[str, float]:
@@ -84,6 +107,7 @@ def _factors(config: RunConfig, frozen: Sequence[str], names: Collection[str]) -
 def _problems(config: RunConfig, names: Collection[str]) -> Iterator[str]:
     training = config.training
     fields: dict[str, Sequence[str]] = {"training.freeze": training.freeze, "training.rates": list(training.rates)}
+    fields |= {f"phases.{number}.freeze": phase.freeze or [] for number, phase in enumerate(config.phases)}
     known = [one for name in names for one in _names(config, name)]
     is_known = True
     for field, patterns in fields.items():
@@ -93,9 +117,14 @@ def _problems(config: RunConfig, names: Collection[str]) -> Iterator[str]:
                 yield f"{field}: {pattern!r} matches no parameter; the nearest are {_nearest(pattern, known)}"
     if not is_known:
         return
-    trained = _factors(config, training.freeze, names).keys()
-    if not trained:
-        yield f"training.freeze: {', '.join(training.freeze)} is all of the model; leave something to train"
+    trained: set[str] = set()
+    for number in range(len(config.phases)) if config.phases else [None]:
+        left = _factors(config, _frozen(config, number), names)
+        trained |= left.keys()
+        if not left:
+            is_own = number is not None and config.phases[number].freeze is not None
+            field = f"phases.{number}.freeze" if is_own else "training.freeze"
+            yield f"{field}: {', '.join(_frozen(config, number))} is all of the model; leave something to train"
     for pattern in training.rates:
         if trained and not any(_matches(pattern, one) for name in trained for one in _names(config, name)):
             yield f"training.rates: {pattern!r} matches what is frozen alone; leave it out, or freeze less"

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
-from model import Objective, trained
+from model import Objective
 from model.loss import Loss
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
@@ -25,6 +26,7 @@ from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import build_model, load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
+from trainer.checkpoint.trained import note_trained, resumed_from, trained_at
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
 from trainer.datasets import (
@@ -37,6 +39,7 @@ from trainer.datasets import (
     with_languages,
 )
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
+from trainer.engines.retraining import retrain
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
 from trainer.evaluation.queue import score_queue
@@ -61,7 +64,7 @@ from trainer.stability import memory
 from trainer.stability.attention import settle_attention
 from trainer.stability.memory import settle_memory
 from trainer.stability.rewind import NONE, Rewind, passing_over
-from trainer.terminal.tables import announce
+from trainer.terminal.tables import announce, describe_trained
 from trainer.transfer import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
@@ -135,7 +138,7 @@ def build(
     held_out = held_out_sets(config, datasets, world)
     checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent, rewind)
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=not rewind.is_start)
-    engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world)
+    engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world, reset)
     evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     with passing_over(engine, checkpoint, rewind):
         config = settle_attention(config, datasets, engine, world, checkpoint)
@@ -164,7 +167,10 @@ def build(
     )
     saver = Saver(context, checkpoints)
     begins = ancestry.begins
-    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
+    renew = partial(_retrain, config, tokenizer_of(datasets), engine, state)
+    trainer = Trainer(
+        context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins, retrain=renew
+    )
     if changed is not None:
         metrics.event(state.step, changed)
     if checkpoint and rewind.is_start and (changes := announce_changes(config, checkpoint, state, reset)):
@@ -243,6 +249,7 @@ def _engine(
     ancestry: Ancestry,
     precision: Precision,
     world: World,
+    reset: frozenset[str] = frozenset(),
 ) -> DeepSpeedEngine:
     """The model in its engine, with the weights of checkpoint or parent: DeepSpeed takes its fp32 masters from them."""
     try:
@@ -256,7 +263,7 @@ def _engine(
         load_weights(checkpoint, model, raw=True)
     ancestry.fill(model, tokenizer)
     check_steps(model)
-    factors = trained.factors(config, dict(model.named_parameters()))
+    trained = resumed_from(config, checkpoint, dict(model.named_parameters()), reset)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
         Objective(model, _loss(config)).train(),
@@ -266,7 +273,7 @@ def _engine(
         device=world.device,
         world_size=world.size,
         ema_decay=config.training.ema_decay,
-        factors=factors,
+        trained=trained,
         l2_to_parent=config.training.l2_to_parent,
     )
 
@@ -285,6 +292,19 @@ def _loss(config: RunConfig) -> Loss:
             "cross_entropy, or give the loss scales_N (model.loss.Loss)"
         )
     return loss
+
+
+def _retrain(config: RunConfig, tokenizer: Tokenizer, engine: DeepSpeedEngine, state: TrainerState) -> None:
+    """Make the engine train what the present phase says, where that is another set of parameters than so far."""
+    names, phase = engine.parameter_sizes(), None if state.phase is None else state.phase.number
+    now = trained_at(config, state, phase, names)
+    if now.keys() == engine.trained.keys():
+        return
+    note_trained(state, engine.trained.keys(), now.keys())
+    objective = Objective(build_model(config.model, tokenizer, seed=config.seed), _loss(config)).train()
+    num_steps = state.step - state.skipped_updates - state.schedule_start
+    retrain(engine, objective, trained_at(config, state, phase, names), num_steps=num_steps)
+    log.info("%s", describe_trained(engine) or "all parameters are trained")
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:

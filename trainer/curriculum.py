@@ -15,9 +15,17 @@ log = logging.getLogger(__name__)
 class Curriculum:
     """Goes through a run's phases. All ranks call it alike, between two updates."""
 
-    def __init__(self, run: RunContext, saver: Saver) -> None:
+    def __init__(self, run: RunContext, saver: Saver, retrain: Callable[[], None]) -> None:
+        """Stand where the run stands.
+
+        Args:
+            run: of this rank.
+            saver: of the run.
+            retrain: makes the engine train what the present phase says.
+        """
         self._run = run
         self._saver = saver
+        self._retrain = retrain
 
     @property
     def ends_with_next(self) -> bool:
@@ -43,6 +51,8 @@ class Curriculum:
         epoch = self._run.updates.begin_phase(number)
         applied = state.step - state.skipped_updates
         state.phase = PhaseState(number=number, name=name, step=state.step, epoch=epoch, applied=applied)
+        with self._run.activities("setup"):
+            self._retrain()
         state.recent_losses.clear()  # of other data: what is usual there may be a spike here, and the other way round
         self._saver.note_position()
         figures = {"event": PHASE_EVENT, **state.phase_figures(), "epoch": epoch, "reason": why}

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -72,18 +72,20 @@ class Trainer:
         saver: Saver,
         forecast: Forecast | None = None,
         begins_trained: bool = False,
+        retrain: Callable[[], None] = lambda: None,
     ) -> None:
         """Assemble the parts.
 
         Args:
             forecast: predicts the end; the default one does not know how long an epoch is.
             begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
+            retrain: see `Curriculum`.
         """
         self._run = run
         self._evaluator = evaluator
         self._saver = saver
         self._begins_trained = begins_trained
-        self._curriculum = Curriculum(run, saver)
+        self._curriculum = Curriculum(run, saver, retrain)
         self._forecast = forecast or Forecast(run.config, run.state)
         self._limits = Limits(run.config, run.state, self._forecast)
         self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank

@@ -166,7 +166,8 @@ def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
         one["moments"] = sorted(name for name, state in after.items() if state.moments)
         kept = [t for state in engine._base_optimizer.state.values() for key, t in state.items() if key != "step"]
         one["bytes"] = sum(t.numel() * t.element_size() for t in kept)
-        one["gradients"] = [name for name, p in engine._model.named_parameters() if name in engine.frozen and p.grad]
+        frozen = [p for name, p in engine._model.named_parameters() if name not in engine.trained]
+        one["gradients"] = [p for p in frozen if p.grad is not None or p.requires_grad]
         one["sizes"] = engine.parameter_sizes()
         return end
 
@@ -195,3 +196,66 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_moments(
         written = stored(tmp_path / name, "optimizer", step=50)
         assert sum(t.nbytes for key, t in written.items() if not rate_of(key.split("/", 1)[1])) == 0, stage
         assert sum(t.nbytes for t in written.values()) == trained
+
+
+THAWED = (
+    "phases=[{name: first, until: {updates: 5}, freeze: [encoder.*, source_embedding]}, "
+    "{name: second, until: {updates: 4}, freeze: [output]}, {name: third}]"
+)
+"""Of 12 updates the encoder is trained from the sixth on, and the target's matrix rests for four of them."""
+
+
+@pytest.fixture(scope="module")
+def thawed(settings: list[str], forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run with these phases, and the same in parts: stopped within phases, and where one is over."""
+    folder = tmp_path_factory.mktemp("thawed")
+    common = [*settings, THAWED, LEVERS[2], f"output={folder}", "checkpoint.keep_last=9"]
+    parent = [*settings, f"output={folder}", "name=parent", "training.max_updates=2"]
+    forked.ranks(2, train_all, [parent], cwd=folder)
+    parts = [("whole", 12), *(("parts", end) for end in (3, 5, 7, 12))]
+    cases = [[*common, f"name={name}", f"training.max_updates={end}"] for name, end in parts]
+    forked.ranks(2, train_all, cases, None, str(folder / "parent"), cwd=folder)
+    return folder, common
+
+
+def test_another_part_in_each_phase(thawed: tuple[Path, list[str]]) -> None:
+    folder, _ = thawed
+    for kind in ("model", "optimizer", "ema"):
+        assert distance(*(stored(folder / name, kind, step=12) for name in ("whole", "parts"))) == 0, kind
+    first = stored(folder / "parent", "ema", step=2)
+    rests = {3: ("encoder.", "source_embedding."), 7: ("target_embedding.",)}
+    for step, frozen in rests.items():
+        names = {name.split("/", 1)[1] for name in stored(folder / "parts", "optimizer", step=step)}
+        assert names == {name for name in first if not name.startswith(frozen)}
+    begun = stored(folder / "parts", "model", step=3)
+    assert {n for n in first if torch.equal(first[n], begun[n])} == {n for n in first if n.startswith(rests[3])}
+    since = read_checkpoint(checkpoint_folder(folder / "parts", 12)).state()["trainer"]["trained_since"]
+    of_second = {name: 5 for name in first if name.startswith(rests[3])}
+    assert since == {**of_second, "target_embedding.tokens.weight": 9}
+    thawed_there = stored(folder / "whole", "optimizer", step=12)
+    assert all(torch.equal(thawed_there[f"parent/{name}"], first[name]) for name in of_second)
+
+
+@pytest.mark.slow
+def test_phases_on_other_ranks(thawed: tuple[Path, list[str]], forked: Forked) -> None:
+    folder, common = thawed
+    for end, stage, ranks in ((4, 3, 1), (8, 2, 3), (12, 0, 2)):
+        case = [*common, "name=elastic", f"engine.zero_stage={stage}", f"training.max_updates={end}"]
+        forked.ranks(ranks, train_all, [case], None, str(folder / "parent"), cwd=folder)
+    for kind in ("model", "optimizer", "ema"):
+        assert distance(*(stored(folder / name, kind, step=12) for name in ("whole", "elastic"))) < 1e-5, kind
+
+
+def test_what_is_frozen_may_change_at_a_resume(settings: list[str], forked: Forked, tmp_path: Path) -> None:
+    """As from one phase to the next."""
+    common = [*settings, f"output={tmp_path}"]
+    thaw = [
+        [*common, "name=resumed", "training.max_updates=3", "training.freeze=[encoder]"],
+        [*common, "name=resumed", "training.max_updates=6"],
+    ]
+    forked.ranks(2, train_all, thaw, cwd=tmp_path)
+    moments = {step: stored(tmp_path / "resumed", "optimizer", step=step) for step in (3, 6)}
+    assert not any("/encoder." in name for name in moments[3])
+    assert all(bool(t.abs().sum()) for name, t in moments[6].items() if "/encoder." in name)
+    state = read_checkpoint(checkpoint_folder(tmp_path / "resumed", 6)).state()["trainer"]
+    assert set(state["trained_since"].values()) == {3}

@@ -92,6 +92,8 @@ class CheckpointManager:
         self._current: _Save | None = None
         self._outcome: SaveOutcome | None = None
         self._copy: HostCopy | None = None
+        self._moments: Mapping[str, Any] = {}
+        """Of an engine that the copy has room for."""
         self._committed_step: int | None = None
         """Step of the checkpoint that was resumed from or written last, which is known to be whole."""
         self._refused: set[str] = set()
@@ -233,6 +235,8 @@ class CheckpointManager:
 
     def _host_copy(self, engine: Engine, shard: Shard) -> HostCopy | None:
         """Host memory for this rank's shard, or None on all ranks if any machine has too little."""
+        if self._moments != engine.moments:  # other parameters are trained
+            self._copy, self._moments = None, engine.moments
         if self._copy is None:
             needed = FLOAT_BYTES * shard.num_elements
             if not is_host(engine.device):

@@ -158,6 +158,7 @@ def restore(
         if lacking := [] if state.optimizer_numbers else list(engine.optimizer_numbers()):
             log.warning("%s lacks numbers of the optimizer: %s", checkpoint.folder, lacking)
         engine.set_optimizer_numbers(state.optimizer_numbers)
+    state.trained_since = {n: how.since + state.schedule_start for n, how in engine.trained.items() if how.since}
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
@@ -202,13 +203,16 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     weights, moments, ema = (checkpoint.stored(kind) for kind in ("model", "optimizer", "ema"))
     if not moments and not reset:  # saved before the first update that was applied
         return
-    names = [f"{key}/{name}" for name, kept in engine.moments.items() for key in kept if key != PARENT]
-    if not reset and (missing := [name for name in names if name not in moments]):
+    # what begins to be trained now has none
+    begins = {name for name, how in engine.trained.items() if reset or how.since == num_steps > 0}
+    names = [f"{k}/{name}" for name in engine.trained.keys() - begins for k in engine.moments[name] if k != PARENT]
+    if missing := sorted(name for name in names if name not in moments):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
     pulled = [name for name, kept in engine.moments.items() if PARENT in kept]
-    if missing := [name for name in pulled if f"{PARENT}/{name}" not in moments]:
+    missing = [name for name in pulled if f"{PARENT}/{name}" not in moments]
+    if pulled and len(missing) == len(pulled):
         raise UserError(
             f"training.l2_to_parent: {checkpoint.folder} was saved without it, and lacks the parent's {missing[0]}; "
             "set it to 0, or begin another run with --from"
@@ -216,10 +220,13 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
 
     def moments_of(name: str) -> dict[str, Tensor]:
-        return {
-            key: torch.zeros(shape) if reset and key != PARENT else moments[f"{key}/{name}"]
-            for key, shape in engine.moments[name].items()
-        }
+        found = {}
+        for key, shape in engine.moments[name].items():
+            if key == PARENT:
+                found[key] = weights[name] if name in missing else moments[f"{key}/{name}"]
+            else:
+                found[key] = torch.zeros(shape) if name in begins else moments[f"{key}/{name}"]
+        return found
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)

@@ -95,6 +95,8 @@ class TrainerState:
     """(epoch, first update, last update) to skip, one entry per rewind."""
     phase: PhaseState | None = None
     """None in a run without phases."""
+    trained_since: dict[str, int] = field(default_factory=dict)
+    """Of parameters that were frozen at first: updates that had been applied when they began to be trained."""
 
     def note_outcome(self, *, applied: bool, target_tokens: int) -> None:
         """Count an update of so many tokens among the skipped ones, if it was not applied."""
@@ -131,7 +133,8 @@ class TrainerState:
     def to_json(self) -> dict[str, Any]:
         """Plain JSON. It calls skipped ranges `left_out`."""
         tree = asdict(self)
-        for name in ("phase", "optimizer_numbers", "skipped_tokens", "schedule_start_tokens", "start_tokens"):
+        tokens = ("skipped_tokens", "schedule_start_tokens", "start_tokens")
+        for name in ("phase", "optimizer_numbers", "trained_since", *tokens):
             if not getattr(self, name):
                 del tree[name]
         tree[LEFT_OUT] = tree.pop("skipped_ranges")

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainer.engines.protocol import Trained
+
 _TORCHS = torch.optim.AdamW
 
 
@@ -30,26 +32,27 @@ class AdamW(NeverCompiled, _TORCHS):
     step: Callable[..., Any] = torch.no_grad()(inspect.unwrap(_TORCHS.step))
 
 
-RATE_FACTOR = "rate_factor"
-"""In a parameter group: the factor of the learning rate, where it is not 1."""
+RATE_FACTOR, SINCE = "rate_factor", "since"
+"""Keys of a parameter group: what `Trained` has, where it is not the default."""
 
 
 def decay_groups(
-    model: nn.Module, weight_decay: float, rates: Mapping[nn.Parameter, float] | None = None
+    model: nn.Module, weight_decay: float, trained: Mapping[nn.Parameter, Trained] | None = None
 ) -> list[dict[str, Any]]:
     """AdamW's parameter groups: weight decay applies to matrices, not to norms and biases. None is empty.
 
     Args:
         model: whose parameters are trained, but for those without a gradient.
         weight_decay: of matrices.
-        rates: factors of the learning rate, 1 where there is none; parameters of another have groups of their own.
+        trained: how; those that are not trained like others have groups of their own.
     """
-    rates = rates or {}
+    usual, trained = Trained(), trained or {}
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = []
-    for factor in dict.fromkeys([1.0, *(rates.get(p, 1.0) for p in parameters)]):
-        own = {} if factor == 1 else {RATE_FACTOR: factor}
-        alike = [p for p in parameters if rates.get(p, 1.0) == factor]
+    for how in dict.fromkeys([usual, *(trained.get(p, usual) for p in parameters)]):
+        alike = [p for p in parameters if trained.get(p, usual) == how]
+        own: dict[str, Any] = {RATE_FACTOR: how.factor} if how.factor != 1 else {}
+        own |= {SINCE: how.since} if how.since else {}
         groups += [
             {"params": [p for p in alike if p.ndim >= 2], "weight_decay": weight_decay, **own},
             {"params": [p for p in alike if p.ndim < 2], "weight_decay": 0.0, **own},

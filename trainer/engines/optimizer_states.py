@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from configs import Optimizer, UserError
+from trainer.engines.adamw import SINCE
 from trainer.engines.ema import EMA
 from trainer.engines.pull import PARENT
 from trainer.ranks.precision import Precision
@@ -62,6 +63,9 @@ class OptimizerStates:
         self._kept = [[kept[parameter] for parameter in group["params"]] for group in groups] if stage == 0 else None
         with self._naming("cannot be built"):
             self.optimizer: torch.optim.Optimizer = section.build(groups)
+        self._since: dict[Tensor, int] = {}
+        if any(SINCE in group for group in groups):
+            self.optimizer.register_step_pre_hook(self._note_since)
         self._first = [_numbers(group, _NOT_KEPT) for group in self.optimizer.param_groups]
         if self.optimizer.state and (stage, precision) != (0, "fp32"):
             raise UserError(
@@ -115,10 +119,18 @@ class OptimizerStates:
             _set(group, given)
 
     def set_steps(self, num_steps: int) -> None:
-        """Set its own counter of steps, which bias corrections use."""
-        for state in self.optimizer.state.values():
+        """Set its own counter of steps, which bias corrections use; less of parameters that were frozen at first."""
+        for tensor, state in self.optimizer.state.items():
             if STEP in state:
-                _set(state, {STEP: num_steps})
+                _set(state, {STEP: max(num_steps - self._since.get(tensor, 0), 0)})
+
+    def close(self) -> None:
+        """Release the tensors that it steps on."""
+        self._since.clear()
+
+    def _note_since(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+        """Only in a step are a group's tensors there at every stage."""
+        self._since |= {tensor: group.get(SINCE, 0) for group in optimizer.param_groups for tensor in group["params"]}
 
     def begin(self) -> None:
         """Take back what steps at a rate of 0 have done to numbers: it makes its state anew if it keeps any."""

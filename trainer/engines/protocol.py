@@ -8,12 +8,22 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from model import ObjectiveOutput
+from model import Objective, ObjectiveOutput
 from model.layout import Layout, LayoutKind
 from trainer.ranks.precision import Precision
 
 Shape = tuple[int, int, int]
 """Shape of a micro-batch: rows, padded source length, padded target length."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Trained:
+    """How a parameter is trained."""
+
+    factor: float = 1.0
+    """Of the learning rate."""
+    since: int = 0
+    """Steps of the optimizer before its own first one: it was frozen until then. Bias corrections count from there."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -94,8 +104,9 @@ class Engine(Protocol):
     """Whether it keeps an exponential moving average of the weights."""
     moments: Mapping[str, Mapping[str, tuple[int, ...]]]
     """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
-    frozen: frozenset[str]
-    """Names of the parameters that are not trained: they have no moments, and their average is themselves."""
+    trained: Mapping[str, Trained]
+    """How each parameter is trained that is, by name. The others are frozen: they have no moments, and their average is
+    themselves."""
     layouts: Mapping[LayoutKind, str]
     """What `Objective.layouts` says of this rank's device."""
     layout_kind: LayoutKind
@@ -158,6 +169,17 @@ class Engine(Protocol):
 
         Raises:
             NotFiniteError: see `try_shapes`; on all ranks.
+        """
+        ...
+
+    def renew(self, objective: Objective, trained: Mapping[str, Trained]) -> None:
+        """Train other parameters: all is made anew around a new module with the weights of now.
+
+        `load_moments` must follow: see `trainer.engines.retraining`.
+
+        Args:
+            objective: of the same model.
+            trained: how each parameter is trained that is, by name.
         """
         ...
 

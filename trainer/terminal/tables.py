@@ -54,8 +54,7 @@ def announce(
     """
     if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
         log.warning("%s", uneven)
-    sizes = engine.parameter_sizes()
-    num_parameters, num_frozen = sum(sizes.values()), sum(sizes[name] for name in engine.frozen)
+    num_parameters = sum(engine.parameter_sizes().values())
     updates = estimate_updates(config, reader)
     if not world.is_main:
         return Forecast(config, state, updates_an_epoch=updates)
@@ -72,14 +71,8 @@ def announce(
         config.engine.zero_stage,
         engine.precision,
     )
-    if engine.frozen:
-        log.info(
-            "%d parameters (%.1f %%) are trained, in %d of %d tensors; the others are frozen",
-            num_parameters - num_frozen,
-            100 * (num_parameters - num_frozen) / num_parameters,
-            len(sizes) - len(engine.frozen),
-            len(sizes),
-        )
+    if (said := describe_trained(engine)) is not None:
+        log.info("%s", said)
     for line in trained.tied(config) if is_new else ():
         log.info("%s", line)
     if engine.why_padded:
@@ -93,6 +86,18 @@ def announce(
             log.warning("stream.%s", line)
         _show_table(config, reader, world, held_out, state, updates)
     return Forecast(config, state, updates_an_epoch=updates)
+
+
+def describe_trained(engine: Engine) -> str | None:
+    """How many parameters are trained, where some are not."""
+    sizes, names = engine.parameter_sizes(), engine.trained.keys()
+    if names == sizes.keys():
+        return None
+    number, total = sum(sizes[name] for name in names), sum(sizes.values())
+    return (
+        f"{number:,} of {total:,} parameters ({number / total:.1%}) are trained, in {len(names)} of {len(sizes)} "
+        "tensors; the others are frozen"
+    )
 
 
 def _show_table(

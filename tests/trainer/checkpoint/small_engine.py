@@ -25,7 +25,6 @@ class SmallEngine:
     device = torch.device("cpu")
     shapes = ((7, 5), (64, 32), (), (0, 3))
     kept = ("exp_avg", "exp_avg_sq")
-    frozen: frozenset[str] = frozenset()
 
     def __init__(self, step: int, *, has_moments: bool = True, keeps_ema: bool = False, scale: int = 1) -> None:
         draw = torch.Generator().manual_seed(step)

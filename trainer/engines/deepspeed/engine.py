@@ -1,5 +1,6 @@
 """The engine of the trainer by DeepSpeed (0.19)."""
 
+import gc
 import logging
 import math
 import os
@@ -31,7 +32,7 @@ from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
-from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
+from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult, Trained
 from trainer.engines.pull import PARENT, ParentPull
 from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import time_out
@@ -58,7 +59,7 @@ class DeepSpeedEngine(Engine):
         device: torch.device,
         world_size: int,
         ema_decay: float = 0.0,
-        factors: Mapping[str, float] | None = None,
+        trained: Mapping[str, Trained] | None = None,
         l2_to_parent: float = 0.0,
     ) -> None:
         """Wrap the model.
@@ -71,58 +72,74 @@ class DeepSpeedEngine(Engine):
             device: to train on.
             world_size: number of ranks.
             ema_decay: of the weights' moving average; 0: none.
-            factors: of the learning rate, by name, of the parameters that are trained; None: all, at 1.
+            trained: the parameters that are trained, by name; None: all, alike.
             l2_to_parent: coefficient of the L2 towards the weights that are then given by `load_moments`; 0: none.
         """
         self.device = device
-        self.keeps_ema = ema_decay > 0
-        self._stage = stage_of(section, precision, device)
-        self._world_size = world_size
         self.precision = precision
+        self.keeps_ema = ema_decay > 0
+        self._section, self._optimizer = section, optimizer
+        self._world_size = world_size
         self._clip_norm = optimizer.clip_norm
-        self._local_rank = _LocalRank()
+        self._ema_decay, self._l2_to_parent = ema_decay, l2_to_parent
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
-        parameters = dict(objective.model.named_parameters())
-        factors = dict.fromkeys(parameters, 1.0) if factors is None else factors
-        frozen = {name: parameter for name, parameter in parameters.items() if name not in factors}
-        self._frozen = FrozenWeights(frozen, precision, device)
-        self.frozen = self._frozen.names
-        use_kernels(objective, device, section.kernels)
-        self.layouts = objective.layouts(device, DTYPES[precision])
+        patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
+        self._wrap(objective, trained)
         self.layout_kind, self.why_padded = first_possible(self.layouts)
         self.merged_lanes = 1
+
+    def _wrap(self, objective: Objective, trained: Mapping[str, Trained] | None) -> None:
+        """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
+        section, device, precision = self._section, self.device, self.precision
+        self._stage = stage_of(section, precision, device)
+        self._local_rank = _LocalRank()
+        parameters = dict(objective.model.named_parameters())
+        self.trained = dict.fromkeys(parameters, Trained()) if trained is None else trained
+        frozen = {name: parameter for name, parameter in parameters.items() if name not in self.trained}
+        self._frozen = FrozenWeights(frozen, precision, device)
+        use_kernels(objective, device, section.kernels)
+        self.layouts = objective.layouts(device, DTYPES[precision])
         self._forward_clock = ForwardClock(device)
         self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True
         if section.compile:
             objective.model.compile_layers()
         objective.to(device)
-        # At a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises.
-        rates = {parameters[name]: factor for name, factor in factors.items()}
-        groups = decay_groups(objective, optimizer.weight_decay, rates)
-        kept = {name: optimizer.states_of(name, tuple(parameters[name].shape)) for name in factors}
-        of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
-        stage = section.zero_stage
-        self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=precision)
-        of_parent = {name: {PARENT: tuple(parameters[name].shape)} if l2_to_parent else {} for name in factors}
-        self.moments = {name: {**kept[name], **of_parent[name]} if name in factors else {} for name in parameters}
-        self._pull = ParentPull(self._states.optimizer, l2_to_parent)
-        self._average = WeightAverage(self._states.optimizer, ema_decay)
+        self._optimize(objective, {parameters[name]: how for name, how in self.trained.items()}, parameters)
         self._last: StepResult | None = None
         self._stage.prepare(objective)
-        patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
-        config = deepspeed_config(section, precision=precision, clip_norm=optimizer.clip_norm, world_size=world_size)
+        config = deepspeed_config(section, precision=precision, clip_norm=self._clip_norm, world_size=self._world_size)
         with patches.WITHOUT_COMPILER.apply():
             self._engine, *_ = deepspeed.initialize(
                 model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
             )
-        if device.type == "cpu" and world_size > 1:
+        if device.type == "cpu" and self._world_size > 1:
             _make_collectives_fast()
-        self._stage.adapt(self._engine, world_size)
-        if optimizer.gathers:
+        self._stage.adapt(self._engine, self._world_size)
+        if self._optimizer.gathers:
             self._base_optimizer.places = self._stage.places()  # type: ignore[attr-defined]
         self._states.set_steps(0)
+
+    def _optimize(
+        self, objective: Objective, trained: Mapping[nn.Parameter, Trained], parameters: Mapping[str, nn.Parameter]
+    ) -> None:
+        """Make the optimizer, at a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises."""
+        optimizer, stage = self._optimizer, self._section.zero_stage
+        groups = decay_groups(objective, optimizer.weight_decay, trained)
+        kept = {name: optimizer.states_of(name, tuple(p.shape)) for name, p in parameters.items() if p in trained}
+        of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
+        self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=self.precision)
+        of_parent = {name: {PARENT: tuple(parameters[name].shape)} if self._l2_to_parent else {} for name in kept}
+        self.moments = {name: {**kept[name], **of_parent[name]} if name in kept else {} for name in parameters}
+        self._pull = ParentPull(self._states.optimizer, self._l2_to_parent)
+        self._average = WeightAverage(self._states.optimizer, self._ema_decay)
+
+    @override
+    def renew(self, objective: Objective, trained: Mapping[str, Trained]) -> None:
+        self.close()
+        gc.collect()
+        self._wrap(objective, trained)
 
     @override
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput | TripleOutput:
@@ -186,17 +203,17 @@ class DeepSpeedEngine(Engine):
     @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         for name, parameter in self._model.named_parameters():
-            if name not in self.frozen and (part := self._stage.own_part(parameter)) is not None:
+            if name in self.trained and (part := self._stage.own_part(parameter)) is not None:
                 yield name, *part
 
     @override
     def parameter_states(self) -> Iterator[ParameterState]:
-        has_stepped = self._states.have_begun
+        has_stepped = self._states.have_begun and not self._pull.lacks_weights
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
             self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
-            if name in self.frozen:
+            if name not in self.trained:
                 weight = self._frozen.weight(name)
                 ema = weight if has_ema else None
                 yield ParameterState(name=name, weight=weight, moments={} if has_stepped else None, ema=ema)
@@ -224,7 +241,7 @@ class DeepSpeedEngine(Engine):
         self._pull.begin(self._base_optimizer)
         self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
-            if name in self.frozen:
+            if name not in self.trained:
                 self._frozen.set(name, weights(name))
                 continue
             self._stage.set_weight(parameter, weights(name))
@@ -252,7 +269,7 @@ class DeepSpeedEngine(Engine):
             self._stage.link_moments()
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
-                if has_ema and name not in self.frozen:
+                if has_ema and name in self.trained:
                     targets[name].copy_(self._stage.state(parameter, EMA))
                 else:
                     self._stage.copy(parameter, targets[name])
@@ -309,6 +326,7 @@ class DeepSpeedEngine(Engine):
             vars(self._engine.optimizer).clear()
         self._engine.optimizer = None
         masters.state.clear()
+        self._states.close()
         self._pull.close()
         masters.param_groups.clear()
         for parameter in parameters:

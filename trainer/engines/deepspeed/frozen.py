@@ -34,11 +34,6 @@ class FrozenWeights:
             if not self._is_exact:
                 self._parts[name] = _part(parameter.detach())
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Of the parameters."""
-        return frozenset(self._parameters)
-
     def weight(self, name: str) -> Tensor:
         """A whole weight in fp32, on the device. Called by all ranks alike."""
         parameter = self._parameters[name]

@@ -309,9 +309,20 @@ class Sharded(Stage):
     has_replicas = False
 
     def prepare(self, objective: Objective) -> None:
-        """Gather each layer as a whole, by one hook instead of about 25."""
-        for layer in objective.model.layers:
+        """Gather each layer as a whole, by one hook instead of about 25.
+
+        DeepSpeed releases a layer once its inputs have their gradients. Above what is frozen some need none, and a
+        layer would go too early (0.19.8: a decoder's, with the gradient of the encoder's states), or never.
+        """
+        model = objective.model
+        for layer in model.layers:
             set_z3_leaf_module(layer, flag=True)
+        if all(parameter.requires_grad for parameter in model.parameters()):
+            return
+        for stack in (model.encoder, model.decoder):
+            trained = (layer for layer in stack.layers if any(p.requires_grad for p in layer.parameters()))
+            if (first := next(trained, None)) is not None:
+                first.register_forward_pre_hook(_ask_for_gradient)
 
     @override
     def adapt(self, engine: Any, world_size: int) -> None:
@@ -354,6 +365,11 @@ STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned,
 def stage_of(section: EngineSection, precision: Precision, device: torch.device) -> Stage:
     """The layout of the section's ZeRO stage."""
     return STAGES[section.zero_stage](section, precision, device)
+
+
+def _ask_for_gradient(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+    if torch.is_grad_enabled() and not inputs[0].requires_grad:
+        inputs[0].requires_grad_()
 
 
 def _own_partition(parameter: Any, whole: Tensor) -> Tensor:

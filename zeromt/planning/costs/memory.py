@@ -10,7 +10,7 @@ from configs.components.training import ALL_STAGES
 from configs.process.gpus import page_locked_bytes
 from model.flops import BatchShape
 from model.parameters import Parameter, Vocabularies, parameters, search_bytes
-from model.trained import factors
+from model.trained import most_trained
 from zeromt.planning.costs.activations import activations, output_bytes
 from zeromt.planning.costs.model_states import (
     ELEMENT,
@@ -83,7 +83,7 @@ class MemoryModel:
         self.config, self.vocabularies, self.precision = config, vocabularies, precision
         self.parameters: Sequence[Parameter] = parameters(config.model, vocabularies)
         self.num_parameters = sum(p.size for p in self.parameters)
-        trained = factors(config, [p.name for p in self.parameters])
+        trained = most_trained(config, self.parameters)
         self.frozen = frozenset(p.name for p in self.parameters if p.name not in trained)
         self.num_trained = sum(p.size for p in self.parameters if p.name in trained)
         self.num_moments = num_moments(config, [p for p in self.parameters if p.name in trained])
