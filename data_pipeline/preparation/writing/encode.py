@@ -172,6 +172,11 @@ class SpanEncoder:
         cleaned = self._cleaner.clean(text.sources, text.targets, known)
         rejected: list[str] | None = None
         if (others := text.extra.get(REJECTED)) is not None:
+            if not any(others):
+                field = self._section.train.rejected_field
+                raise UserError(
+                    f"prepare.train.rejected_field: {field}: {text.where(0)} and what follows have none there"
+                )
             of_others = self._cleaner.clean(text.sources, others, dataclasses.replace(known, targets=others))
             cleaned, rejected = kept_of_both(cleaned, of_others)
         empty = cleaned.dropped.get(EMPTY)

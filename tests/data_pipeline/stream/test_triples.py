@@ -138,5 +138,8 @@ def test_what_is_refused(triples: tuple[Dataset, list[Texts]], tmp_path: Path, s
         StreamReader([(dataset, None)], section, seed=1, rank=0, world_size=1)
     [problem] = CorpusFiles(source=["a"], target=["b"], rejected_field="c").problems()
     assert problem.startswith("rejected_field: c: text in lines has no fields")
+    written(tmp_path / "none.jsonl", [("a", "b", "")])
+    with pytest.raises(UserError, match=r"prepare\.train\.rejected_field: rejected: .*none\.jsonl: line 1 and what fo"):
+        prepare.run(section_of(tmp_path, small.folder, "none"))
     problems = list(dataclasses.replace(section_of(tmp_path, small.folder), max_pieces=40_000).problems())
     assert problems == ["max_pieces: 40000 with train.rejected_field; allowed is at most 32000"]
