@@ -18,6 +18,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
+from model.cpo import CPO
 from model.loss import Loss
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
@@ -286,7 +287,8 @@ def _loss(config: RunConfig) -> Loss:
     """
     loss: Loss = config.loss.build()
     parameters = inspect.signature(loss).parameters.values()
-    if config.weighs_pairs and not any(p.name == "scales_N" or p.kind == p.VAR_KEYWORD for p in parameters):
+    takes = any(p.name == "scales_N" or p.kind == p.VAR_KEYWORD for p in parameters)
+    if config.weighs_pairs and (isinstance(loss, CPO) or not takes):  # of triples CPO takes none
         raise UserError(
             f"loss.kind: {config.loss.kind} takes no weights of pairs, and loss_weight of a dataset gives some; use "
             "cross_entropy, or give the loss scales_N (model.loss.Loss)"
