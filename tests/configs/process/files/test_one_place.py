@@ -58,6 +58,7 @@ OTHERS = {
         "launcher/clusters/kubernetes/wait.py",
     ],
     "a new folder or file with a name that cannot be guessed": [
+        "zeromt/translating/entry.py",
         "zeromt/doctor/configured.py",
         "zeromt/exporting/as_ctranslate2.py",
         "zeromt/exporting/as_safetensors.py",
