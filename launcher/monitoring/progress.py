@@ -28,7 +28,7 @@ class Progress:
     """How far the run is on its way to the nearest limit, such as '67 updates, 2:46 of 10:00'."""
     fraction: float | None = None
     """The same from 0 to 1."""
-    loss: float | None = None
+    train_loss: float | None = None
     """The newest training loss."""
     updates_per_second: float | None
     """Mean over the last training lines, including evaluations and saves between them."""
@@ -68,7 +68,7 @@ def read_progress(folder: Path, steps: list[int], *, step: int | None = None) ->
         max_updates=last_update(limits, newest),
         share=text,
         fraction=fraction,
-        loss=_finite(number(newest, "loss")),
+        train_loss=_finite(number(newest, "loss")),
         updates_per_second=updates,
         target_tokens_per_second=tokens,
         seconds_left=seconds_left(limits, newest, updates) if newest else None,

@@ -63,7 +63,7 @@ def _row(folder: Path, overview: Overview) -> dict[str, str]:
         "state": status.state,
         "done": None if progress.fraction is None else f"{progress.fraction:.0%}",
         "of": progress.share,
-        "loss": None if progress.loss is None else f"{progress.loss:.3f}",
+        "loss": None if progress.train_loss is None else f"{progress.train_loss:.3f}",
         "best": None if best is None or score is None else f"{shown.text(shown.best_by, score)} at {best.step:,}",
         "updates/s": progress.updates_per_second and f"{progress.updates_per_second:.3g}",
         "written": None if status.updated is None else ago(time.time() - status.updated),

@@ -166,7 +166,7 @@ def _replace(path: Path, text: str) -> None:
 def test_status_counts_from_a_reset(place: Place) -> None:
     assert place.train("--reset", "data,optimizer", "training.max_updates=2").code == 0
     shown = place("status", "runs/small").out
-    assert "12 of 12 (100.0%)" in shown
+    assert "12 of 12 updates (100.0%)" in shown
     assert "finished (training.max_updates=2, counted from step 10 is reached" in shown
 
 

@@ -44,8 +44,8 @@ def config_with(*settings: str) -> RunConfig:
 
 def datasets() -> Any:
     table = np.array([[4, 5]])
-    blocks = {"longest_source": np.array([5]), "longest_target": np.array([6])}
-    return [SimpleNamespace(blocks=blocks, sampled_lengths=lambda _: table.astype(np.uint16))]
+    longest = {"source": 6, "target": 7}
+    return [SimpleNamespace(longest=longest.__getitem__, sampled_lengths=lambda _: table.astype(np.uint16))]
 
 
 def settled(world: World) -> list[tuple[str, str, int, str]]:
