@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -32,44 +33,43 @@ _RUNS = "runs"
 _LINE_SECONDS = 10.0
 
 
-def status(*, run: str | None, as_json: bool, watch: bool) -> int:
-    """`zeromt status`: print what a run is doing, or the runs of a folder as a table; with `watch`, every few seconds.
+def status(*, run: str | None, as_json: bool) -> int:
+    """`zeromt status`: print what a run is doing, or the runs of a folder as a table.
 
     Args:
         run: a run's folder, or one that has runs in it; by default `runs`, or this folder.
         as_json: print JSON: an object, or a list of them.
-        watch: until Ctrl-C.
 
     Raises:
         UserError: there is no run.
     """
     folder = Path(run or (_RUNS if Path(_RUNS).is_dir() else "."))
-    code = _show(folder, as_json=as_json, is_named=run is not None)
-    with contextlib.suppress(KeyboardInterrupt):
-        while watch and code == 0:
-            time.sleep(_WATCH_SECONDS)
-            if sys.stdout.isatty():
-                print("\x1b[H\x1b[J", end="", file=unfiltered(sys.stdout))
-            code = _show(folder, as_json=as_json, is_named=run is not None)
-            sys.stdout.flush()
-    return code
-
-
-def _show(folder: Path, *, as_json: bool, is_named: bool) -> int:
-    """Print once; the exit code."""
     with naming("RUN"):
         runs = [] if (folder / STATUS_FILE).exists() else runs_in(folder)
         if runs:
             width = columns(sys.stdout) if sys.stdout.isatty() else sys.maxsize
             print(json.dumps([to_json(look(one)) for one in runs]) if as_json else table(folder, runs, width=width))
             return 0
-        if not is_named:
+        if run is None:
             raise UserError(f"RUN: there is no run in {folder}; give a run's folder, or one with runs in it")
-        if (code := _elsewhere(folder, ["status", str(folder), *(["--json"] if as_json else [])])) is not None:
+        if (code := _elsewhere(folder, ["status", run, *(["--json"] if as_json else [])])) is not None:
             return code
         overview = read_overview(folder)
     print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
+
+
+def watch(show: Callable[[], int]) -> int:
+    """`--watch`: show it every two seconds until Ctrl-C, or until that fails; its exit code."""
+    code = show()
+    with contextlib.suppress(KeyboardInterrupt):
+        while code == 0:
+            sys.stdout.flush()
+            time.sleep(_WATCH_SECONDS)
+            if sys.stdout.isatty():
+                print("\x1b[H\x1b[J", end="", file=unfiltered(sys.stdout))
+            code = show()
+    return code
 
 
 def stop(*, run: str, wait: bool) -> int:

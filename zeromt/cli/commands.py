@@ -77,11 +77,15 @@ def train(
 
 def status(*, run: str | None, as_json: bool, watch: bool) -> int:
     """`zeromt status`: print what runs are doing, or how far a pipeline or the translation of a corpus is."""
-    if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
-        return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
-    if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
-        return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
-    return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json, watch=watch))
+
+    def show() -> int:
+        if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
+            return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
+        if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
+            return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
+        return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))
+
+    return int(resolve("launcher.monitoring.control:watch")(show)) if watch else show()
 
 
 @contextlib.contextmanager

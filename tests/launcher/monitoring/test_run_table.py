@@ -65,12 +65,12 @@ def test_of_the_folder_or_of_none(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder.parent)
-    assert status(run=None, as_json=True, watch=False) == 0
+    assert status(run=None, as_json=True) == 0
     assert [run["run"] for run in json.loads(capsys.readouterr().out)] == [str(run) for run in runs_in(Path("runs"))]
     (folder.parent / "none").mkdir()
     monkeypatch.chdir(folder.parent / "none")
     with pytest.raises(UserError, match=r"there is no run in [.]; give a run's folder, or one with runs in it"):
-        status(run=None, as_json=False, watch=False)
+        status(run=None, as_json=False)
 
 
 def test_watched_until_ctrl_c(folder: Path) -> None:
