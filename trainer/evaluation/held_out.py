@@ -11,7 +11,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.texts import check_spelling
 from data_pipeline.tag_pieces import cut_tag
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, prepared_set
+from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, validation_sets
 from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.metrics.scoring import Scorer
@@ -84,7 +84,7 @@ def _prepared(datasets: Mapping[str, Dataset], world: World) -> list[SetText]:
     without = [name for name, dataset in datasets.items() if "valid" not in dataset.index.held_out]
     if world.is_main and without and len(without) < len(datasets):
         log.info("not evaluated, for want of a validation set (prepare.valid): %s", ", ".join(without))
-    return [prepared_set(name, d, "valid") for name, d in datasets.items() if name not in without]
+    return validation_sets(datasets)
 
 
 def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) -> None:

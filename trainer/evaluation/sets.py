@@ -149,6 +149,11 @@ def prepared_set(
     )
 
 
+def validation_sets(datasets: Mapping[str, Dataset]) -> list[SetText]:
+    """The prepared validation sets of the datasets that have one, under the names of these."""
+    return [prepared_set(name, one, "valid") for name, one in datasets.items() if "valid" in one.index.held_out]
+
+
 def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[list[str], list[list[str]]]:
     """The lines of a source and of its references.
 

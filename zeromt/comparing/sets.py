@@ -10,7 +10,7 @@ from configs.components import unknown
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tag_pieces import cut_tag
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, load_sets, prepared_set, tagged
+from trainer.evaluation.sets import SetText, load_sets, tagged, validation_sets
 from zeromt.comparing.subjects import Subject
 
 
@@ -103,8 +103,7 @@ def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[
         else:
             by_name |= {text.name: text for text in texts}
     if not any(section.role == "validation" for section in config.evaluation.sets):
-        having = {name: d for name, d in names.items() if "valid" in d.index.held_out}
-        by_name = {name: prepared_set(name, d, "valid") for name, d in having.items()} | by_name
+        by_name = {text.name: text for text in validation_sets(names)} | by_name
     return by_name
 
 

@@ -17,7 +17,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, check_names, load_sets, prepared_set, read_set, tagged
+from trainer.evaluation.sets import SetText, check_names, load_sets, read_set, tagged, validation_sets
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
@@ -198,8 +198,7 @@ def _all_sets(sections: Sequence[HeldOutSection], config: RunConfig, tokenizer: 
         names = {}  # its own sets are files
     texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
     if not any(text.role == "validation" for text in texts):
-        having = {name: dataset for name, dataset in names.items() if "valid" in dataset.index.held_out}
-        texts = [*(prepared_set(name, dataset, "valid") for name, dataset in having.items()), *texts]
+        texts = [*validation_sets(names), *texts]
     is_listed = any(section.prepared == "test" for section in sections)
     if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
         test = HeldOutSection(name="test", role="test", prepared="test")
