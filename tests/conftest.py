@@ -29,22 +29,30 @@ BUNDLED = REPO / "data" / "tatoeba-en-fr"
 HOST = socket.gethostname()
 
 settings.register_profile("no deadlines", deadline=None)  # a busy machine is no fault
-settings.load_profile("no deadlines")
+settings.register_profile("same examples", deadline=None, derandomize=True)
+settings.load_profile("same examples")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["XDG_STATE_HOME"] = str(REPO / ".pytest_cache" / "state")
 """Of all tests' processes alike, and not the home folder: the key by which zeromt knows its user's runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests compute on the CPU, also on a machine with GPUs; those marked gpu, asked for by name, on its GPUs."""
+    """What the marks that are asked for decide, for all tests.
+
+    Tests compute on the CPU, also on a machine with GPUs; those marked gpu, asked for by name, on its GPUs. Properties
+    are tried on the same examples each time, so that what passed once passes again; slow tests draw new ones.
+    """
     begin()
-    if not asks_for_gpus(config.getoption("markexpr", "")):
+    marks = config.getoption("markexpr", "")
+    if not asks_for(marks, "gpu"):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if asks_for(marks, "slow"):
+        settings.load_profile("no deadlines")
 
 
-def asks_for_gpus(marks: str) -> bool:
-    """Whether an expression of `pytest -m` takes tests marked gpu."""
-    return "gpu" in marks.replace("not gpu", "")
+def asks_for(marks: str, mark: str) -> bool:
+    """Whether an expression of `pytest -m` takes tests with this mark."""
+    return mark in marks.replace(f"not {mark}", "")
 
 
 # A shell starts background jobs with these ignored, children inherit that, and the launcher honours it (nohup). The

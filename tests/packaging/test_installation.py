@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from installation.project import DEEPSPEED_VARIABLES
-from tests.conftest import asks_for_gpus
+from tests.conftest import asks_for
 from tests.waiting import PATIENCE
 
 A_GPU_AND_NO_TOOLKIT = """if True:
@@ -54,7 +54,7 @@ def test_deepspeed_asks_for_no_cuda_toolkit() -> None:
     ],
 )
 def test_only_tests_marked_gpu_see_gpus(marks: str, expected: bool) -> None:
-    assert asks_for_gpus(marks) == expected
+    assert asks_for(marks, "gpu") == expected
 
 
 def test_this_one_sees_none() -> None:
