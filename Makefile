@@ -86,7 +86,7 @@ endef
 define explain
 import json, sys
 run = json.load(sys.stdin)
-if run["step"] < run["max_updates"]:
+if run["step"] < 0.9 * run["max_updates"]:
     print(f"demo: {run['step']:,} of {run['max_updates']:,} updates: this machine was slow, and more of them give a better BLEU;",
           "$(BIN)/zeromt launch local configs/runs/tatoeba_demo.yaml --nproc auto training.max_minutes=60 goes on")
 endef
