@@ -111,15 +111,18 @@ def describe(annotation: Any) -> str:
     return _WORDS.get(origin or annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def text(wanted: str = "") -> str:
+def text(wanted: str = "", kind: str | None = None) -> str:
     """The help on fields as text.
 
     Args:
         wanted: a field or section, such as `optimizer` or `optimizer.lr`; empty for all.
+        kind: only the fields of this kind of component.
     """
     lines = []
     for field in fields():
         bare = field.path.replace("[N]", "")
+        if kind is not None and (field.kind != kind or not bare.startswith(f"{wanted}.")):
+            continue
         if wanted and not (bare == wanted or bare.startswith(f"{wanted}.") or bare.endswith(f".{wanted}")):
             continue
         of = "" if field.kind is None else f" ({field.kind})"
@@ -127,15 +130,6 @@ def text(wanted: str = "") -> str:
         lines.append(f"  {field.path}{of}  <{field.type}{default}>")
         lines += textwrap.wrap(field.meaning, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
-
-
-def text_of(word: str) -> str:
-    """The help on a field or section, or else on the fields whose names have the word; empty if there are none."""
-    named = text(word)
-    if named:
-        return named
-    paths = dict.fromkeys(f.path.replace("[N]", "") for f in fields() if word in f.path.rpartition(".")[2].split("_"))
-    return "\n".join(dict.fromkeys("\n".join(map(text, paths)).splitlines()))
 
 
 def paths_of(name: str) -> list[str]:

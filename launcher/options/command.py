@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from launcher.options.parser import Parser
+
+Group = Literal["prepare data", "train", "clusters", "look into a run", "use a model", "tools"]
+"""The groups of commands, in their order."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -19,8 +22,8 @@ class Command:
     """Whether it computes, so that the environment variables for threads and devices are checked first."""
     given: Mapping[str, str] = field(default_factory=dict)
     """Arguments that follow from the command's name."""
-    place: int = 0
-    """Where `zeromt help` lists it: the lower, the earlier."""
+    group: Group = "tools"
+    """Under which `zeromt help` lists it."""
 
 
 class InParts(NamedTuple):

@@ -25,6 +25,6 @@ COMMANDS = {
         add_arguments=add_average,
         target="zeromt.averaging.average:run",
         computes=True,
-        place=5,
+        group="use a model",
     ),
 }

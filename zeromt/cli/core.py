@@ -4,10 +4,11 @@ import importlib
 import pkgutil
 from importlib import util
 from pathlib import Path
+from typing import get_args
 
 from launcher import clusters
 from launcher.options import node, running, values
-from launcher.options.command import Command
+from launcher.options.command import Command, Group
 from launcher.options.parser import Parser
 
 
@@ -37,7 +38,7 @@ def _add_completion(parser: Parser) -> None:
 
 
 def commands() -> dict[str, Command]:
-    """Every command, in the order in which help lists them.
+    """Every command, by groups, as help lists them.
 
     A tool is a folder of `zeromt` with an `options.py`, whose `COMMANDS` imports nothing heavy.
     """
@@ -45,7 +46,7 @@ def commands() -> dict[str, Command]:
     for folder in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if folder.ispkg and util.find_spec(name := f"zeromt.{folder.name}.options") is not None:
             by_name |= importlib.import_module(name).COMMANDS
-    return dict(sorted(by_name.items(), key=lambda item: item[1].place))
+    return dict(sorted(by_name.items(), key=lambda item: get_args(Group).index(item[1].group)))
 
 
 _CORE: dict[str, Command] = {
@@ -55,6 +56,7 @@ _CORE: dict[str, Command] = {
         add_arguments=_add_prepare,
         target="zeromt.cli.commands:prepare",
         computes=True,
+        group="prepare data",
     ),
     "train": Command(
         summary="train in one process, or as one rank if torchrun started it",
@@ -62,6 +64,7 @@ _CORE: dict[str, Command] = {
         add_arguments=running.add_train,
         target="zeromt.cli.commands:train",
         computes=True,
+        group="train",
     ),
     **clusters.commands(),
     "launch node": Command(
@@ -70,6 +73,7 @@ _CORE: dict[str, Command] = {
         add_arguments=node.add_launch_node,
         target="launcher.commands:launch_node",
         computes=True,
+        group="clusters",
     ),
     "status": Command(
         summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time; of a "
@@ -77,24 +81,26 @@ _CORE: dict[str, Command] = {
         usage="[RUN] [--watch] [--json]",
         add_arguments=running.add_status,
         target="zeromt.cli.commands:status",
+        group="look into a run",
     ),
     "stop": Command(
         summary="make a run save a checkpoint and stop",
         usage="RUN [--no-wait]",
         add_arguments=running.add_stop,
         target="launcher.monitoring.control:stop",
+        group="look into a run",
     ),
     "log": Command(
         summary="print the output of a run's job, or of its ranks",
         usage="RUN [--follow]",
         add_arguments=running.add_log,
         target="launcher.monitoring.control:log",
+        group="look into a run",
     ),
     "completion": Command(
         summary='print a script that completes commands and options: eval "$(zeromt completion bash)"',
         usage="{bash,zsh,fish}",
         add_arguments=_add_completion,
         target="zeromt.cli.main:completion",
-        place=9,
     ),
 }

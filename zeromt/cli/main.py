@@ -6,8 +6,10 @@ checked.
 """
 
 import difflib
+import itertools
 import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +35,8 @@ except ImportError as error:
 
 
 COMMANDS = commands()
+_WIDTH = 120
+"""Of help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -173,7 +177,7 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if not argv:
         parser.error(f"COMMAND: none given; give one of {', '.join(COMMANDS)}")
     if argv[0] in ("-h", "--help"):
-        parser.exit(_print(_help(COMMANDS)))
+        parser.exit(_print(_help()))
     if argv[0] == "--version":
         parser.exit(_print(f"zeromt {_version()}"))
     groups = {name.split()[0] for name in COMMANDS if " " in name}
@@ -190,7 +194,7 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if name in commands:
         return name, commands[name], rest
     if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
-        parser.exit(_print(_help(commands, argv[0])))
+        parser.exit(_print(_help_of(commands, argv[0])))
     if name in groups:
         allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
         return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
@@ -203,17 +207,16 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
 
 
 def _helped(words: Sequence[str], parser: Parser) -> list[str]:
-    """The arguments that are equivalent to `help` and some words. If they are fields, prints their help and exits."""
-    groups = {name.split()[0] for name in COMMANDS}
-    if not words or words[0] in groups or words[0].startswith("-"):
-        return [*words, "--help"]
-    if len(words) == 1 and (fields := str(resolve("configs.reading.meanings:text_of")(words[0]))):
-        parser.exit(_print(fields))
-    if len(words) == 1 and words[0] not in COMMANDS:
-        parser.error(
-            f"COMMAND: {words[0]!r} is unknown, and no setting has that name; `zeromt help` lists commands, "
-            "`zeromt train --help` all settings with their meaning"
-        )
+    """The arguments that are equivalent to `help` and the name of a command; for other words prints help, and exits.
+
+    Raises:
+        UserError: there is nothing of these words.
+    """
+    named = [word for word in words if not word.startswith("-")]
+    if " ".join(named) in COMMANDS:
+        return [*named, "--help"]
+    if named and named[0] not in {name.split()[0] for name in COMMANDS if " " in name}:
+        parser.exit(_print(resolve("zeromt.cli.search:answer")(COMMANDS, words, OTHERS)))
     return [*words, "--help"]
 
 
@@ -227,22 +230,34 @@ def _usage() -> str:
     return "zeromt COMMAND ..."
 
 
-def _help(commands: Mapping[str, Command], group: str = "") -> str:
-    lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers.", ""]
-    for name, command in commands.items():
-        if name.startswith(group):
-            lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
-    lines += [
-        "",
-        "`zeromt help optimizer` lists the fields of a section, `zeromt help lr` the fields with a name.",
-        "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
-    ]
+def _help() -> str:
+    """All commands by groups, a line each if it is short."""
+    lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers."]
+    width = max(map(len, COMMANDS))
+    for group, commands in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].group):
+        lines += ["", f"{group}:"]
+        for name, command in commands:
+            begin = f"  {name:{width}}  "
+            lines += textwrap.wrap(command.summary, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     return "\n".join(
         [
             *lines,
-            "`zeromt COMMAND --help` (or `zeromt help COMMAND`) lists options; `zeromt --version` prints the version.",
+            "",
+            "`zeromt help WORD ...` finds settings, kinds, options, commands and terms by name and meaning: `zeromt help",
+            "learning rate`. `zeromt help optimizer` lists a section, `zeromt help train` or `zeromt train --help` a command's",
+            "options. CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
+            "`zeromt --version` prints the version.",
         ]
     )
+
+
+def _help_of(commands: Mapping[str, Command], group: str) -> str:
+    """The commands of two words that begin with the same."""
+    lines = [f"usage: zeromt {group} ...", ""]
+    for name, command in commands.items():
+        if name.startswith(f"{group} "):
+            lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
+    return "\n".join(lines)
 
 
 def _print(text: str) -> int:

@@ -76,7 +76,7 @@ COMMANDS = {
         add_arguments=add_compare,
         target="zeromt.comparing.command:compare_runs",
         computes=True,
-        place=3,
+        group="look into a run",
     ),
     "report": Command(
         summary="report on one run, as compare does on several",
@@ -84,6 +84,6 @@ COMMANDS = {
         add_arguments=add_report,
         target="zeromt.comparing.command:report",
         computes=True,
-        place=3,
+        group="look into a run",
     ),
 }

@@ -31,6 +31,5 @@ COMMANDS = {
         usage="[CONFIG] [--json] [section.key=value ...]",
         add_arguments=add_doctor,
         target="zeromt.doctor.command:run",
-        place=8,
     ),
 }

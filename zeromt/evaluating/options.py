@@ -61,6 +61,6 @@ COMMANDS = {
         add_arguments=add_evaluate,
         target="zeromt.evaluating.command:run",
         computes=True,
-        place=2,
+        group="use a model",
     ),
 }

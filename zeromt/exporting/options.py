@@ -44,6 +44,6 @@ COMMANDS = {
         add_arguments=add_export,
         target="zeromt.exporting.command:run",
         computes=True,
-        place=4,
+        group="use a model",
     ),
 }

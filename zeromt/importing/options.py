@@ -31,6 +31,6 @@ COMMANDS = {
         add_arguments=add_import,
         target="zeromt.importing.command:run",
         computes=True,
-        place=6,
+        group="use a model",
     ),
 }

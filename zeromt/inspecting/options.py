@@ -83,7 +83,7 @@ COMMANDS = {
         add_arguments=add_batch,
         target="zeromt.inspecting.batch:run",
         computes=True,
-        place=10,
+        group="look into a run",
     ),
     "diff": Command(
         summary="find the first update at which two runs differ, and what differs there",
@@ -91,7 +91,7 @@ COMMANDS = {
         add_arguments=add_diff,
         target="zeromt.inspecting.diff:run",
         computes=True,
-        place=10,
+        group="look into a run",
     ),
     "replay": Command(
         summary="repeat updates of a run without some pairs, or find the cause of a loss spike",
@@ -99,13 +99,13 @@ COMMANDS = {
         add_arguments=add_replay,
         target="zeromt.inspecting.replay:run",
         computes=True,
-        place=10,
+        group="look into a run",
     ),
     "inspect": Command(
         summary="describe a dataset, a checkpoint or a run, and check whether it is complete",
         usage="PATH [--worst SCORE N | --best SCORE N]",
         add_arguments=add_inspect,
         target="zeromt.inspecting.describe:run",
-        place=10,
+        group="look into a run",
     ),
 }

@@ -41,6 +41,6 @@ COMMANDS = {
         usage="[clean] PIPELINE [STEP ...] [KEY=VALUE ...] [--dry-run]",
         add_arguments=add_pipeline,
         target="zeromt.pipeline.command:run",
-        place=7,
+        group="train",
     ),
 }

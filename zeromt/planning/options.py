@@ -184,6 +184,5 @@ COMMANDS = {
         "[...]",
         add_arguments=add_plan,
         target="zeromt.planning.command:run",
-        place=7,
     ),
 }

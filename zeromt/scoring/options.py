@@ -40,6 +40,6 @@ COMMANDS = {
         add_arguments=add_score,
         target="zeromt.scoring.command:run",
         computes=True,
-        place=6,
+        group="prepare data",
     ),
 }

@@ -35,6 +35,6 @@ COMMANDS = {
         usage="CONFIG 'KEY=[VALUE,VALUE]' [...] [KEY=VALUE ...] [--part I/N | --merge] [--dry-run]",
         add_arguments=add_sweep,
         target="zeromt.sweeping.command:run",
-        place=3,
+        group="train",
     ),
 }

@@ -56,6 +56,6 @@ COMMANDS = {
         usage="CORPUS LINE|TEXT [--translated OUT ...] [--json]",
         add_arguments=add_trace,
         target="zeromt.tracing.command:run",
-        place=10,
+        group="prepare data",
     ),
 }

@@ -251,6 +251,6 @@ COMMANDS = {
         add_arguments=add_translate,
         target="zeromt.translating.entry:run",
         computes=True,
-        place=1,
+        group="use a model",
     ),
 }

@@ -24,4 +24,5 @@ COMMAND = Command(
     "| [...] --array N -- COMMAND ...",
     add_arguments=add_launch_kubernetes,
     target="launcher.jobs.command:launch",
+    group="clusters",
 )

@@ -18,4 +18,5 @@ COMMAND = Command(
     add_arguments=add_local,
     target="launcher.commands:launch_here",
     computes=True,
+    group="train",
 )

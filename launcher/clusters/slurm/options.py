@@ -27,4 +27,5 @@ COMMAND = Command(
     "| [...] --array N -- COMMAND ...",
     add_arguments=add_launch_slurm,
     target="launcher.jobs.command:launch",
+    group="clusters",
 )

@@ -99,4 +99,5 @@ COMMAND = Command(
     usage="CONFIG --hosts FILE [--nproc N] [--rendezvous HOST:PORT] [--interface NAME] [...]",
     add_arguments=add_launch_ssh,
     target="launcher.commands:launch_here",
+    group="clusters",
 )

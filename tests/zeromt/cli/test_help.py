@@ -18,6 +18,7 @@ from launcher.options.parser import Parser
 from tests.conftest import Refused, environment
 from tests.fuzz.calls import FIELDS
 from tests.waiting import PATIENCE
+from zeromt.cli import search
 from zeromt.cli.main import COMMANDS, main
 
 PLACES = {
@@ -98,6 +99,39 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("learning rate", {"optimizer.lr", "schedule", "schedule.warmup_updates"}),
+        ("Learning-Rates", {"optimizer.lr"}),  # as people write it
+        ("gpu memory", {"plan --gpu-memory", "training.memory_probe", "training.fit_memory"}),
+        ("bleu", {"evaluation.metrics", "evaluation.tokenizer", "evaluate"}),
+        ("finetune", {"train"}),  # other programs' word for a command
+        ("gradient accumulation", {"K", "stream.micro_batches"}),  # the glossary's column of others
+        ("muon", {"optimizer.momentum"}),
+        ("%", set()),
+    ],
+)
+def test_words_find_names_and_meanings(capsys: pytest.CaptureFixture[str], typed: str, wanted: set[str]) -> None:
+    if not wanted:
+        assert main(["help", *typed.split()]) == 2
+        return
+    *_, listed, hint = shown(capsys, "help", *typed.split()).rstrip().split("\n\n")
+    lines = listed.splitlines()
+    assert wanted <= {re.split("  +", line.strip())[0] for line in lines}
+    assert all(len(line) <= 120 for line in lines)
+    [name] = re.findall("`zeromt help (.*)`", hint)
+    assert shown(capsys, "help", *name.split()) != shown(capsys, "help", *typed.split())
+
+
+def test_kinds_and_terms_are_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "  optimizer.momentum (muon)  <number, " in shown(capsys, "help", "muon")
+    assert shown(capsys, "help", "lane").startswith("  lane: one of the K streams that an epoch is dealt to")
+    names = {entry.name for entry in search.entries(COMMANDS, {})}
+    assert {"lane", "muon", "plan --gpu", "launch slurm", "optimizer.lr"} <= names
+    assert not any("[N]" in name or name.startswith("phases.optimizer") for name in names)
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("train debug --lr 5e-4", "settings are written section.key=value: optimizer.lr=5e-4"),
@@ -114,7 +148,7 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
         ("launch --nproc 2 my.yaml", "`zeromt launch local --nproc 2 my.yaml`"),
         ("translate . --beem 2", "did you mean --beam?"),
         ("translate . --zzz", "unrecognized arguments: --zzz; see"),
-        ("help nonsense", "COMMAND: 'nonsense' is unknown"),
+        ("help nonsense", "WORD: 'nonsense': no setting, kind, command, option or term has it"),
     ],
 )
 def test_hints(refused: Refused, arguments: str, said: str) -> None:
@@ -140,7 +174,7 @@ def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     script = tmp_path / "zeromt.bash"
     script.write_text(shown(capsys, "completion", "bash"))
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    assert completed(script, "zeromt", "tra") == ["train", "translate", "trace"]
+    assert completed(script, "zeromt", "tra") == ["trace", "train", "translate"]
     assert completed(script, "zeromt", "launch", "loc") == ["local"]
     assert completed(script, "zeromt", "launch", "local", "--npr") == ["--nproc"]
     assert set(completed(script, "zeromt", "train", "debug", "--device", "")) >= {"auto", "cpu", "cuda"}

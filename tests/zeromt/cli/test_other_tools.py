@@ -48,7 +48,8 @@ ROWS = [
     ("list", "`zeromt status` shows all runs"),
     ("trian debug", "did you mean train?"),
     ("generate", "`zeromt translate RUN -i FILE`"),
-    ("help nonsense", "no setting has that name; `zeromt help` lists commands, `zeromt train --help` all settings"),
+    ("help nonsense", "no setting, kind, command, option or term has it; `zeromt help` lists commands"),
+    ("help learnig rat", "did you mean learning, "),
     ("plan debug", "--nodes, --gpus-per-node"),
 ]
 
@@ -123,10 +124,9 @@ def test_a_tab(refused: Refused, tmp_path: Path) -> None:
 
 
 def test_help_finds_settings_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "warmup"]) == 0
-    text = capsys.readouterr().out
-    assert "schedule.warmup_updates (inverse_sqrt)" in text
-    assert "optimizer.lr" not in text
+    for typed, first in (("warmup", "schedule.warmup_updates"), ("accum_steps", "stream.micro_batches")):
+        assert main(["help", typed]) == 0
+        assert capsys.readouterr().out.split()[:2] == [first, "setting"]
 
 
 def test_table_is_right() -> None:
