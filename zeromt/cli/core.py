@@ -98,7 +98,7 @@ _CORE: dict[str, Command] = {
         group="look into a run",
     ),
     "completion": Command(
-        summary='print a script that completes commands and options: eval "$(zeromt completion bash)"',
+        summary='print a script that completes commands, options, settings and runs: eval "$(zeromt completion bash)"',
         usage="{bash,zsh,fish}",
         add_arguments=_add_completion,
         target="zeromt.cli.main:completion",

@@ -221,7 +221,7 @@ def _helped(words: Sequence[str], parser: Parser) -> list[str]:
 
 
 def completion(*, shell: str) -> int:
-    """`zeromt completion SHELL`: print a script that completes commands and options."""
+    """`zeromt completion SHELL`: print a script that completes commands, options, settings and runs."""
     print(resolve("zeromt.cli.completion:script")(COMMANDS, shell))
     return 0
 
@@ -243,9 +243,9 @@ def _help() -> str:
         [
             *lines,
             "",
-            "`zeromt help WORD ...` finds settings, kinds, options, commands and terms by name and meaning: `zeromt help",
-            "learning rate`. `zeromt help optimizer` lists a section, `zeromt help train` or `zeromt train --help` a command's",
-            "options. CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
+            "`zeromt help learning rate` finds settings, kinds, options, commands and terms by names and meanings.",
+            "`zeromt help optimizer` lists a section, `zeromt help train` (`zeromt train --help`) options and fields.",
+            "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
             "`zeromt --version` prints the version.",
         ]
     )

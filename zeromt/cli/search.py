@@ -1,4 +1,4 @@
-"""`zeromt help WORD ...`: what settings, kinds, options, commands and terms there are of these words, the best first."""
+"""`zeromt help WORD ...`: settings, kinds, options, commands and terms that have these words, the best first."""
 
 import difflib
 import re
@@ -50,8 +50,8 @@ def answer(commands: Mapping[str, Command], words: Sequence[str], others: Mappin
         UserError: nothing has any of these words.
     """
     name = " ".join(words)
-    if len(words) == 1 and (named := text(name.replace("[N]", ""))):
-        return named
+    if len(words) == 1 and (setting := text(name.replace("[N]", ""))):
+        return setting
     known = list(entries(commands, others))
     found = search(known, _words(name))
     if not found:
@@ -143,9 +143,7 @@ def _scores(entry: Entry, wanted: Sequence[str]) -> list[int]:
     name = _words(entry.name.rpartition(" " if entry.what in ("option", "command") else ".")[2])
     places = ((name, _IN_NAME), (elsewhere, _ELSEWHERE), (path, _IN_PATH), (meaning, _IN_MEANING))
     begins = {word[: len(one)] for one in wanted if len(one) > 2 for word in (*path, *elsewhere, *meaning)}
-    return [
-        next((score for words, score in places if one in words), _BEGINS if one in begins else 0) for one in wanted
-    ]
+    return [next((score for words, score in places if one in words), _BEGINS if one in begins else 0) for one in wanted]
 
 
 def _stand_together(entry: Entry, wanted: str) -> bool:

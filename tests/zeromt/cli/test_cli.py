@@ -74,7 +74,7 @@ BAD = [
     (
         ["launch"],
         "COMMAND: 'launch' is incomplete; "
-        "give one of launch kubernetes, launch local, launch slurm, launch ssh, launch node",
+        "give one of launch local, launch kubernetes, launch slurm, launch ssh, launch node",
     ),
     (["launch", "locla", "debug"], "COMMAND: 'launch locla' is unknown; did you mean launch local?"),
     (["--frob"], "COMMAND: '--frob' is unknown"),

@@ -15,7 +15,7 @@ from pydantic import Field
 from configs.components.registry import kinds
 from configs.reading import meanings
 from launcher.options.parser import Parser
-from tests.conftest import Refused, environment
+from tests.conftest import Refused, ask_python, environment
 from tests.fuzz.calls import FIELDS
 from tests.waiting import PATIENCE
 from zeromt.cli import search
@@ -155,24 +155,32 @@ def test_hints(refused: Refused, arguments: str, said: str) -> None:
     assert said in refused(*arguments.split())
 
 
-def completed(shell_script: Path, *words: str) -> list[str]:
-    """What bash offers for the last word."""
+def completed(shell_script: Path, *words: str, folder: Path | None = None) -> list[str]:
+    """What bash offers for the last word, where no program can be started; words as bash cuts them, at `=` too."""
     code = f"""
 source {shell_script}
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${{#COMP_LINE}}
-function="$(complete -p zeromt | sed 's/.*-F \\([^ ]*\\).*/\\1/')"
-"$function" zeromt "${{@: -1}}" "${{@: -2:1}}"
+spec="$(complete -p zeromt)"; spec="${{spec#*-F }}"
+"${{spec%% *}}" zeromt "${{@: -1}}" "${{@: -2:1}}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
+    command = [shutil.which("bash") or "", "-c", code, "bash", *words]
+    nothing = {"PATH": "/nonexistent", "HOME": str(folder)}
     done = subprocess.run(
-        ["bash", "-c", code, "bash", *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, cwd=folder, env=nothing, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
+    assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if line]
 
 
-def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script = tmp_path / "zeromt.bash"
-    script.write_text(shown(capsys, "completion", "bash"))
+@pytest.fixture
+def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    file = tmp_path / "zeromt.bash"
+    file.write_text(shown(capsys, "completion", "bash"))
+    return file
+
+
+def test_completion_in_bash(script: Path, tmp_path: Path) -> None:
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
     assert completed(script, "zeromt", "tra") == ["trace", "train", "translate"]
     assert completed(script, "zeromt", "launch", "loc") == ["local"]
@@ -181,6 +189,50 @@ def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "--beam" in completed(script, "zeromt", "translate", "runs/my", "--")
     (tmp_path / "my.yaml").touch()
     assert completed(script, "zeromt", "train", f"{tmp_path}/my") == [f"{tmp_path}/my.yaml"]
+
+
+OFFERED = [
+    ("train debug training.max_up", ["training.max_updates="]),
+    ("train debug optimizer.lr = 5e-4 training.max_up", ["training.max_updates="]),
+    ("train debug engine.device = c", ["cpu", "cuda"]),
+    ("train debug engine.device=c", ["engine.device=cpu", "engine.device=cuda"]),  # where words are not cut at =
+    ("plan debug optimizer =", ["adafactor", "adamw", "muon"]),
+    ("train debug preset = vaswani_b", ["vaswani_base", "vaswani_big"]),
+    ("train deb", ["debug"]),
+    ("train m", ["multi30k", "my.yaml"]),
+    ("pipeline stu", ["student"]),
+    ("launch slurm debug --site cp", ["cpu"]),
+    ("status ", ["runs", "~a b"]),
+    ("stop runs/", ["runs/one", "runs/two"]),
+    ("train debug --from runs/o", ["runs/one"]),
+    ("batch ~/runs/t", ["~/runs/two"]),
+    ("translate runs/one/", ["runs/one/checkpoints"]),
+    ("status data/", ["data/none"]),  # no run is below: any folder
+]
+
+
+def test_completion_knows_settings_runs_and_configurations(script: Path, tmp_path: Path) -> None:
+    for run in ("runs/one", "runs/one/checkpoints/step-1", "runs/two", "~a b/run"):
+        (tmp_path / run).mkdir(parents=True)
+        (tmp_path / run / "config.yaml").touch()
+    (tmp_path / "data" / "none").mkdir(parents=True)
+    (tmp_path / "my.yaml").touch()
+    (tmp_path / "my.txt").touch()
+    for words, offered in OFFERED:
+        assert sorted(completed(script, "zeromt", *words.split(" "), folder=tmp_path)) == offered, words
+
+
+def test_completion_imports_nothing_heavy() -> None:
+    imported = ask_python(
+        """
+import contextlib, io, sys
+from zeromt.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["completion", "bash"])
+answer = sorted({"torch", "numpy", "deepspeed"} & set(sys.modules))
+"""
+    )
+    assert imported == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
