@@ -11,7 +11,7 @@
 #   make test-torch TORCH=2.11.0    the tests of tests/any_torch.txt with another torch, in an environment of its own (5 GB)
 #   make gpu-report  on a machine with GPUs: all that a card can tell, into OUT=runs/gpu-report, seven and a half minutes at a time;
 #                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
-#   make check       lint, format, types, import contracts, sizes
+#   make check       lint, format, types, import contracts, sizes, GitHub's workflows
 #   make bench       every benchmark of benchmarks/README.md, two hours; make bench-NAME does one. The results take the place of the last ones
 #                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
@@ -197,6 +197,7 @@ check: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/house.py
+	$(BIN)/zizmor --offline --quiet .github/workflows
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .
