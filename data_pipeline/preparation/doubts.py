@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import PrepareSection
-from configs.languages import is_known, language
+from configs.languages import MULTIPLE, is_known, language
 from configs.process.progress import say
 from data_pipeline.prepared.dataset import Dataset
 
@@ -26,7 +26,8 @@ def of_languages(section: PrepareSection) -> Iterator[str]:
     for side, code in zip(("source", "target")[: 1 if section.monolingual else 2], codes, strict=False):
         if not is_known(code):
             yield f"prepare.{side}_language: {code}: is no code of a language; give one such as en, eng or eng_Latn"
-    if language(codes[0]) == language(codes[1]) and not section.monolingual:
+    is_one = language(codes[0]) == language(codes[1]) and codes[0] != MULTIPLE
+    if is_one and not section.monolingual:
         yield f"prepare.target_language: {codes[1]}: is the language of the source too ({codes[0]})"
 
 

@@ -61,6 +61,7 @@ ENVIRONMENT = {
     "XDG_CACHE_HOME": ("fixed",), "PATH": ("", "fixed"), "PYTHONWARNINGS": ("error::UserWarning:none",),
 }  # fmt: skip
 DEFAULTS: dict[str, tuple[str, ...]] = {
+    "init": ("corpus/a.en", "corpus/a.fr", "-o", "out/new.yaml"),
     "prepare": ("small.yaml", "prepare.output=made", "prepare.workers=1"),
     "train": ("small.yaml",),
     "launch local": ("small.yaml", "--nproc=1", "--max-restarts=1"),

@@ -203,6 +203,8 @@ def _may_change(call: Call, name: str) -> bool:
         return True
     if call.forged and command in ("evaluate", "report", "compare") and "/eval/kept/" in name:
         return True
+    if command == "init" and name.startswith("out/new-data/"):
+        return True
     inputs, outputs = (({_behind_links(n) for n in names if n}) for names in call.names())
     is_input = name in inputs or any(str(parent) in inputs for parent in Path(name).parents)
     return (name in outputs and not is_input) or name.startswith("home/")

@@ -9,6 +9,9 @@ from tests.fuzz.call import Call
 
 MODEL = "runs/small/checkpoints/step-00000010/model-00000-of-00001.safetensors"
 SLOTS: tuple[tuple[str, ...], ...] = (
+    ("init", "{}", "-o", "out/new.yaml"),
+    ("init", "corpus/a.en", "{}", "-o", "out/new.yaml"),
+    ("init", "corpus/a.en", "corpus/a.fr", "-o", "{}"),
     ("inspect", "{}"),
     ("batch", "{}", "1"),
     ("diff", "{}", places.RUN),

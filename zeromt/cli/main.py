@@ -280,6 +280,7 @@ _COMMANDS = {
     "restart",
     f"{_TRAIN} trains": "fit run",
     f"{_TRAIN} with `--from RUN` begins with a run's weights": "finetune fine-tune",
+    "`zeromt init CORPUS -o my.yaml` writes a configuration": "new setup start quickstart configure",
     "`zeromt prepare CONFIG` prepares a corpus": "preprocess binarize tokenize data",
     "`zeromt translate RUN -i FILE`": "generate decode predict infer inference interactive",
     "`zeromt evaluate RUN` translates and scores a test set": "test eval score bleu",

@@ -51,7 +51,7 @@ class TmxUnit(RowUnit):
         """See `RowUnit.rows`."""
         wanted = self.source_field, self.target_field
         has_pair, seen = False, set[str]()
-        for unit in _read_units(self.paths[0], keeps_markup=self.keeps_markup):
+        for unit in read_units(self.paths[0], keeps_markup=self.keeps_markup):
             codes = tuple(code for code, _ in unit.translations)
             places = [_places(language, codes) for language in wanted]
             if not all(places):
@@ -146,7 +146,8 @@ class _Handler:
             text.append(f"</{tag}>")
 
 
-def _read_units(path: Path, *, keeps_markup: bool) -> Iterator[_TranslationUnit]:
+def read_units(path: Path, *, keeps_markup: bool) -> Iterator[_TranslationUnit]:
+    """The units of a file with their translations, in constant memory; raises `UserError` if it is no TMX."""
     handler, size = _Handler(keeps_markup=keeps_markup), 0
     parser = XMLParser(target=handler)
     try:

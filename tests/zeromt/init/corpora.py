@@ -1,0 +1,63 @@
+"""Corpora of every form that `zeromt init` takes, made of the bundled one."""
+
+import gzip
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from tests.conftest import BUNDLED
+
+Pairs = list[tuple[str, str]]
+
+
+def bundled(count: int | None = None) -> Pairs:
+    """The first of the bundled training pairs."""
+    with gzip.open(BUNDLED / "train.en.gz", "rt") as sources, gzip.open(BUNDLED / "train.fr.gz", "rt") as targets:
+        return [(s.rstrip("\n"), t.rstrip("\n")) for s, t in islice(zip(sources, targets, strict=True), count)]
+
+
+def varied(count: int) -> Iterable[tuple[str, str]]:
+    """The bundled pairs again and again, with another beginning each time."""
+    pairs = bundled()
+    for number in range(count):
+        (source, target), time = pairs[number % len(pairs)], number // len(pairs)
+        yield (f"Tom said {time} times: {source}", f"Tom a dit {time} fois : {target}") if time else (source, target)
+
+
+def two_files(folder: Path, pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Two parallel files; their names."""
+    names = ["corpus.en", "corpus.fr"]
+    with (folder / names[0]).open("w") as sources, (folder / names[1]).open("w") as targets:
+        for source, target in pairs:
+            sources.write(f"{source}\n")
+            targets.write(f"{target}\n")
+    return names
+
+
+def tsv(folder: Path, pairs: Pairs) -> list[str]:
+    """A compressed TSV with a header and a column of numbers."""
+    rows = "".join(f"{number}\t{source}\t{target}\n" for number, (source, target) in enumerate(pairs))
+    (folder / "corpus.tsv.gz").write_bytes(gzip.compress(f"id\ten\tfr\n{rows}".encode(), mtime=0))
+    return ["corpus.tsv.gz"]
+
+
+def tmx(folder: Path, pairs: Pairs) -> list[str]:
+    """A translation memory."""
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>{escape(source)}</seg></tuv>'
+        f'<tuv xml:lang="fr-FR"><seg>{escape(target)}</seg></tuv></tu>\n'
+        for source, target in pairs
+    )
+    (folder / "memory.tmx").write_text(
+        f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n{units}</body></tmx>\n'
+    )
+    return ["memory.tmx"]
+
+
+def tagged(folder: Path, pairs: Pairs) -> list[str]:
+    """A TSV of both directions, with the target's language in a column."""
+    half = len(pairs) // 2
+    rows = [f"{s}\t{t}\tfr\n" for s, t in pairs[:half]] + [f"{t}\t{s}\ten\n" for s, t in pairs[half:]]
+    (folder / "mixture.tsv").write_text("".join(rows))
+    return ["mixture.tsv"]

@@ -1,0 +1,191 @@
+"""`zeromt init`: what it holds out is in no training pair, what it writes can be prepared, and bad input is refused."""
+
+import dataclasses
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from configs import load_run
+from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import Refused
+from tests.zeromt.init import corpora
+from zeromt.cli.main import main
+from zeromt.init.choices import Machine, choose
+from zeromt.init.survey import Found, Pair
+
+
+def same(text: str) -> str:
+    """A sentence whatever its case, width and white space, by the test's own rule."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def lines(folder: Path, name: str) -> list[str]:
+    return (folder / "my-data" / name).read_text().splitlines()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_no_training_pair_has_a_held_out_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Though every sentence stands in the corpus again, in capitals and beside another translation."""
+    pairs = corpora.bundled(300)
+    again = [(source.upper(), pairs[number - 1][1]) for number, (source, _) in enumerate(pairs)]
+    files = corpora.two_files(here, [*pairs, *again])
+    assert main(["init", *files, "-o", "my.yaml"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("found     600 pairs, en to fr, ")
+    assert said.endswith("Next:\n  zeromt prepare my.yaml\n  zeromt launch local my.yaml\n")
+    assert main(["prepare", "my.yaml", "prepare.workers=1"]) == 0
+    dataset = Dataset.load(here / "data/my")
+    held_out = [lines(here, f"{name}.{side}") for name in ("valid", "test") for side in ("en", "fr")]
+    [size] = {len(side) for side in held_out}
+    assert 5 <= size < 30, "fewer than a twentieth, as each costs further pairs"
+    sides = [{same(line) for lines_ in held_out[side::2] for line in lines_} for side in (0, 1)]
+    blocks = [dataset.read_block(number) for number in range(dataset.index.blocks)]
+    rows = sum(len(block.lengths) for block in blocks)
+    assert 0 < rows <= 600 - 4 * size
+    for block in blocks:
+        begins = [0, 0]
+        for sizes in block.lengths.tolist():
+            for side, pieces in enumerate((block.source, block.target)):
+                row = pieces[begins[side] : begins[side] + sizes[side]].tolist()
+                decode = dataset.tokenizer.decode_source if side == 0 else dataset.tokenizer.decode_target
+                assert same(decode([row])[0]) not in sides[side]
+                begins[side] += sizes[side]
+
+
+def test_the_same_bytes_and_nothing_is_overwritten(
+    here: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = corpora.two_files(here, corpora.bundled(200))
+    assert main(["init", *files, "-o", "my.yaml"]) == 0
+    names = ["my.yaml", *(f"my-data/{name}.{side}" for name in ("valid", "test") for side in ("en", "fr"))]
+    capsys.readouterr()
+    first = {name: (here / name).read_bytes() for name in names}
+    assert "-o/--output: my.yaml is there; give another name, or --overwrite" in refused(
+        "init", *files, "-o", "my.yaml"
+    )
+    (here / "my.yaml").unlink()
+    assert "my-data is there" in refused("init", *files, "-o", "my.yaml")
+    assert main(["init", *files, "-o", "my.yaml", "--overwrite"]) == 0
+    assert {name: (here / name).read_bytes() for name in names} == first
+    assert sorted(path.name for path in here.iterdir()) == ["corpus.en", "corpus.fr", "my-data", "my.yaml"]
+    for line in (here / "my.yaml").read_text().splitlines():
+        assert line == "prepare:" or "# " in line, "every line has its reason"
+
+
+def test_tsv(here: Path) -> None:
+    assert main(["init", *corpora.tsv(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
+    prepare = load_run("my.yaml").prepare
+    assert (prepare.source_language, prepare.target_language) == ("en", "fr")
+    assert (prepare.train.source_field, prepare.train.target_field, prepare.train.header) == (2, 3, True)
+
+
+def test_tmx(here: Path) -> None:
+    assert main(["init", *corpora.tmx(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
+    prepare = load_run("my.yaml").prepare
+    assert (prepare.target_language, prepare.train.tmx) == ("fr-FR", ["memory.tmx"])
+    assert main(["init", "memory.tmx", "-o", "turned.yaml", "--target-language", "en"]) == 0
+    assert load_run("turned.yaml").prepare.source_language == "fr-FR"
+
+
+def test_several_target_languages_get_tags(here: Path) -> None:
+    """And a sentence that is held out in one direction is no training pair's in the other."""
+    pairs = corpora.bundled(200)
+    turned = [(target, source) for source, target in pairs]
+    rows = [f"{s}\t{t}\tfr\n" for s, t in pairs] + [f"{t}\t{s}\ten\n" for s, t in pairs]
+    (here / "mixture.tsv").write_text("".join(rows))
+    assert main(["init", "mixture.tsv", "-o", "my.yaml"]) == 0
+    prepare = load_run("my.yaml").prepare
+    assert prepare.tokenizer.tags == [">>en<<", ">>fr<<"]
+    train = list(zip(lines(here, "train.source"), lines(here, "train.target"), strict=True))
+    held_out = {side[side.find("<<") + 2 :].strip() for name in ("valid", "test") for end in ("source", "target")
+                for side in lines(here, f"{name}.{end}")}  # fmt: skip
+    assert train
+    assert len(train) == 400 - sum(not held_out.isdisjoint(pair) for pair in [*pairs, *turned])
+    for source, target in train:
+        assert source.startswith((">>en<< ", ">>fr<< "))
+        assert held_out.isdisjoint((source[7:], target))
+
+
+def test_a_folder_with_several_formats(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = here / "corpora"
+    folder.mkdir()
+    pairs = corpora.bundled(300)
+    corpora.two_files(folder, pairs[:100])
+    corpora.tsv(folder, pairs[100:200])
+    corpora.tmx(folder, pairs[200:])
+    (folder / "README.md").write_text("What this is.\n")
+    assert main(["init", "corpora", "-o", "my.yaml", "--source-language", "en", "--target-language", "fr"]) == 0
+    said = capsys.readouterr().out
+    assert "found     300 pairs" in said
+    assert "not read: README.md" in said
+    prepare = load_run("my.yaml").prepare
+    assert (prepare.train.source, prepare.tokenizer.tags) == (["my-data/train.en"], [])
+    assert len(lines(here, "train.en")) == 300 - 2 * 15
+
+
+FRENCH = "".join(f"Je ne sais pas où est passé le chat numéro {number} de ma voisine.\n" for number in range(200))
+ENGLISH = "".join(f"I do not know where the cat number {number} of my neighbour went.\n" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "said"),
+    [
+        ({}, "no.en no.fr", "argument CORPUS: 'no.en': no such file or folder; give one that exists"),
+        ({"a.en": ENGLISH, "a.fr": FRENCH + "Encore.\n"}, "a.en a.fr", "200 lines beside 201 in a.fr; both must have"),
+        ({"a.en": "", "a.fr": FRENCH}, "a.en a.fr", "a.en: is empty; it must have at least one line"),
+        ({"a.en": "\n" * 9, "a.fr": FRENCH}, "a.en a.fr", "a side is blank; write a sentence a line on both sides"),
+        ({"a.en": ENGLISH, "b.en": ENGLISH}, "a.en b.en", "both sides are in one language (en, by the"),
+        ({"a.en": ENGLISH, "a.cs": ENGLISH}, "a.en a.cs", "both sides are in one language (en, by the text); give"),
+        ({"a.en": FRENCH, "a.fr": ENGLISH}, "a.en a.fr", "the source is fr and the target en by the text, and"),
+        ({"a.en": ENGLISH}, "a.en a.en", "a.en: is both sides; give the file with the other language as well"),
+        ({"a.en": "A dog.\n" * 9, "a.fr": "Un chien.\n" * 9}, "a.en a.fr", "too few to hold some out; give at least"),
+        ({"a.tsv": "A dog.\tUn chien.\n" * 200}, "a.tsv --source-language en --target-language fr",
+         "of 200 pairs only 0 have sentences that few others repeat"),
+        ({"a.docx": ENGLISH}, "a.docx", "a.docx: is neither TSV nor TMX; give two text files, a TSV, a TMX or a"),
+        ({"a.en": "PK\x03\x04" + ENGLISH, "a.fr": FRENCH}, "a.en a.fr", "is a ZIP archive; allowed is text"),
+        ({"a.en": "A\0B\n" * 200, "a.fr": FRENCH}, "a.en a.fr", "a.en: line 1 holds a NUL byte; allowed is text"),
+        ({"a.tsv": "1\t2\n" + "x\n" * 200}, "a.tsv", "a.tsv: line 2 has one column; write a tab between source and"),
+        ({"f/README.md": "x"}, "f", "f: has no .tsv, no .tmx and no two files such as a.en and a.cs (its files:"),
+        ({"a": "1", "b": "2", "c": "3"}, "a b c", "3 paths given; give two text files"),
+        ({"a.en": ENGLISH, "a.fr": FRENCH}, "a.en a.fr -o a", "-o/--output: a: the run gets its name; give letters"),
+        ({"a.en": ENGLISH, "a.fr": FRENCH}, "a.en a.fr -o no/a.yaml", "no/a.yaml cannot be written; give a file in a"),
+    ],
+)  # fmt: skip
+def test_bad_input(refused: Refused, tmp_path: Path, files: dict[str, str], words: str, said: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    output = [] if "-o" in words.split() else ["-o", "my.yaml"]
+    assert said in refused("init", *words.split(), *output)
+    assert not list(tmp_path.glob("my*")), "nothing is left"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "gpus", "model", "tokens", "pieces"),
+    [
+        (50_000, 0, 256, 2048, 8000),
+        (5_000_000, 0, 256, 2048, 8000),
+        (50_000, 1, 256, 2048, 8000),
+        (500_000, 4, 512, 8192, 16_000),
+        (5_000_000, 8, "vaswani_base", 24_576, 32_000),
+        (50_000_000, 8, "vaswani_big", 24_576, 32_000),
+    ],
+)
+def test_choices_by_pairs_and_machine(pairs: int, gpus: int, model: object, tokens: int, pieces: int) -> None:
+    words = [f"word{number} {number}word" for number in range(40_000)]
+    found = Found(num_pairs=pairs, sample=[Pair(word, word, "") for word in words])
+    chosen = choose(found, ("en", "fr"), Machine(gpus, 4))
+    settings = {choice.key: choice.value for choice in chosen.run}
+    assert settings.get("preset", settings.get("model", {}).get("d_model")) == model
+    assert settings["stream"]["micro_batches"] * settings["stream"]["target_tokens"] == pytest.approx(tokens, rel=0.1)
+    assert chosen.tokenizer.value["vocab_size"] == pieces
+    assert ("max_minutes" in settings["training"]) == (not gpus)
+    separate = choose(dataclasses.replace(found), ("en", "ru"), Machine(gpus, 4))
+    assert separate.tokenizer.value["vocabulary"] == "separate"
+    assert {"tied_embeddings": "decoder"}.items() <= next(c.value for c in separate.run if c.key == "model").items()

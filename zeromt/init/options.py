@@ -1,0 +1,44 @@
+"""The command `zeromt init` and its arguments."""
+
+from launcher.options.command import Command
+from launcher.options.parser import Parser
+from launcher.options.values import existing, language, new_path
+
+
+def add_init(parser: Parser) -> None:
+    """Arguments of `zeromt init`."""
+    parser.add_argument(
+        "corpus",
+        metavar="CORPUS",
+        nargs="+",
+        type=existing,
+        help="two files, the source's first, line N beside line N; or one TSV, one TMX, or a folder with such files, "
+        "of several languages too. They may be compressed",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=new_path,
+        required=True,
+        help="the configuration to write, such as my.yaml; the held-out sets go beside it, into my-data",
+    )
+    for side in ("source", "target"):
+        parser.add_argument(
+            f"--{side}-language",
+            metavar="L",
+            type=language,
+            help=f"code of the {side} language, such as en (default: by the names of files, else by their text)",
+        )
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE and its held-out sets")
+
+
+COMMANDS = {
+    "init": Command(
+        summary="look at parallel text, hold sentences out, and write a configuration that says why",
+        usage="CORPUS [CORPUS] -o FILE [--source-language L] [--target-language L] [--overwrite]",
+        add_arguments=add_init,
+        target="zeromt.init.command:run",
+        group="prepare data",
+    ),
+}
