@@ -32,9 +32,10 @@ from trainer.ranks.device import device_name, is_host, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.watchdog import Watchdog, process_watchdog
+from trainer.records.background import describe_error
 from trainer.records.metrics import close_open
 from trainer.runs.failure import message_of, note_failure, says_all
-from trainer.runs.layout import FAILURES, LEDGER_FILE, STATUS_FILE, STOP_FILE, STUCK_FILE
+from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.missing_checkpoints import check_reset
 from trainer.runs.origin import claim, note
@@ -223,7 +224,19 @@ def _train(
     code = _leave(world, activities, lock, stop, code)
     if failures is not None:
         flight_recorder.leave_nothing(failures)
+    if world.is_main:
+        _report(folder)
     return code
+
+
+def _report(folder: Path) -> None:
+    """Write the run's report; no error of it is one of the run, which is over and saved."""
+    from trainer.report import write
+
+    try:
+        write(folder)
+    except Exception as error:
+        log.warning("%s was not written (zeromt report %s makes it): %s", REPORT, folder, describe_error(error))
 
 
 def _failures(folder: Path, world: World) -> Path | None:

@@ -90,7 +90,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "pipeline": ("pipeline.yaml", "--dry-run"),
     "sweep": ("small.yaml", "seed=[1,2]", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
-    "report": (places.RUN, "--bootstrap", "20"),
+    "report": (places.RUN,),
 }
 """A call that is right. A command that is not here is called with whatever is drawn."""
 SETTINGS = ("training.max_updates=11", "evaluation.max_pairs=2")

@@ -18,7 +18,7 @@ CHECKPOINT = f"{RUN}/checkpoints/step-00000006"
 COMMANDS = (
     "train small.yaml training.max_updates=6 checkpoint.every_updates=3 evaluation.every_updates=3 "
     "evaluation.max_pairs=2 training.record_pairs=true evaluation.attention_maps=0 training.tensorboard=false",
-    f"report {RUN} --bootstrap=20 --allow-paths",
+    f"compare {RUN} --bootstrap=20 --allow-paths",
     f"export {RUN} --format=huggingface -o {MODEL}",
 )
 MADE_MARIAN = """

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from configs import CorpusFiles, HeldOutSection, PrepareSection, UserError
+from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, UserError
 from configs.components import unknown
 from configs.languages import same_language
 from data_pipeline.preparation.raw.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
+from trainer.datasets import dataset_names
 from trainer.inference.translation.languages import LanguageTags
 from trainer.metrics.scoring import Scorer
 
@@ -152,6 +153,34 @@ def prepared_set(
 def validation_sets(datasets: Mapping[str, Dataset]) -> list[SetText]:
     """The prepared validation sets of the datasets that have one, under the names of these."""
     return [prepared_set(name, one, "valid") for name, one in datasets.items() if "valid" in one.index.held_out]
+
+
+def all_sets(config: RunConfig, tokenizer: Tokenizer | None = None) -> list[SetText]:
+    """All sets of a run: its own, the validation sets that it is evaluated on, and its data's test sets.
+
+    Args:
+        config: the run's.
+        tokenizer: the run's; see `load_sets`.
+
+    Raises:
+        UserError: one cannot be read.
+    """
+    sections = config.evaluation.sets
+    try:
+        names = dataset_names([Dataset.load(d.path, config.stream) for d in config.datasets])
+    except UserError:
+        if not sections or any(section.prepared is not None for section in sections):
+            raise
+        names = {}  # its own sets are files
+    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
+    if not any(text.role == "validation" for text in texts):
+        texts = [*validation_sets(names), *texts]
+    is_listed = any(section.prepared == "test" for section in sections)
+    if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
+        test = HeldOutSection(name="test", role="test", prepared="test")
+        texts += load_sets([test], config.prepare, names, option="prepare.test", tokenizer=tokenizer)
+    check_names(texts, "evaluation.sets")
+    return texts
 
 
 def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[list[str], list[list[str]]]:

@@ -13,15 +13,13 @@ from typing import IO, Any
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from configs.process.document import Cell
 from configs.process.files.inside import appending, opened, read_bytes, replacing
 from configs.process.text import visible
 from trainer.runs.layout import BOARD
 
 _STATUS = {"finished": "STATUS_SUCCESS", "stopped": "STATUS_UNKNOWN"}
 """TensorBoard's status of a run by the outcome; STATUS_FAILURE for others."""
-Piece = tuple[str, bool]
-"""Text, and whether it is shown in bold."""
-Cell = str | Sequence[Piece]
 
 
 class Board:

@@ -4,13 +4,13 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from configs.process.document import Piece
+
 _TOKEN = re.compile(
     r"[\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]|"
     r"\s+|(?:(?![\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff])\w)+|[^\w\s]"
 )
 """A word, a space, or one character: of Chinese, Japanese or Korean, or one that is not part of a word."""
-Piece = tuple[str, bool]
-"""Text, and whether it differs."""
 
 
 def marked(texts: Sequence[str]) -> list[list[Piece]]:

@@ -9,6 +9,7 @@
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
     updates.bin                  16 bytes an update: digests of its pairs and its loss
+    report.md, report.svg        what came of it: data, model, scores, cost, how to make it again; and its curves
     history.jsonl                settings of every start, data position at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         a request to save and stop
@@ -45,6 +46,7 @@ CONFIG = RUN_CONFIG
 CHECKPOINTS, STATUS_FILE, METRICS_FILE = RUN_FILES
 ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
+REPORT, CURVES = "report.md", "report.svg"
 PARENT_FILE = "parent.json"
 COOLDOWN_FILE = "cooldown.json"
 UPDATES_FILE = "updates.bin"

@@ -21,7 +21,7 @@ from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.supported import CTRANSLATE2, ctranslate2_problems
 from trainer.ranks.device import describe_uneven, device_name, is_host, kind
 from trainer.ranks.distributed import World
-from trainer.runs.layout import BOARD, CHECKPOINTS, EVALUATIONS, LOGS, METRICS_FILE, PAIRS, checkpoint_folder
+from trainer.runs.layout import BOARD, CHECKPOINTS, EVALUATIONS, LOGS, METRICS_FILE, PAIRS, REPORT, checkpoint_folder
 from trainer.terminal.forecast import Forecast, interval
 from trainer.terminal.lines import log_row
 
@@ -111,14 +111,14 @@ def _show_table(
     """Log the rows; `updates` is the estimated number per epoch."""
     pieces = reader.datasets[0].index.tokenizer
     rows = {
-        "model": _model(config),
+        "model": describe_model(config),
         "vocabulary": f"{pieces.source_vocab_size:,} pieces of the source, {pieces.target_vocab_size:,} of the target; "
         f"tied embeddings: {config.model.tied_embeddings}",
         "data": "; ".join(f"{d.num_pairs:,} pairs of {d.location}" for d in reader.datasets),
         **({"phases": "; ".join(describe_phases(config))} if config.phases else {}),
         "an update": _update(config, reader, updates),
         "an epoch": f"about {updates:,.0f} updates",
-        "schedule": f"{_schedule(config.schedule, config)}{_surprises(config)}; {config.optimizer.kind}",
+        "schedule": f"{describe_schedule(config.schedule, config)}{_surprises(config)}; {config.optimizer.kind}",
         "limits": ", ".join(_limits(config, state)),
         "evaluation": _evaluation(config, held_out),
         "checkpoints": _checkpoints(config),
@@ -141,7 +141,8 @@ def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
     return max(len(planned) * of_lane / len(sample), 1.0)
 
 
-def _model(config: RunConfig) -> str:
+def describe_model(config: RunConfig) -> str:
+    """Layers, widths, and the kind of every part."""
     model = config.model
     parts = {
         "attention": model.attention,
@@ -174,11 +175,12 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
     for phase, stream in zip(config.phases, config.streams, strict=True):
         read = ", ".join(source.path for source in stream.datasets) or config.prepare.output
         end = "to the end" if phase.until is None else phase.until.describe()
-        own = "" if phase.schedule is None else f", schedule {_schedule(phase.schedule, config)}"
+        own = "" if phase.schedule is None else f", schedule {describe_schedule(phase.schedule, config)}"
         yield f"{phase.name}: {end}, of {read}{own}"
 
 
-def _schedule(schedule: Schedule, config: RunConfig) -> str:
+def describe_schedule(schedule: Schedule, config: RunConfig) -> str:
+    """Kind, warm-up, highest rate, and what its end comes with."""
     unit = "limit that comes first" if schedule.ends_with == "first" else schedule.ends_with
     end = f", to its end with the {unit}" if schedule.ends else ""
     return f"{schedule.kind}, {schedule.length('warmup'):,} {schedule.counts} up to {config.optimizer.lr:g}{end}"
@@ -304,6 +306,7 @@ def _rows(
         yield "weights", str(checkpoint_folder(folder, saved_step))
     board = f", {folder / BOARD}*" if config.training.tensorboard else ""
     yield "figures", f"{folder / METRICS_FILE}{board}"
+    yield "report", str(folder / REPORT)
     for number, command in enumerate(next_commands(config, is_finished=is_finished)):
         yield "" if number else "next", command
 
@@ -318,7 +321,7 @@ def next_commands(config: RunConfig, *, is_finished: bool) -> list[str]:
     if not is_finished:
         return ["the same command, but for --fresh and --reset, resumes it"]
     run = shlex.quote(config.folder)
-    commands = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt report {run}"]
+    commands = [f"zeromt translate {run} -i FILE -o FILE", f"zeromt evaluate {run}"]
     if config.training.tensorboard:
         commands.append(f"tensorboard --logdir {shlex.quote(config.output)}")  # TensorBoard names runs by their folders
     # the fastest format if it supports the model, else the one that supports every model

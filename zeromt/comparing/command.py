@@ -1,4 +1,4 @@
-"""`zeromt compare` and `zeromt report`: several runs side by side, or one alone."""
+"""`zeromt compare`: several runs side by side, or one alone."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from trainer.ranks.process import tune_process
 from zeromt.comparing.comparison import Asked, Comparison, compare
 from zeromt.comparing.hypotheses import How
 from zeromt.comparing.page.page import to_html
-from zeromt.comparing.text import to_markdown, to_terminal
+from zeromt.comparing.text import as_markdown, to_terminal
 from zeromt.evaluating.command import parse_set
 from zeromt.evaluating.resampling import Samples
 from zeromt.evaluating.scoring import Wanted
@@ -82,12 +82,7 @@ def compare_runs(
     return 0
 
 
-def report(*, run: str, **options: Any) -> int:
-    """Report one run; for the arguments see `compare_runs`."""
-    return compare_runs(runs=[run], **options)
-
-
 def _shown(comparison: Comparison, form: str | None) -> str:
     if form == "json":
         return f"{to_json(dataclasses.asdict(comparison), indent=1)}\n"
-    return to_markdown(comparison) if form == "markdown" else f"{to_terminal(comparison)}\n"
+    return as_markdown(comparison) if form == "markdown" else f"{to_terminal(comparison)}\n"

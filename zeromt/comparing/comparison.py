@@ -8,9 +8,10 @@ from configs import EvaluationSection, HeldOutSection
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import while_they_last
 from trainer.metrics.scoring import Scorer
+from trainer.runs.course import Cost, read_cost
 from zeromt.comparing import breakdown, curves, differences
 from zeromt.comparing.breakdown import Breakdown
-from zeromt.comparing.curves import Cost, Figure
+from zeromt.comparing.curves import Figure
 from zeromt.comparing.hypotheses import How, translations
 from zeromt.comparing.sentences import Sentence, differing
 from zeromt.comparing.sets import SharedSet, shared_sets
@@ -122,7 +123,7 @@ def _compare(subjects: Sequence[Subject], asked: Asked) -> Comparison:
                 checkpoint=subject.checkpoint_hash,
                 parent=subject.parent,
                 search=plain_search(search_section(subject.config.evaluation.search, asked.how.search)),
-                cost=curves.read_cost(subject),
+                cost=read_cost(subject.folder, ranks=subject.ranks),
             )
             for subject in subjects
         ],

@@ -1,18 +1,14 @@
-"""The course of runs: figures by updates, by target tokens and by time, and what they cost."""
+"""The curves of runs: figures by updates, by target tokens and by time."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from configs.components.training import OF_REFERENCES, metric_keys
-from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
-from trainer.runs.ledger import KINDS, read_device_seconds, read_figures
-from trainer.runs.metrics_file import UNSIGNED, Line, mean_over, number, read_lines, read_shown
-from trainer.runs.status import read_status
+from configs.components.training import OF_REFERENCES
+from trainer.runs.course import TRAINING, Course, read_course
+from trainer.runs.metrics_file import read_shown
 from zeromt.comparing.subjects import Subject
 
 AXES = ("updates", "target tokens", "hours")
@@ -55,21 +51,6 @@ class Common:
     """One value per run, interpolated linearly."""
 
 
-@dataclass(kw_only=True, slots=True)
-class _Logged:
-    """What a run has logged."""
-
-    figures: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    """Points by figure."""
-    places: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
-    """The steps at which target tokens and hours are known."""
-    sets: list[str] = field(default_factory=list)
-    """The sets of its newest evaluation that it names: none if there is only one."""
-    series: str | None = None
-    begins: int = 0
-    """The step at which the newest series of scores began."""
-
-
 def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, str]] = ()) -> list[Figure]:
     """Curves of every logged figure: the training loss, then those of evaluations.
 
@@ -77,7 +58,7 @@ def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, st
         subjects: the runs.
         validated: of each run, what identifies the text of its validation sets, by name; empty if that is not known.
     """
-    of_runs = [_read(subject.folder) for subject in subjects]
+    of_runs = [read_course(subject.folder) for subject in subjects]
     by_set = _name_sets(of_runs, validated or [{} for _ in subjects], [subject.label for subject in subjects])
     keys = list(dict.fromkeys(key for logged in of_runs for key in logged.figures))
     shown = [read_shown(subject.folder).figures for subject in subjects if subject.folder is not None]
@@ -103,11 +84,7 @@ def read_curves(subjects: Sequence[Subject], validated: Sequence[Mapping[str, st
     return curves
 
 
-TRAINING = "train/nll"
-"""The loss without label smoothing if that is logged, so that runs with different smoothing can be compared."""
-
-
-def _name_sets(of_runs: Sequence[_Logged], validated: Sequence[Mapping[str, str]], labels: Sequence[str]) -> set[str]:
+def _name_sets(of_runs: Sequence[Course], validated: Sequence[Mapping[str, str]], labels: Sequence[str]) -> set[str]:
     """Where runs are not validated on the same sets, rename their figures by what they are of; returns the new names.
 
     `chrf` becomes `chrf/NAME` in a run with one set, and `chrf/mean over NAME, NAME` in one with several; figures of
@@ -138,52 +115,12 @@ def _name_sets(of_runs: Sequence[_Logged], validated: Sequence[Mapping[str, str]
     return renamed
 
 
-def _sets_of(logged: _Logged, validated: Mapping[str, str]) -> dict[str, str]:
+def _sets_of(logged: Course, validated: Mapping[str, str]) -> dict[str, str]:
     """What identifies the validation sets of a run's scores, by the names in its figures; an only one has none."""
     if not logged.sets:
         return {"": next(iter(validated.values())) if len(validated) == 1 else "unknown"}
     names = [name for name in logged.sets if name in validated] or logged.sets
     return {name: validated.get(name, f"unknown {name}") for name in names}
-
-
-def _read(folder: Path | None) -> _Logged:
-    logged = _Logged()
-    steps: list[float] = []
-    tokens: list[float] = []
-    hours: list[float] = []
-    for line in read_lines(folder / METRICS_FILE) if folder is not None else ():
-        step = number(line, "step")
-        if not math.isfinite(step):
-            continue
-        if line.get("kind") == "train":
-            steps.append(step)
-            tokens.append(number(line, "total_target_tokens"))
-            hours.append(number(line, "total_seconds") / 3600)
-            _add(logged.figures, TRAINING, step, number(line, "nll" if "nll" in line else "loss"))
-        elif line.get("kind") in ("evaluation", "score"):  # late ones, too
-            for key in _figures_of(line):
-                _add(logged.figures, key, step, number(line, key))
-            if line["kind"] == "evaluation":
-                parts = [key.removeprefix("loss/") for key in line if key.startswith("loss/")]
-                logged.sets = [*mean_over(line)] or [name for name in parts if not name.startswith("pair/")]
-                series = line.get("series")
-                if isinstance(series, str) and series != logged.series:
-                    logged.begins = 0 if logged.series is None else int(step)
-                    logged.series = series
-    logged.places = {"target tokens": (steps, tokens), "hours": (steps, hours)}
-    return logged
-
-
-def _figures_of(line: Line) -> list[str]:
-    """The figures of an evaluation that are drawn, also those of its sets and language pairs."""
-    names = ["loss", *(metric_keys(line) or [key for key in UNSIGNED if key in line])]
-    parts = [key for key in line if "/" in key and key.partition("/")[0] in names]
-    return [name for name in names if name in line] + parts
-
-
-def _add(figures: dict[str, list[tuple[int, float]]], key: str, step: float, value: float) -> None:
-    if math.isfinite(value):
-        figures.setdefault(key, []).append((int(step), value))
 
 
 def _curve(
@@ -225,51 +162,3 @@ def in_common(figure: Figure) -> list[Common]:
         values = [float(np.interp(at, [x for x, _ in points], [y for _, y in points])) for points in places]
         common.append(Common(axis=axis, at=at, values=values))
     return common
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Cost:
-    """What a run cost, and how it ended."""
-
-    state: str | None
-    reason: str | None
-    """Why it ended: a limit, a signal, a person, an error."""
-    updates: int | None
-    target_tokens: int | None
-    seconds: Mapping[str, float]
-    """By activity; `wall` is their sum."""
-    goodput: float | None
-    """Fraction of the wall time spent on updates that count."""
-    device_hours: Mapping[str, float]
-    """Hours by the name of the device, summed over ranks."""
-    is_by_newest: bool
-    """Whether device hours are estimated: wall time times the ranks of the newest checkpoint."""
-    tokens_per_second: float | None
-
-
-def read_cost(subject: Subject) -> Cost:
-    """Cost and end of a run, from the files in its folder."""
-    folder = subject.folder
-    status = read_status(folder / STATUS_FILE) if folder is not None else None
-    ledger = (read_figures(folder / LEDGER_FILE) if folder is not None else None) or {}
-    devices = read_device_seconds(folder / LEDGER_FILE) if folder is not None else None
-    last: Mapping[str, Any] = {}
-    for line in read_lines(folder / METRICS_FILE, having='"train"') if folder is not None else ():
-        last = line if line.get("kind") == "train" else last
-    tokens, seconds = number(last, "total_target_tokens"), number(last, "total_seconds")
-    is_by_newest = devices is None and bool(ledger) and subject.checkpoint is not None
-    if is_by_newest and subject.checkpoint is not None:
-        worked = ledger["wall_seconds"] - ledger["stalled_seconds"]
-        devices = {"device": worked * int(subject.checkpoint.manifest.get("world_size", 1))}
-    updates = number(last, "step")
-    return Cost(
-        state=None if status is None else status.state,
-        reason=None if status is None else status.error or status.stop_reason or status.refusal,
-        updates=int(updates) if math.isfinite(updates) else None,
-        target_tokens=int(tokens) if math.isfinite(tokens) else None,
-        seconds={kind: ledger[f"{kind}_seconds"] for kind in (*KINDS, "wall") if f"{kind}_seconds" in ledger},
-        goodput=ledger.get("goodput"),
-        device_hours={device: spent / 3600 for device, spent in (devices or {}).items()},
-        is_by_newest=is_by_newest,
-        tokens_per_second=tokens / seconds if seconds > 0 and math.isfinite(tokens) else None,
-    )

@@ -1,7 +1,7 @@
-"""The commands `zeromt compare` and `zeromt report` and their arguments."""
+"""The command `zeromt compare` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_raw_weights, add_run
+from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_raw_weights
 from launcher.options.values import existing, other_file, whole
 from zeromt.translating.options import add_metrics, add_precision, add_search
 
@@ -13,18 +13,9 @@ def add_compare(parser: Parser) -> None:
         metavar="RUN",
         type=existing,
         nargs="+",
-        help="folders of runs, or checkpoints in them; each run is tested against the first",
+        help="folders of runs, or checkpoints in them; each further one is tested against the first, one alone is only "
+        "scored",
     )
-    _add_common(parser)
-
-
-def add_report(parser: Parser) -> None:
-    """Arguments of `zeromt report`."""
-    add_run(parser)
-    _add_common(parser)
-
-
-def _add_common(parser: Parser) -> None:
     parser.add_argument(
         "--set",
         dest="sets",
@@ -72,17 +63,9 @@ def _add_common(parser: Parser) -> None:
 COMMANDS = {
     "compare": Command(
         summary="compare runs: scores with significance tests, differing translations, curves, cost",
-        usage="RUN RUN [...] [--set SET] [--json | --markdown] [--html FILE] [...]",
+        usage="RUN [RUN ...] [--set SET] [--json | --markdown] [--html FILE] [...]",
         add_arguments=add_compare,
         target="zeromt.comparing.command:compare_runs",
-        computes=True,
-        group="look into a run",
-    ),
-    "report": Command(
-        summary="report on one run, as compare does on several",
-        usage="RUN [--set SET] [--json | --markdown] [--html FILE] [...]",
-        add_arguments=add_report,
-        target="zeromt.comparing.command:report",
         computes=True,
         group="look into a run",
     ),

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.records.marked_text import Piece, marked
+from configs.process.document import Piece
+from trainer.records.marked_text import marked
 from zeromt.comparing.sets import SharedSet
 
 METRIC = "chrF"

@@ -43,6 +43,11 @@ class Subject:
         return None if self.checkpoint is None else int(self.checkpoint.manifest["step"])
 
     @property
+    def ranks(self) -> int | None:
+        """Those that have saved the checkpoint."""
+        return None if self.checkpoint is None else int(self.checkpoint.manifest.get("world_size", 1))
+
+    @property
     def checkpoint_hash(self) -> str | None:
         """SHA-256 of the checkpoint's manifest, which holds the hashes of all its files."""
         return None if self.checkpoint is None else hash_of(self.checkpoint.folder)

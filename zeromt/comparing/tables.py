@@ -1,42 +1,18 @@
 """A comparison as tables of text, which the terminal, Markdown and the page all show."""
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
+from configs.process.document import Part, Table, plain
+from trainer.runs.course import cost_table
 from zeromt.comparing.breakdown import Breakdown
 from zeromt.comparing.comparison import Comparison, OfSet, Run
 from zeromt.comparing.curves import in_common
 from zeromt.evaluating.resampling import MetricScores, RunScore
 
-_FIGURE = re.compile(
-    r"-|none|baseline|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?( \(equal\)| updates| target tokens| hours)?",
-)
-
 SIGNIFICANT = 0.05
 """sacreBLEU's own threshold."""
 FEW = 50
 """Below so many sentences the bootstrap's intervals hold the true score less often than they say."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Table:
-    """Rows of text below a title."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: Sequence[str] = field(default_factory=tuple)
-    """Lines below it."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Part:
-    """Tables of one subject."""
-
-    title: str
-    key: str
-    tables: Sequence[Table]
 
 
 def to_parts(comparison: Comparison) -> list[Part]:
@@ -46,7 +22,7 @@ def to_parts(comparison: Comparison) -> list[Part]:
         Part(title="Scores", key="scores", tables=[*_scores(comparison), *_language_pairs(comparison)]),
         Part(title="By length and frequency", key="groups", tables=[*_groups(comparison)]),
         Part(title="Curves", key="curves", tables=[*_best(comparison), *_common(comparison)]),
-        Part(title="Cost", key="cost", tables=[_cost(comparison.runs)]),
+        Part(title="Cost", key="cost", tables=[cost_table({run.label: run.cost for run in comparison.runs})]),
         Part(title="Configuration and data", key="fields", tables=[*_fields(comparison)]),
     ]
     return [part for part in parts if part.tables]
@@ -203,35 +179,6 @@ def _common(comparison: Comparison) -> Iterator[Table]:
         )  # fmt: skip
 
 
-def _cost(runs: Sequence[Run]) -> Table:
-    def hours(seconds: float) -> str:
-        return f"{seconds / 3600:.3f}"
-
-    kinds = list(dict.fromkeys(kind for run in runs for kind in run.cost.seconds))
-    devices = list(dict.fromkeys(device for run in runs for device in run.cost.device_hours))
-    rows = {
-        "updates": [plain(run.cost.updates, 0) for run in runs],
-        "target tokens": [plain(run.cost.target_tokens, 0) for run in runs],
-        "target tokens a second": [plain(run.cost.tokens_per_second, 0) for run in runs],
-        **{f"{device} hours": [plain(run.cost.device_hours.get(device), 3) for run in runs] for device in devices},
-        "goodput": ["-" if run.cost.goodput is None else f"{run.cost.goodput:.1%}" for run in runs],
-        **{
-            f"{kind.replace('_', ' ')} hours": [
-                hours(run.cost.seconds[kind]) if kind in run.cost.seconds else "-" for run in runs
-            ]
-            for kind in kinds
-        },
-    }
-    notes = ["goodput: the fraction of wall time spent on updates that count; device hours are summed over ranks"]
-    if estimated := [run.label for run in runs if run.cost.is_by_newest]:
-        notes.append(
-            f"device hours of {', '.join(estimated)} are estimated: wall time times the ranks of the newest checkpoint"
-        )
-    return Table(
-        title="", head=["", *(run.label for run in runs)], rows=[[k, *row] for k, row in rows.items()], notes=notes
-    )
-
-
 def _fields(comparison: Comparison) -> Iterator[Table]:
     several = len(comparison.runs) > 1
     titles = {
@@ -247,13 +194,3 @@ def _fields(comparison: Comparison) -> Iterator[Table]:
             )
         elif several:
             yield Table(title=titles[name], head=[], rows=[], notes=["none"])
-
-
-def plain(value: float | None, digits: int) -> str:
-    """A figure formatted for reading; a dash if there is none."""
-    return "-" if value is None else f"{value:,.{digits}f}" if digits == 0 else f"{value:.{digits}f}"
-
-
-def are_numbers(cells: Sequence[str]) -> bool:
-    """Whether a column holds figures, which are right-aligned."""
-    return all(map(_FIGURE.fullmatch, cells))

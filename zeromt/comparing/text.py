@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from configs.process.text import markdown, visible, visible_name
+from configs.process.document import Cell, Part, Table, are_numbers, text_of, to_markdown
+from configs.process.text import visible, visible_name
 from zeromt.comparing.comparison import Comparison
 from zeromt.comparing.sentences import METRIC, Sentence, Translated
-from zeromt.comparing.tables import Table, are_numbers, to_parts
+from zeromt.comparing.tables import to_parts
 
 MOST_CHARACTERS = 300
 """Characters shown of a sentence in a terminal, and of a cell."""
@@ -31,7 +32,8 @@ def _lines(table: Table) -> Iterator[str]:
     if table.title:
         yield visible_name(table.title)
     cells = [
-        [_cut(visible_name(cell)) for cell in row] for row in ([table.head] if table.head else []) + list(table.rows)
+        [_cut(visible_name(text_of(cell))) for cell in row]
+        for row in ([table.head] if table.head else []) + list(table.rows)
     ]
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -64,61 +66,19 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
-def to_markdown(comparison: Comparison) -> str:
+def as_markdown(comparison: Comparison) -> str:
     """GitHub's Markdown, in which differences between sentences are bold."""
-    title = "Report of" if len(comparison.runs) == 1 else "Comparison of"
-    lines = [f"# {title} {', '.join(markdown(run.label) for run in comparison.runs)}", ""]
-    lines += [f"> {markdown(note)}\n" for note in comparison.notes]
-    for part in to_parts(comparison):
-        lines += [f"## {part.title}", ""]
-        for table in part.tables:
-            lines += _markdown_table(table)
-    if any(one.sentences for one in comparison.sets):
-        lines += [f"## Sentences that differ most, by {METRIC}", ""]
-    for one in comparison.sets:
-        for sentence in one.sentences:
-            lines += [*_markdown_sentence(sentence, [run.label for run in comparison.runs]), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    labels = [run.label for run in comparison.runs]
+    sentences = Part(
+        title=f"Sentences that differ most, by {METRIC}",
+        tables=[_table(sentence, labels) for one in comparison.sets for sentence in one.sentences],
+    )
+    title = f"{'Report of' if len(labels) == 1 else 'Comparison of'} {', '.join(labels)}"
+    return to_markdown(title, [*to_parts(comparison), sentences], notes=comparison.notes)
 
 
-def _markdown_table(table: Table) -> Iterator[str]:
-    if table.title:
-        yield f"### {markdown(table.title)}\n"
-    if table.head:
-        yield _row(map(markdown, table.head))
-        yield _row("---" for _ in table.head)
-        for row in table.rows:
-            yield _row(map(markdown, row))
-        yield ""
-    for note in table.notes:
-        yield f"- {markdown(note)}"
-    if table.notes:
-        yield ""
-
-
-def _markdown_sentence(sentence: Sentence, labels: Sequence[str]) -> Iterator[str]:
-    yield f"### {markdown(sentence.set)}, line {sentence.number}\n"
-    yield _row(("", METRIC, "text"))
-    yield _row(("---",) * 3)
-    yield _row(("source", "", markdown(sentence.source)))
-    for reference in sentence.references:
-        yield _row(("reference", "", markdown(reference)))
-    for label, run in zip(labels, sentence.runs, strict=True):
-        yield _row((markdown(label), f"{run.score:.1f}", _bold(run)))
-
-
-def _bold(run: Translated) -> str:
-    """Bold text; spaces stay outside the marks, which would not work otherwise."""
-    parts = []
-    for text, differs in run.pieces:
-        inner = text.strip()
-        begin = text[: len(text) - len(text.lstrip())]
-        if not differs or not inner:
-            parts.append(markdown(text))
-            continue
-        parts.append(f"{begin}<b>{markdown(inner)}</b>{text[len(begin) + len(inner) :]}")
-    return "".join(parts)
-
-
-def _row(cells: "Iterator[str] | Sequence[str] | map[str]") -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(sentence: Sentence, labels: Sequence[str]) -> Table:
+    rows: list[Sequence[Cell]] = [("source", "", [(sentence.source, False)])]
+    rows += [("reference", "", [(reference, False)]) for reference in sentence.references]
+    rows += [(label, f"{run.score:.1f}", run.pieces) for label, run in zip(labels, sentence.runs, strict=True)]
+    return Table(title=f"{sentence.set}, line {sentence.number}", head=("", METRIC, "text"), rows=rows)

@@ -17,7 +17,7 @@ from data_pipeline.tokenizer import Tokenizer
 from model.search import Ensemble
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, check_names, load_sets, read_set, tagged, validation_sets
+from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set, tagged
 from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
@@ -164,7 +164,12 @@ class Chosen:
             return [SetText(name="files", languages=(source, target), sources=sources, references=self.files[1])]
         known = {section.name: section for section in config.evaluation.sets}
         if not self.sets:
-            return _all_sets(list(known.values()), config, tokenizer)
+            texts = all_sets(config, tokenizer)
+            if not texts:
+                raise UserError(
+                    "--source: missing, and neither the run nor its data have held-out sets; give files, or --set"
+                )
+            return texts
         sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets]
         needs_data = any(section.prepared is not None for section in sections)
         datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
@@ -182,31 +187,6 @@ class Chosen:
         if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
             return None
         return language_tags(prepare, trained.tokenizer, source=text.languages[0], target=text.languages[1])
-
-
-def _all_sets(sections: Sequence[HeldOutSection], config: RunConfig, tokenizer: Tokenizer) -> list[SetText]:
-    """All sets of a run: its own, the validation sets that it is evaluated on, and its data's test sets.
-
-    Raises:
-        UserError: it has none, or one cannot be read.
-    """
-    try:
-        names = dataset_names([Dataset.load(d.path, config.stream) for d in config.datasets])
-    except UserError:
-        if not sections or any(section.prepared is not None for section in sections):
-            raise
-        names = {}  # its own sets are files
-    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
-    if not any(text.role == "validation" for text in texts):
-        texts = [*validation_sets(names), *texts]
-    is_listed = any(section.prepared == "test" for section in sections)
-    if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
-        test = HeldOutSection(name="test", role="test", prepared="test")
-        texts += load_sets([test], config.prepare, names, option="prepare.test", tokenizer=tokenizer)
-    if not texts:
-        raise UserError("--source: missing, and neither the run nor its data have held-out sets; give files, or --set")
-    check_names(texts, "evaluation.sets")
-    return texts
 
 
 def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:

@@ -6,13 +6,15 @@ is shown as it is, and is never markup.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from configs.process.document import Cell, Code, Table, table_lines
 from configs.process.text import markdown, visible_name
 from data_pipeline.prepared.index import SourceEntry
+from data_pipeline.tables import sources_table
 from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
 from trainer.runs.layout import STATE
@@ -44,20 +46,25 @@ def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
     source, target = config.prepare.source_language, config.prepare.target_language
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     model = config.model
-    facts = [
-        ("languages", f"{_text(source or 'not recorded')} to {_text(target or 'not recorded')}"),
+    facts: list[Sequence[Cell]] = [
+        ("languages", f"{source or 'not recorded'} to {target or 'not recorded'}"),
         ("architecture", f"Transformer, {model.encoder_layers} + {model.decoder_layers} layers, width {model.d_model}"),
         ("parameters", f"{parameters:,}"),
-        ("weights", f"of update {manifest['step']:,} of the run {_text(config.name)}; {rounding or 'fp32'}"),
-        ("data", ", ".join(map(_beginning, manifest["fingerprints"]["data"])) or "not recorded"),
-        ("tokenizer", _beginning(manifest["fingerprints"]["tokenizer"])),
-        ("trained with", ", ".join(_text(f"{name} {number}") for name, number in manifest["versions"].items())),
+        ("weights", f"of update {manifest['step']:,} of the run {config.name}; {rounding or 'fp32'}"),
+        ("data", Code(", ".join(one[:16] for one in manifest["fingerprints"]["data"]) or "not recorded")),
+        ("tokenizer", Code(manifest["fingerprints"]["tokenizer"][:16])),
+        ("trained with", ", ".join(f"{name} {number}" for name, number in manifest["versions"].items())),
     ]
     lines = ["---", *_metadata(source, target), "---", "", f"# {_text(config.name)}", ""]
-    lines += ["A translation model, trained and exported with zeromt.", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in facts]
-    lines += ["", "Data and tokenizer are named by the beginning of their SHA-256 fingerprint.", ""]
-    lines += ["## Scores", "", *(list(_scores(trained)) or ["Not evaluated at this update."]), ""]
+    lines += [
+        "A translation model, trained and exported with zeromt.",
+        "",
+        *table_lines(Table(head=("", ""), rows=facts)),
+    ]
+    lines += ["Data and tokenizer are named by the beginning of their SHA-256 fingerprint.", ""]
+    scores = list(_scores(trained))
+    table = Table(head=("on the validation set", "score", "weights", "signature"), rows=scores)
+    lines += ["## Scores", "", *(table_lines(table) if scores else ["Not evaluated at this update.", ""])]
     lines += _sources(manifest.get(SOURCES, []))
     lines += [
         "## Use",
@@ -76,11 +83,7 @@ def _sources(recorded: Any) -> list[str]:
         return ["## Sources", "", "What the checkpoint has of them cannot be read.", ""]
     if not entries:
         return []
-    lines = ["## Sources", "", "| file | pairs | licence | attribution |", "|---|---|---|---|"]
-    for entry in entries:
-        said = (_text(text or "not recorded") for text in (entry.licence, entry.attribution))
-        lines.append(f"| {_text(', '.join(entry.files))} | {entry.pairs:,} | {' | '.join(said)} |")
-    return [*lines, ""]
+    return ["## Sources", "", *table_lines(sources_table(entries))]
 
 
 def _metadata(source: str | None, target: str | None) -> Iterator[str]:
@@ -91,7 +94,7 @@ def _metadata(source: str | None, target: str | None) -> Iterator[str]:
     yield "tags: [translation, zeromt]"
 
 
-def _scores(trained: TrainedModel) -> Iterator[str]:
+def _scores(trained: TrainedModel) -> Iterator[Sequence[Cell]]:
     """The scores of this very update on the validation sets, with their signatures."""
     if STATE not in trained.checkpoint.files:  # weights alone: an average, an import
         return
@@ -102,14 +105,8 @@ def _scores(trained: TrainedModel) -> Iterator[str]:
         if (score := curve["scores"].get(step)) is not None:
             fields = curve.get("fields", {})
             weights, signature = str(fields.get("weights", "not recorded")), str(fields.get("signature", ""))
-            shown = f"`{visible_name(signature)}`" if "`" not in signature else _text(signature)
-            yield f"- {_text(name)} on the validation set: {score:.4g}, weights {_text(weights)}, {shown}"
+            yield (name, f"{score:.4g}", weights, Code(signature))
 
 
 def _text(text: str) -> str:
     return markdown(visible_name(text))
-
-
-def _beginning(fingerprint: str) -> str:
-    begin = fingerprint[:16]
-    return f"`{begin}`" if begin.isalnum() else _text(begin)

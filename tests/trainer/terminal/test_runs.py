@@ -89,12 +89,12 @@ def test_summary(plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     lines = plain.splitlines()
     at = lines.index("finished (training.max_updates=30 is reached): runs/debug")
     names = [line[2:16].strip() for line in lines[at + 1 :]]
-    assert names == ["trained", "best", "weights", "figures", "next", "", ""]
+    assert names == ["trained", "best", "weights", "figures", "report", "next", "", ""]
     assert lines[at + 3].endswith("runs/debug/checkpoints/step-00000030")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").write_text("")
     (tmp_path / "runs" / "debug").mkdir(parents=True)
-    for line in lines[at + 5 :]:
+    for line in lines[at + 6 :]:
         program, *given = line[16:].split()
         assert program == "zeromt"
         parse(given)

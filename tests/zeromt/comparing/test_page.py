@@ -134,11 +134,11 @@ def test_a_report_is_the_same_page_and_is_not_written_over_a_run(
     zeromt: Zeromt, planted: Planted, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.html"
-    done = zeromt("report", planted.runs[0], *ALL, "--html", str(path), cwd=planted.root)
+    done = zeromt("compare", planted.runs[0], *ALL, "--html", str(path), cwd=planted.root)
     assert (done.code, done.out) == (0, "")
     text = path.read_text(encoding="utf-8")
     assert "<title>Report of small</title>" in text
     assert ">baseline<" not in text, "there is nothing to compare with"
-    done = zeromt("report", planted.runs[0], "--html", f"{planted.runs[0]}/config.yaml", cwd=planted.root)
+    done = zeromt("compare", planted.runs[0], "--html", f"{planted.runs[0]}/config.yaml", cwd=planted.root)
     assert (done.code, done.out) == (2, "")
     assert "--html" in done.err

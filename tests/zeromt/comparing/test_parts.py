@@ -10,9 +10,10 @@ import pytest
 from configs import RunConfig
 from trainer.evaluation.sets import SetText
 from trainer.records.marked_text import marked
+from trainer.runs.course import read_cost
 from zeromt.comparing.breakdown import by_frequency, by_languages, by_length, count_words
 from zeromt.comparing.comparison import Comparison, Run
-from zeromt.comparing.curves import Curve, Figure, in_common, read_cost, read_curves
+from zeromt.comparing.curves import Curve, Figure, in_common, read_curves
 from zeromt.comparing.differences import configured
 from zeromt.comparing.sentences import differing
 from zeromt.comparing.sets import SharedSet, untagged
@@ -164,13 +165,17 @@ def tables_of(folders: Sequence[Path], validated: Sequence[Mapping[str, str]]) -
     """The rows of the tables of curves, by title."""
     subjects = [subject(folder) for folder in folders]
     found = Comparison(
-        runs=[Run(label=one.label, path="", step=None, checkpoint=None, parent=None, search={}, cost=read_cost(one))
+        runs=[Run(label=one.label, path="", step=None, checkpoint=None, parent=None, search={},
+                  cost=read_cost(one.folder))
               for one in subjects],
         sets=[], language_pairs={}, configuration={}, data={}, figures=read_curves(subjects, validated),
         samples=Samples(), notes=[],
     )  # fmt: skip
     [curves] = [part for part in to_parts(found) if part.key == "curves"]
-    return {table.title: [row[:4] for row in table.rows if "BLEU" in row[0]] for table in curves.tables}
+    return {
+        table.title: [[str(cell) for cell in row[:4]] for row in table.rows if "BLEU" in row[0]]
+        for table in curves.tables
+    }
 
 
 def test_a_mean_over_several_sets_does_not_stand_beside_one_sets_score(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_a_broken_run_has_what_can_be_read(tmp_path: Path) -> None:
     with (folder / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 2, "lo')
     (folder / "ledger.json").write_text("[]")
-    found = read_cost(subject(folder))
+    found = read_cost(folder)
     assert (found.updates, found.target_tokens, found.goodput, found.device_hours) == (1, None, None, {})
     [figure] = read_curves([subject(folder)])
     assert figure.curves[0].axes["hours"] == [None]

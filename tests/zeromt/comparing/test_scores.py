@@ -70,7 +70,7 @@ def test_paired_tests_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -
 
 
 def test_intervals_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
-    done = zeromt("report", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
+    done = zeromt("compare", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
     assert done.code == 0, done.err
     [one] = json.loads(done.out)["sets"]
     scores = {NAMES[metric["key"]]: metric["runs"] for metric in one["scores"]}

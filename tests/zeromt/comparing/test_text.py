@@ -81,7 +81,7 @@ def test_a_run_without_a_checkpoint_has_a_report(zeromt: Zeromt, planted: Plante
     for name in ("config.yaml", "metrics.jsonl", "status.json"):
         (folder / name).write_bytes((planted.root / "runs" / "small" / name).read_bytes())
     (folder / "status.json").write_text(json.dumps({"state": "failed", "error": "the disk is full", "step": 3}))
-    done = zeromt("report", "runs/begun", cwd=planted.root)
+    done = zeromt("compare", "runs/begun", cwd=planted.root)
     assert done.code == 0, done.err
     assert "the disk is full" in done.out
     assert "not scored" in done.out

@@ -25,7 +25,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def report(zeromt: Zeromt, kept: Path, *arguments: str) -> tuple[dict[str, Any], Finished]:
-    done = zeromt("report", "runs/small", *QUICK, *arguments, cwd=kept)
+    done = zeromt("compare", "runs/small", *QUICK, *arguments, cwd=kept)
     assert done.code == 0, done.err
     return json.loads(done.out), done
 
@@ -48,7 +48,7 @@ def test_what_is_decoded_is_kept_by_checkpoint_and_search(zeromt: Zeromt, kept: 
     mended, done = report(zeromt, kept)
     assert DECODES in done.err, "the file is not what was written"
     assert mended == first
-    older = zeromt("report", "runs/small/checkpoints/step-00000005", *QUICK, cwd=kept)
+    older = zeromt("compare", "runs/small/checkpoints/step-00000005", *QUICK, cwd=kept)
     assert DECODES in older.err
     assert json.loads(older.out)["sets"][0]["files"][0].startswith(str(kept / "runs" / "small" / "eval" / "kept"))
 
@@ -110,12 +110,12 @@ def test_a_checkpoint_that_is_deleted_meanwhile_gives_way_to_the_newest(
 def test_what_a_strangers_run_names_is_not_read(zeromt: Zeromt, kept: Path) -> None:
     """The run has no seal of this user's, as a stranger's has none."""
     named = "runs/small names stream.datasets: 'dataset', and you have not trained it on this machine"
-    done = zeromt("report", "runs/small", *QUICK[:-1], cwd=kept)
+    done = zeromt("compare", "runs/small", *QUICK[:-1], cwd=kept)
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["sets"] == []
     assert f"small: its sets are not read: {named}; if that may be read, add --allow-paths" in found["notes"]
-    done = zeromt("report", "runs/small", "--set", "dataset", *QUICK[:-1], cwd=kept)
+    done = zeromt("compare", "runs/small", "--set", "dataset", *QUICK[:-1], cwd=kept)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"'dataset'; none is known; small: its sets are not read: {named}; if that may be read, add" in done.err
     mine = f"{{name: mine, source: {kept}/a, references: [{kept}/a]}}"

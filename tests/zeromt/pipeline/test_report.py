@@ -36,21 +36,20 @@ def text(folder: Path) -> str:
     }
     write(folder, steps, inputs={"made": "made", "scores": "scores.json", "compared_json": "compared.json"})
     run(folder, code=1)
-    return (folder / "out/my/report.html").read_text()
+    return (folder / "out/my/report.md").read_text()
 
 
 def test_all_kinds_of_results(text: str) -> None:
-    assert "4 of 5 steps are done" in text
-    assert "<h3>evaluated, news&lt;b&gt;</h3>" in text
-    assert '<td>bleu</td><td class="number">31.25</td>' in text
+    assert "> 4 of 5 steps are done" in text
+    assert "### evaluated, news&lt;b&gt;\n\n| figure | is |\n| --- | --: |\n| bleu | 31.25 |" in text
     assert "checkpoint" not in text
-    assert '<td>BLEU of b</td><td class="number">31.00 \u00b1 1.25 (+1.00 \u00b1 0.50)</td>' in text
-    assert "<h3>translated: 1 lines, 0 without a translation</h3>" in text
-    assert "une &lt;i&gt;ligne&lt;/i&gt;" in text
-    assert "<h3>corpus: en to fr, " in text
-    assert text.count("<bdi>") == 7, "three pairs and a line"
-    assert "<script" not in text
-    assert "corpus --&gt; evaluated" in text
+    assert "| BLEU of b | 31.00 \u00b1 1.25 (+1.00 \u00b1 0.50) |" in text
+    assert "### translated: 1 lines, 0 without a translation" in text
+    assert "| une &lt;i&gt;ligne&lt;/i&gt; |" in text
+    assert "### corpus: en to fr, " in text
+    assert text.partition("| source | target |")[2].partition("\n\n")[0].count("\n") == 4, "a rule and three pairs"
+    assert "```mermaid\ngraph LR\n" in text
+    assert "  corpus --> evaluated" in text
 
 
 def test_mermaid() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from configs.process.document import are_numbers
 from configs.process.text import visible, visible_name
+from trainer.runs.course import TRAINING
 from zeromt.comparing.comparison import Comparison
-from zeromt.comparing.curves import AXES, TRAINING, Figure
+from zeromt.comparing.curves import AXES, Figure
 from zeromt.comparing.sentences import METRIC
-from zeromt.comparing.tables import are_numbers, to_parts
+from zeromt.comparing.tables import to_parts
 
 _SCRIPTS = ("uPlot.iife.min.js", "page.js")
 _STYLES = ("uPlot.min.css", "page.css")

@@ -49,8 +49,8 @@ OTHERS = {
     "files of installed packages, this one among them": [
         "launcher/clusters/slurm/script.py",
         "zeromt/cli/reference.py",
+        "zeromt/cli/search.py",
         "zeromt/comparing/page/page.py",
-        "zeromt/pipeline/report.py",
         "configs/process/gpus.py",
     ],
     "files that Kubernetes mounts into a pod": [
