@@ -40,7 +40,7 @@ class TokenizerSection:
     """Size of the joint vocabulary, or of the source's, including special pieces."""
     target_vocab_size: Annotated[int, Field(ge=16, le=1_000_000)] | None = None
     """Size of the target's vocabulary if it is separate; by default `vocab_size`."""
-    character_coverage: Annotated[float, Field(gt=0.9, le=1)] = 1.0
+    character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 1.0
     """Fraction of the corpus's characters that pieces cover; the rarest characters become the unknown piece."""
     byte_fallback: bool = False
     """Spell characters without a piece as bytes, so that no character is unknown."""
