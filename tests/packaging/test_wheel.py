@@ -75,7 +75,7 @@ def test_versions_that_were_tried_are_allowed(wheel: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--version"], "zeromt 0.2.0"),
+        (["--version"], "zeromt 0.3.0"),
         (["prepare", "debug", "--help"], "usage: zeromt prepare"),
         (["plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "80GB"], "parameters"),
         (
