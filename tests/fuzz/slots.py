@@ -16,6 +16,7 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("batch", "{}", "1"),
     ("diff", "{}", places.RUN),
     ("replay", "{}", "--at=6"),
+    ("replay", "{}", "--spikes"),
     ("replay", places.RUN, "--at=6", "--without-pairs", "{}"),
     ("status", "{}"),
     ("stop", "{}", "--no-wait"),

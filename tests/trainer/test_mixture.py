@@ -116,6 +116,9 @@ def _check_realised_proportions(run: Path, out: str) -> None:
     TensorBoard; over the run near to the proportions at temperature 5, which are of pairs."""
     lines, shown = read_metrics(run), re.findall(r"target tokens by dataset: (.*) micro-batches", out)
     assert len(shown) == len(lines)
+    for line, losses in zip(lines, re.findall(r" micro-batches; loss: (.*)", out), strict=True):
+        kept = {f"{name} {line[f'loss/{name}']:.4f}" for name in PARTS if f"loss/{name}" in line}
+        assert set(losses.split(", ")) == kept
     board = EventAccumulator(str(run), size_guidance={"scalars": 0})
     board.Reload()
     for key in (f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS):

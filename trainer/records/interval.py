@@ -189,7 +189,7 @@ def _of_augmentation(counts: UpdateCounts) -> dict[str, int]:
 
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:
-    """A line with each dataset's actual proportion of a mixture, largest first; None if there is one dataset."""
+    """A line with each dataset's actual proportion of a mixture, largest first, and its loss; None if there is one."""
     proportions = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
     if not proportions:
         return None
@@ -198,7 +198,8 @@ def describe_datasets(figures: Mapping[str, Any]) -> str | None:
     if rest := names[MAX_SHOWN:]:
         count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
         shown.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%} in {count}")
-    return f"target tokens by dataset: {', '.join(shown)} micro-batches"
+    losses = ", ".join(f"{n} {figures[f'{LOSS}{n}']:.4f}" for n in names[:MAX_SHOWN] if f"{LOSS}{n}" in figures)
+    return f"target tokens by dataset: {', '.join(shown)} micro-batches{f'; loss: {losses}' if losses else ''}"
 
 
 def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> list[int]:

@@ -33,8 +33,16 @@ def add_replay(parser: Parser) -> None:
     """Arguments of `zeromt replay`."""
     add_run_folder(parser)
     number = whole(1, MAX_UPDATES)
-    parser.add_argument(
-        "--at", dest="update", metavar="UPDATE", type=number, required=True, help="first update to replay"
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--at", dest="update", metavar="UPDATE", type=number, help="first update to replay")
+    what.add_argument(
+        "--spikes",
+        metavar="N",
+        nargs="?",
+        const=10,
+        type=whole(1, 1_000_000),
+        help="replay nothing: list the N updates whose loss is farthest above the median before them, as "
+        "stability.spike_window has it, with how to look at each (default: 10)",
     )
     parser.add_argument(
         "--updates",
@@ -94,8 +102,9 @@ COMMANDS = {
         group="look into a run",
     ),
     "replay": Command(
-        summary="repeat updates of a run without some pairs, or find the cause of a loss spike",
-        usage="RUN --at UPDATE [--updates N] [--without-dataset D ... | --without-pairs FILE | --blame]",
+        summary="repeat updates of a run without some pairs, list its loss spikes, or find the cause of one",
+        usage="RUN --at UPDATE [--updates N] [--without-dataset D ... | --without-pairs FILE | --blame] | "
+        "RUN --spikes [N]",
         add_arguments=add_replay,
         target="zeromt.inspecting.replay:run",
         computes=True,

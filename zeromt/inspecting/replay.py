@@ -1,22 +1,25 @@
 """`zeromt replay`: compares an update's loss in the run with its loss in a fork that leaves some pairs out."""
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import UserError
+from configs import UserError, load_saved
 from configs.components import unknown
 from configs.process.files import naming
 from configs.process.text import visible
 from trainer.runs.history.updates import UpdatesFile
-from trainer.runs.layout import METRICS_FILE
+from trainer.runs.layout import CHECKPOINTS, CONFIG, METRICS_FILE, list_steps, step_of
 from trainer.runs.metrics_file import number, read_lines
+from trainer.stability.spikes import MIN_HISTORY, SpikeDetector
 from zeromt.inspecting.cause import Data, find_cause, read_data, usual_loss
 from zeromt.inspecting.forks import Forking, Leaves, Replayed, find_beginning, forks, train_fork
 from zeromt.inspecting.found import check_made
+from zeromt.inspecting.options import MAX_UPDATES
 
 USUAL_UPDATES = 32
 """Number of updates before it whose median loss is taken as usual."""
@@ -27,28 +30,35 @@ Integers = NDArray[np.int64]
 def run(
     *,
     run: str,
-    update: int,
+    update: int | None,
     num_updates: int,
     without_dataset: Sequence[str],
     without_pairs: str | None,
     blame: bool,
+    spikes: int | None = None,
     allow_paths: bool = False,
 ) -> int:
-    """Print the losses of a fork next to the run's, or find the cause of a spike.
+    """Print the losses of a fork next to the run's, or find the cause of a spike, or list spikes.
 
     Args:
         run: its folder.
-        update: the update in question. The fork begins at the newest checkpoint before it.
+        update: the update in question. The fork begins at the newest checkpoint before it. None lists spikes.
         num_updates: to print, from that update on.
         without_dataset: names of datasets to leave out.
         without_pairs: a file with the pairs to leave out: each line begins with a pair's number.
         blame: instead of these, search for what to leave out.
+        spikes: the number of updates to list.
         allow_paths: see `configs.reading.own_runs`.
 
     Raises:
         UserError: the run has not made the update, has no checkpoint before it, or has no such data.
     """
-    if blame and (without_dataset or without_pairs is not None or num_updates > 1):
+    chosen = without_dataset or without_pairs is not None or num_updates > 1
+    if update is None:
+        if blame or chosen:
+            raise UserError("--spikes: lists updates and replays none; give it alone, and the other options with --at")
+        return list_spikes(Path(run), spikes or 1)
+    if blame and chosen:
         raise UserError("--blame: finds what to leave out by itself; give it with --at alone")
     folder = Path(run)
     with naming("RUN"):
@@ -84,6 +94,44 @@ def recorded_losses(run: Path, first: int, end: int) -> dict[int, float]:
             losses[step] = record.loss
     file.close()
     return losses
+
+
+def list_spikes(run: Path, number: int) -> int:
+    """Print the updates whose loss is farthest above the median of those before them, the farthest first.
+
+    Median and deviation are what the trainer goes by (`trainer.stability.spikes`), also where it does not act on them.
+
+    Raises:
+        UserError: the run has recorded too few losses, or has no configuration.
+    """
+    with naming("RUN"):
+        stability = load_saved(run / CONFIG, any_version=True).stability
+        losses = recorded_losses(run, 1, MAX_UPDATES)
+    detector = SpikeDetector(stability.spike_score, stability.spike_window, [])
+    found = {}
+    for update, loss in sorted(losses.items()):
+        if math.isfinite(loss) and (spike := detector.measure(loss)) is not None:
+            found[update] = spike
+        detector.observe(loss)
+    if not found:
+        raise UserError(
+            f"RUN: {visible(str(run))} has recorded the losses of {len(losses)} updates; --spikes needs more than "
+            f"{MIN_HISTORY}"
+        )
+    above = sorted((one for one in found.items() if one[1].excess > 0), key=lambda one: -one[1].excess)[:number]
+    print(f"# {visible(str(run))}: {len(losses):,} losses; those farthest above the median of the ones before")
+    print(f"# a spike has above {stability.spike_score:g} deviations, of {stability.spike_window} losses (stability)")
+    print("#update\tloss\tmedian\texcess\tdeviations\tits pairs")
+    place = visible(shlex.quote(str(run)))
+    first = min((step_of(folder) or 0 for folder in list_steps(run / CHECKPOINTS)), default=MAX_UPDATES)
+    for update, spike in above:
+        figures = f"{spike.loss:.4f}\t{spike.median:.4f}\t{spike.excess:.4f}\t{spike.score:.1f}"
+        print(f"{update}\t{figures}\tzeromt batch {place} {update}{' --loss' if first < update else ''}")
+    if (after := next((update for update, _ in above if first < update), None)) is not None:
+        print(f"# what is behind one: zeromt replay {place} --at {after} --blame")
+    elif above:
+        print("# what is behind one is found from a checkpoint before it, and none is kept: checkpoint.keep_every")
+    return 0
 
 
 def _choose(data: Data, datasets: Sequence[str], file: str | None) -> tuple[Leaves | None, str]:

@@ -4,7 +4,7 @@ import json
 import math
 import random
 
-from trainer.stability.recovery import MIN_HISTORY, SpikeDetector
+from trainer.stability.spikes import MIN_HISTORY, SpikeDetector
 
 
 def falling_losses(number: int, *, seed: int = 0, noise: float = 0.05) -> list[float]:

@@ -17,6 +17,7 @@ from tests.conftest import Refused, bundled
 from tests.forked import Forked
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
+from zeromt.cli.main import main
 from zeromt.inspecting.batch import block_of
 from zeromt.inspecting.cause import read_data
 from zeromt.inspecting.forks import _config, find_beginning
@@ -165,6 +166,30 @@ def test_blame_refuses_by_the_kept_losses_before_it_trains(ten: Ten, forked: For
     said = f"--blame: the loss of update {lowest} is {losses[lowest]:.4f}, and "
     assert said in done.err
     assert "replay" not in done.out
+
+
+def test_spikes_are_listed_with_how_to_look_at_each(
+    ten: Ten, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that this run's losses have: by the median of all before, of which there are fewer than the window has."""
+    losses = recorded_losses(ten.run, 1, 117)
+    excess = {step: losses[step] - statistics.median(losses[s] for s in range(1, step)) for step in range(17, 117)}
+    largest = sorted(excess, key=excess.__getitem__, reverse=True)[:3]
+    assert main(["replay", str(ten.run), "--spikes", "3"]) == 0
+    out = capsys.readouterr().out
+    found = rows(out)
+    assert list(found) == largest
+    for step, (loss, _, above, _, command) in found.items():
+        assert (loss, above) == (f"{losses[step]:.4f}", f"{excess[step]:.4f}")
+        assert command == f"zeromt batch {ten.run} {step}{' --loss' if step > 100 else ''}", "if a checkpoint is before"
+        assert main(command.split()[1:]) == 0
+    after = [step for step in largest if step > 100]
+    last = f"replay {ten.run} --at {after[0]} --blame" if after else "none is kept: checkpoint.keep_every"
+    assert out.splitlines()[-1].endswith(last)
+    capsys.readouterr()
+    assert "--spikes: lists updates and replays none" in refused("replay", str(ten.run), "--spikes", "--blame")
+    assert "not allowed with argument" in refused("replay", str(ten.run), "--spikes", "--at", "110")
+    assert "one of the arguments --at --spikes is required" in refused("replay", str(ten.run))
 
 
 def test_the_run_is_left_as_it_is(ten: Ten, forked: Forked) -> None:
