@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import itertools
 import re
 import subprocess
 from collections.abc import Mapping
@@ -184,9 +185,23 @@ def driver_cuda() -> tuple[int, int] | None:
         library = ctypes.CDLL("libcuda.so.1")
         if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
             return None
-    except (OSError, AttributeError):
-        return None
+    except (OSError, AttributeError):  # nvidia-smi may be there without the library, as on a login node
+        said = re.search(r"CUDA Version: (\d+)\.(\d+)", "\n".join(_nvidia_smi() or ()))
+        return None if said is None else (int(said[1]), int(said[2]))
     return number.value // 1000, number.value % 1000 // 10
+
+
+def links() -> dict[tuple[int, int], str]:
+    """What joins each two GPUs of this machine, as `nvidia-smi topo -m` names it (NV12, PIX, PHB, SYS ...), by numbers.
+
+    Empty with fewer than two, or where nvidia-smi does not say.
+    """
+    rows = [re.sub(r"\x1b\[[0-9;]*m", "", row).split() for row in _nvidia_smi("topo", "-m") or ()]
+    head = next((row for row in rows if row[:2] == ["GPU0", "GPU1"]), [])
+    number = sum(re.fullmatch(r"GPU\d+", name) is not None for name in head)
+    of_each = {row[0]: row[1:] for row in rows if row is not head and len(row) > number > 0}
+    pairs = itertools.combinations(range(number), 2)
+    return {(a, b): of_each[f"GPU{a}"][b] for a, b in pairs if f"GPU{a}" in of_each}
 
 
 def describe_driver() -> str:
@@ -201,6 +216,13 @@ def _driver_version() -> str | None:
     """Such as 535.104.05."""
     listed = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
     return listed[0].strip() if listed and re.fullmatch(r"\d[\d.]*", listed[0].strip()) else None
+
+
+def list_cards() -> list[tuple[str, int]]:
+    """Name and bytes of memory of each GPU of this machine, visible or not, as its driver says them."""
+    rows = [row.rpartition(",") for row in _nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader") or ()]
+    known = [(name.strip(), re.match(r"\s*(\d+) MiB", memory)) for name, _, memory in rows]
+    return [(name, int(memory[1]) << 20) for name, memory in known if memory is not None]
 
 
 def _nvidia_smi(*arguments: str) -> list[str] | None:

@@ -1,7 +1,9 @@
 """Alternatives to a plan: other settings on the same GPUs, and other numbers of GPUs for the same run."""
 
 from dataclasses import dataclass
+from typing import Any
 
+from configs import RunConfig
 from configs.components.training import ALL_STAGES
 from zeromt.planning.costs.memory import Memory, Setting, usable_memory
 from zeromt.planning.estimate import Estimate, Planner, Step
@@ -72,3 +74,19 @@ def other_numbers(planner: Planner, estimate: Estimate) -> list[tuple[int, Micro
 def _numbers(cluster: Cluster) -> list[int]:
     """The numbers of GPUs to compare, in ascending order; the cluster's own is one of them."""
     return sorted({max(1, int(cluster.num_gpus * factor)) for factor in FACTORS})
+
+
+def changes(config: RunConfig, estimate: Estimate) -> dict[str, Any]:
+    """The fields that the plan sets differently from the configuration, with their new values, by dotted keys."""
+    setting, micro_batches = estimate.memory.setting, estimate.micro_batches
+    engine, stream = config.engine, config.stream
+    values = {
+        "engine.zero_stage": (engine.zero_stage, setting.stage),
+        "engine.offload_optimizer": (engine.offload_optimizer, setting.offload),
+        "model.activation_checkpointing": (config.model.activation_checkpointing, setting.checkpointing),
+        "stream.micro_batches": (stream.micro_batches, micro_batches.number),
+        "stream.source_tokens": (stream.source_tokens, micro_batches.source_tokens),
+        "stream.target_tokens": (stream.target_tokens, micro_batches.target_tokens),
+        "checkpoint.every_updates": (config.checkpoint.every_updates, estimate.saving.updates),
+    }
+    return {key: now for key, (before, now) in values.items() if now != before}

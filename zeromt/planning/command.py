@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack, cast
+from typing import TypedDict, Unpack, cast
 
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_changed
@@ -10,7 +10,8 @@ from configs.process.files import written
 from configs.process.text import to_json
 from launcher.options.parser import Parser, read_arguments
 from model.gpus import GPUS
-from zeromt.planning import report
+from zeromt.planning import alone, report
+from zeromt.planning.alternatives import changes
 from zeromt.planning.corpus import read_corpus
 from zeromt.planning.costs.memory import usable_memory
 from zeromt.planning.estimate import Estimate, Planner, Prices
@@ -25,8 +26,8 @@ TABLE = tuple(2**n for n in range(3, 13))
 class Options(TypedDict):
     """The command-line options about the cluster and prices; see `zeromt.planning.options`."""
 
-    nodes: int
-    gpus_per_node: int
+    nodes: int | None
+    gpus_per_node: int | None
     gpu_memory: int | None
     gpu: str
     peak_tflops: float | None
@@ -55,13 +56,17 @@ def run(
     write: str | None,
     **options: Unpack[Options],
 ) -> int:
-    """Plan a run and print the report.
+    """Plan a run and print the report; without a cluster, what this machine and one common card would make of it.
 
     Raises:
         UserError: the configuration or an option is wrong, or the run does not fit into memory.
     """
     run_config = load_run(config, overrides, plugins=plugins)
     planner, cluster = _planned(run_config, options)
+    has_cluster = options["nodes"] is not None or options["gpus_per_node"] is not None
+    if not (has_cluster or as_json or table or write is not None):
+        print(alone.text(planner, options["gpu"], cluster, alone.this_machine(), config), flush=True)
+        return 0
     estimate = planner.estimate(cluster)
     if estimate is None:
         raise does_not_fit(planner, cluster)
@@ -82,7 +87,7 @@ def on_one_gpu(config: RunConfig) -> Estimate | None:
     """The plan of a run on one GPU, by the command's defaults; None if it does not fit."""
     parser = Parser(prog="zeromt plan")
     add_plan(parser)
-    options = read_arguments(parser, ["-", "--nodes", "1", "--gpus-per-node", "1"])
+    options = read_arguments(parser, ["-"])
     planner, cluster = _planned(config, cast("Options", options))
     return planner.estimate(cluster)
 
@@ -101,7 +106,7 @@ def _planned(config: RunConfig, options: Options) -> tuple[Planner, Cluster]:
 
 
 def _cluster(options: Options, precision: str) -> Cluster:
-    nodes, per_node, known = options["nodes"], options["gpus_per_node"], GPUS[options["gpu"]]
+    nodes, per_node, known = options["nodes"] or 1, options["gpus_per_node"] or 1, GPUS[options["gpu"]]
     if nodes * per_node > MAX_MICRO_BATCHES:  # each needs a micro-batch of its own
         raise UserError(
             f"--nodes: {nodes} nodes with {per_node} GPUs each are {nodes * per_node} GPUs; "
@@ -132,22 +137,6 @@ def _prices(options: Options) -> Prices:
         epochs=options["epochs"],
         padding=options["padding"],
     )
-
-
-def changes(config: RunConfig, estimate: Estimate) -> dict[str, Any]:
-    """The fields that the plan sets differently from the configuration, with their new values, by dotted keys."""
-    setting, micro_batches = estimate.memory.setting, estimate.micro_batches
-    engine, stream = config.engine, config.stream
-    values = {
-        "engine.zero_stage": (engine.zero_stage, setting.stage),
-        "engine.offload_optimizer": (engine.offload_optimizer, setting.offload),
-        "model.activation_checkpointing": (config.model.activation_checkpointing, setting.checkpointing),
-        "stream.micro_batches": (stream.micro_batches, micro_batches.number),
-        "stream.source_tokens": (stream.source_tokens, micro_batches.source_tokens),
-        "stream.target_tokens": (stream.target_tokens, micro_batches.target_tokens),
-        "checkpoint.every_updates": (config.checkpoint.every_updates, estimate.saving.updates),
-    }
-    return {key: now for key, (before, now) in values.items() if now != before}
 
 
 def does_not_fit(planner: Planner, cluster: Cluster) -> UserError:

@@ -36,9 +36,15 @@ def add_plan(parser: Parser) -> None:
 def _add_cluster(parser: Parser) -> None:
     from model.gpus import GPUS  # imported late: `zeromt --help` must work even if another `model` is found first
 
-    parser.add_argument("--nodes", metavar="N", type=whole(1, 65_536), required=True, help="number of nodes")
     parser.add_argument(
-        "--gpus-per-node", metavar="G", type=whole(1, 1024), required=True, help="GPUs per node; each runs one rank"
+        "--nodes",
+        metavar="N",
+        type=whole(1, 65_536),
+        help="number of nodes (default: 1; with neither this nor --gpus-per-node: what this machine, one GPU and more "
+        "would make of the run, in a few lines)",
+    )
+    parser.add_argument(
+        "--gpus-per-node", metavar="G", type=whole(1, 1024), help="GPUs per node; each runs one rank (default: 1)"
     )
     parser.add_argument(
         "--gpu-memory",
@@ -179,8 +185,8 @@ def _new_file(text: str) -> str:
 
 COMMANDS = {
     "plan": Command(
-        summary="estimate memory, time, cost and checkpoint interval of a run on a cluster",
-        usage="CONFIG --nodes N --gpus-per-node G [--gpu NAME] [--gpu-memory 80GB] [--table] [--json] [--write FILE] "
+        summary="estimate memory, time, cost and checkpoint interval of a run, on this machine, one GPU or a cluster",
+        usage="CONFIG [--nodes N --gpus-per-node G] [--gpu NAME] [--gpu-memory 80GB] [--table] [--json] [--write FILE] "
         "[...]",
         add_arguments=add_plan,
         target="zeromt.planning.command:run",

@@ -106,7 +106,7 @@ def assumptions(planner: Planner, estimate: Estimate) -> list[str]:
         "restart": cluster.restart / 60,
         "watts": planner.prices.watts,
         "mfu": cluster.mfu,
-        "whose": _whose(cluster),
+        "whose": whose_mfu(cluster),
         "trip": 1e6 * round_trip(nodes=cluster.nodes, gpus_per_node=cluster.gpus_per_node),
         "peak": cluster.peak_flops / 1e12,
         "intra": cluster.intra_bandwidth / 1e9,
@@ -159,17 +159,18 @@ def _advice_lines(planner: Planner, estimate: Estimate, changed: Mapping[str, An
     for name, one in (("fewest GPU hours", advised.cheapest), ("fastest", advised.fastest)):
         line += f"; {name}: {'the same' if one.cluster.num_gpus == estimate.cluster.num_gpus else _plan(one)}"
     settings = " ".join(f"{key}={yaml_scalar(value)}" for key, value in changed.items())
-    mfu = f"times: at an MFU of {estimate.cluster.mfu:.3g}, {_whose(estimate.cluster)}"
+    mfu = f"times: at an MFU of {estimate.cluster.mfu:.3g}, {whose_mfu(estimate.cluster)}"
     return [f"{line}; estimated", *([f"change: {settings}"] if settings else []), mfu]
 
 
-def _whose(cluster: Cluster) -> str:
+def whose_mfu(cluster: Cluster) -> str:
+    """Whose the MFU is on which times rest, in words."""
     return "as given (--mfu)" if cluster.is_mfu_given else "a guess and yours to give (--mfu)"
 
 
 def _plan(estimate: Estimate) -> str:
     return (
-        f"{estimate.memory.setting} on {estimate.cluster.num_gpus:,} GPUs, {_time(86_400 * estimate.days)}, "
+        f"{estimate.memory.setting} on {estimate.cluster.num_gpus:,} GPUs, {duration(86_400 * estimate.days)}, "
         f"{estimate.gpu_hours:,.0f} GPU hours"
     )
 
@@ -200,7 +201,7 @@ def _memory_lines(planner: Planner, estimate: Estimate) -> list[str]:
         mark = "->" if memory.setting == estimate.memory.setting else "  "
         values = [f"{getattr(memory, name) / GIB:.2f}" for name in names]
         values += [memory.moment, f"{memory.host / GIB:.2f}", "yes" if other.fits else "no", f"{other.largest:,}"]
-        rows.append([f"{mark}{memory.setting}", *values, f"{other.step.sent / 1e9:.3g}", _time(other.step.seconds)])
+        rows.append([f"{mark}{memory.setting}", *values, f"{other.step.sent / 1e9:.3g}", duration(other.step.seconds)])
     foot = "largest: target tokens of the largest micro-batch that fits; GB sent: per rank and update"
     return [head, *_aligned(rows), foot]
 
@@ -232,20 +233,21 @@ def _run_lines(planner: Planner, estimate: Estimate) -> list[str]:
         ["", f"budget of {cut.update_tokens:,} target tokens (configured: {configured:,}){larger}"],
         [
             "  step",
-            f"{_time(step.seconds)}: {_time(step.compute)} computing, "
-            f"{_time(step.communication + step.latency)} communicating, "
-            f"{_time(step.offload)} for offload; each rank sends {step.sent / 1e9:.3g} GB",
+            f"{duration(step.seconds)}: {duration(step.compute)} computing, "
+            f"{duration(step.communication + step.latency)} communicating, "
+            f"{duration(step.offload)} for offload; each rank sends {step.sent / 1e9:.3g} GB",
         ],
         ["  speed", f"{estimate.tokens_per_second:,.0f} target tokens per second"],
         [
             "  checkpoint",
             f"{saving.bytes / 1e9:.3g} GB ({saving.bytes / planner.model.num_parameters:.0f} bytes per parameter), "
-            f"{_time(saving.write)} to write; training pauses for {_time(saving.stop)}",
+            f"{duration(saving.write)} to write; training pauses for {duration(saving.stop)}",
         ],
         [
             "  interval",
-            f"{saving.updates:,} updates, {_time(saving.updates * step.seconds)} "
-            f"(Daly {_time(saving.interval)}, Young {_time(saving.young)}; a failure every {_time(saving.mtbf)})",
+            f"{saving.updates:,} updates, {duration(saving.updates * step.seconds)} "
+            f"(Daly {duration(saving.interval)}, Young {duration(saving.young)}; a failure every "
+            f"{duration(saving.mtbf)})",
         ],
         ["  goodput", f"{saving.goodput:.2%}"],
         ["  run", f"{estimate.updates:,.0f} updates, {estimate.days:.3g} days, {estimate.gpu_hours:,.0f} GPU hours"],
@@ -284,7 +286,7 @@ def _table_lines(rows: Sequence[Row]) -> list[str]:
                 f"{cut.target_tokens:,}",
                 f"{e.memory.peak / GIB:.1f}",
                 f"{e.step.sent / 1e9:.3g}",
-                _time(e.step.seconds),
+                duration(e.step.seconds),
                 f"{e.tokens_per_second:,.0f}",
                 f"{e.days:.3g}",
                 f"{e.gpu_hours:,.0f}",
@@ -321,7 +323,8 @@ def _engineering(number: float) -> str:
     return f"{number:.0f}"
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in the largest unit of which there is one, such as 1.5 h; `never` if they are infinite."""
     if not math.isfinite(seconds):
         return "never"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):

@@ -50,7 +50,6 @@ ROWS = [
     ("generate", "`zeromt translate RUN -i FILE`"),
     ("help nonsense", "no setting, kind, command, option or term has it; `zeromt help` lists commands"),
     ("help learnig rat", "did you mean learning, "),
-    ("plan debug", "--nodes, --gpus-per-node"),
 ]
 
 

@@ -14,6 +14,7 @@ from model.parameters import Vocabularies
 from tests.conftest import Corpus, Refused
 from tests.launcher.conftest import CONFIGURATION, HEAVY, Zeromt, environment, imported
 from zeromt.cli.main import main
+from zeromt.planning import alone
 from zeromt.planning.costs.communication import num_collectives
 from zeromt.planning.costs.memory import MemoryModel, Setting
 from zeromt.planning.hardware import PUBLISHED_MFU
@@ -263,7 +264,64 @@ def test_the_least_memory_that_is_named_is_enough(capsys: pytest.CaptureFixture[
     assert main(["plan", "wmt_big", *CLUSTER, "--gpu-memory", least]) == 0
 
 
-def test_required_options_are_asked_for_before_anything_is_read(tmp_path: Path) -> None:
+def alone_text(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+    assert main(["plan", *arguments]) == 0
+    lines = capsys.readouterr().out.replace("\n    ", " ").splitlines()
+    return {name: said for name, _, said in (line.partition(": ") for line in lines)}
+
+
+def test_alone_it_answers_for_this_machine_and_one_card(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "this_machine", lambda: alone.Machine(gpus=0, cores=2, free=8 << 30))
+    found = alone_text(capsys, "wmt_base")
+    assert found["this machine"].startswith("no GPU; 2 ranks on 2 cores need about ")
+    assert "of the 8.0 GiB that are free: enough" in found["this machine"]
+    whole = plan(capsys, "wmt_base", "--nodes", "1", "--gpus-per-node", "1")["chosen"]
+    assert found["one a100"].startswith("ZeRO-0, ")
+    assert f"{whole['days'] * 24:.3g} h, {whole['memory']['peak'] / 2**30:.1f} of " in found["one a100"]
+    assert any(name.startswith("one GPU is enough, quickest with engine.zero_stage=0") for name in found)
+    # 8 lanes, and budgets that hold the longest pair up to 64 GPUs
+    more = found["more GPUs"]
+    assert more.startswith("up to 8 make the same updates (stream.micro_batches); for 16 give stream.micro_batches=16 ")
+    assert (
+        plan(capsys, "wmt_base", "--nodes", "8", "--gpus-per-node", "8")["chosen"]["micro_batches"]["is_larger"]
+        is False
+    )
+    assert plan(capsys, "wmt_base", "--nodes", "16", "--gpus-per-node", "8")["chosen"]["micro_batches"]["is_larger"]
+    assert found["another recipe"].startswith(
+        "from 128 GPUs on an update has 32,768 target tokens, and 25,600 are conf"
+    )
+    assert "use at most 64, or lower prepare.max_pieces (255)" in found["another recipe"]
+    assert found["all of it"].startswith("zeromt plan wmt_base --nodes 1 --gpus-per-node 8 --gpu a100")
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (alone.Machine(gpus=0, cores=2, free=1 << 30), "GiB that are free: too little: fewer ranks (--nproc) or "),
+        (alone.Machine(gpus=2, card="NVIDIA H100 80GB HBM3", card_memory=79 << 30), "2 x NVIDIA H100 80GB HBM3: ZeRO-"),
+        (alone.Machine(gpus=1, card="Abacus", card_memory=79 << 30), "time not known for this card (--gpu, --peak-tfl"),
+        (
+            alone.Machine(gpus=1, card="Small", card_memory=2 << 30),
+            "too small for the model with one pair, at any ZeRO",
+        ),
+    ],
+    ids=["little memory", "two known cards", "an unknown card", "a small card"],
+)
+def test_alone_on_other_machines(
+    machine: alone.Machine, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "this_machine", lambda: machine)
+    assert said in alone_text(capsys, "wmt_big")["this machine"]
+
+
+def test_a_card_that_is_too_small_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    said = alone_text(capsys, "wmt_big", "--gpu", "l4", "--gpu-memory", "3GB")["one l4"]
+    assert said.startswith("too small for the model with one pair; 16 of them: ZeRO-")
+
+
+def test_alone_it_imports_no_more(tmp_path: Path) -> None:
     packages, done = imported(["plan", "debug"], tmp_path, environment())
-    assert done.returncode == 2
-    assert packages & (HEAVY | CONFIGURATION) == set()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert packages & (HEAVY | CONFIGURATION) == CONFIGURATION
