@@ -58,9 +58,11 @@ def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str
         except UserError as error:
             yield from refused("configuration", error)
     yield from machine.hardware()
+    yield from machine.load()
     yield from packages()
     yield from machine.environment(os.environ)
     yield from machine.devices(os.environ)
+    yield from machine.joined(gpus=gpus)
     yield from machine.kernels(os.environ, gpus=gpus)
     yield from machine.open_files()
     yield from machine.shared_memory(gpus=gpus)

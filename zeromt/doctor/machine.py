@@ -1,5 +1,6 @@
 """Checks of the machine: cores, memory, devices, environment variables, limits, host names, clock, packages."""
 
+import contextlib
 import os
 import platform
 import resource
@@ -12,12 +13,24 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
+import psutil
 from packaging.requirements import Requirement
 
 from configs.errors import UserError
 from configs.process.environment import check_machine, check_process
 from configs.process.files import describe
-from configs.process.gpus import INSTEAD, describe_driver, gpus_to_use, num_gpus, remedy, torch_build, why_unusable
+from configs.process.gpus import (
+    INSTEAD,
+    describe_driver,
+    driver_cuda,
+    gpus_to_use,
+    links,
+    num_gpus,
+    remedy,
+    torch_build,
+    why_unusable,
+)
+from configs.process.text import visible
 from launcher.machine.cores import num_cores
 from trainer.runs.clash import find_clash
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good, refused
@@ -28,6 +41,18 @@ MIN_SHARED_BYTES = 256 << 20
 """NCCL needs tens of MB per GPU and crashes with a bus error if there are fewer; a container has 64 MiB by default."""
 MAX_SKEW_SECONDS = 2.0
 """Locks, time limits and heartbeats compare time stamps of files with the clock of the machine that reads them."""
+LOOK_SECONDS = 0.5
+"""For which processors are looked at."""
+MIN_BUSY, MAX_BUSY_FRACTION = 0.5, 0.1
+"""Other programs are told of from half a processor on, or a tenth of many."""
+PCIE = {
+    "PIX": "one PCIe bridge",
+    "PXB": "several PCIe bridges",
+    "PHB": "PCIe through the processor",
+    "NODE": "PCIe within a NUMA node",
+    "SYS": "PCIe and the link between processors",
+}
+"""What nvidia-smi calls the links that are not NVLink."""
 _GB = 1e9
 
 
@@ -43,6 +68,38 @@ def hardware() -> Iterator[Finding]:
         yield doubt("machine", said, "stop other programs: a rank needs about 1 GB of memory besides its model")
     else:
         yield good("machine", said)
+
+
+def load(sample: Callable[[], float] | None = None, processors: int | None = None) -> Iterator[Finding]:
+    """Whether other programs compute here: they would slow a run down, and make every measurement wrong.
+
+    Args:
+        sample: the fraction of the time in which processors were busy; None looks for half a second.
+        processors: of this machine, those that this process may not use too.
+    """
+    number = processors or os.cpu_count() or 1
+    busy = number * (psutil.cpu_percent(interval=LOOK_SECONDS) / 100 if sample is None else sample())
+    said = f"{busy:.1f} of {number} processors busy"
+    if busy >= max(MIN_BUSY, MAX_BUSY_FRACTION * number):
+        who = ", ".join(_busiest()) if sample is None else ""
+        mend = "before you measure, wait or stop other programs (`top`); OMP_NUM_THREADS leaves them processors"
+        yield doubt("load", f"{said}{f': {who}' if who else ''}", mend)
+    else:
+        yield good("load", said)
+
+
+def _busiest() -> list[str]:
+    """The programs that compute most, by name and number."""
+    there = list(psutil.process_iter(["name"]))
+    for process in there:
+        with contextlib.suppress(psutil.Error):
+            process.cpu_percent()  # the first call begins to measure
+    time.sleep(LOOK_SECONDS)
+    shares = []
+    for process in there:
+        with contextlib.suppress(psutil.Error):
+            shares.append((process.cpu_percent() / 100, f"{process.info['name']} ({process.pid})"))
+    return [f"{visible(name)} {share:.1f}" for share, name in sorted(shares, reverse=True)[:3] if share >= MIN_BUSY / 2]
 
 
 def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -72,7 +129,31 @@ def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
     elif (reason := why_unusable()) is not None:
         yield fault("devices", f"{gpus} GPU(s), and {reason}", f"{remedy()}, {INSTEAD}")
     else:
-        yield good("devices", f"{gpus} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}")
+        said = f"{gpus} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}"
+        driver = driver_cuda()
+        if driver is not None and build.cuda is not None and driver < build.cuda:  # of one major version: it runs
+            mend = "it runs; if a kernel fails with an unsupported PTX version or toolchain, update the driver"
+            yield doubt("devices", said, mend)
+        else:
+            yield good("devices", said)
+
+
+def joined(*, gpus: int) -> Iterator[Finding]:
+    """Whether each two GPUs are joined by NVLink, by which ranks exchange ten times what PCIe takes."""
+    found = links() if gpus > 1 else {}
+    others = {pair: link for pair, link in found.items() if not link.startswith("NV")}
+    if not found:
+        return
+    if not others:
+        yield good("links", f"each two of {gpus} GPUs by NVLink ({', '.join(sorted(set(found.values())))})")
+        return
+    (a, b), link = next(iter(others.items()))
+    rest = f" and {len(others) - 1} other pairs" if len(others) > 1 else ""
+    mend = (
+        "not wrong, but exchanges are slow: a low engine.zero_stage and a large update (stream.micro_batches) exchange "
+        "least; `zeromt plan --intra-bandwidth 25GB` reckons with it"
+    )
+    yield doubt("links", f"no NVLink between GPU {a} and {b} ({link}: {PCIE.get(link, 'PCIe')}){rest}", mend)
 
 
 def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.process import gpus
+from configs.process.gpus import TorchBuild
 from tests.conftest import Corpus, environment, small_disk
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
@@ -103,6 +105,62 @@ def test_a_clock_that_is_off(tmp_path: Path) -> None:
     assert found.said.startswith("90 s off the clock of the file system")
     assert "NTP" in found.mend
     assert [one.grade for one in machine.clock(tmp_path)] == ["good"]
+
+
+TOPOLOGY = """	GPU0	GPU1	GPU2	NIC0	CPU Affinity	NUMA Affinity	GPU NUMA ID
+GPU0	 X 	NV18	{link}	PIX	0-47	0		N/A
+GPU1	NV18	 X 	NV18	SYS	0-47	0		N/A
+GPU2	{link}	NV18	 X 	SYS	48-95	1		N/A
+NIC0	PIX	SYS	SYS	 X \t\t\t\t
+
+Legend:
+
+  X    = Self
+"""
+SMI = """#!/bin/sh
+case "$1" in
+topo) cat "$0.topology" ;;
+-L) for n in 0 1 2; do echo "GPU $n: a card (UUID: GPU-$n)"; done ;;
+--query*) echo 550.54.15 ;;
+*) echo "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15      CUDA Version: 12.4     |" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("link", "grade"), [("NV18", "good"), ("SYS", "doubt")])
+def test_what_joins_gpus_and_which_cuda_their_driver_serves(
+    link: str, grade: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a stand-in for nvidia-smi."""
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "nvidia-smi.topology").write_text(TOPOLOGY.format(link=link))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    [found] = machine.joined(gpus=3)
+    assert found.grade == grade
+    if grade == "good":
+        assert found.said == "each two of 3 GPUs by NVLink (NV18)"
+    else:
+        assert found.said == "no NVLink between GPU 0 and 2 (SYS: PCIe and the link between processors)"
+        assert "engine.zero_stage" in found.mend
+    assert list(machine.joined(gpus=1)) == []
+    for torch, told in (((12, 4), "good"), ((12, 8), "doubt"), ((13, 0), "fault")):
+        build = TorchBuild(version=f"2.13.0+cu{torch[0]}{torch[1]}", cuda=torch)
+        for module in (gpus, machine):
+            monkeypatch.setattr(module, "torch_build", lambda build=build: build)
+        [found] = machine.devices({})
+        assert found.grade == told
+        assert "driver 550.54.15, which serves CUDA 12.4" in found.said
+        assert f"CUDA {torch[0]}.{torch[1]}" in found.said
+
+
+def test_programs_that_compute_are_told_of_before_a_measurement() -> None:
+    [quiet] = machine.load(lambda: 0.02, processors=8)
+    assert (quiet.grade, quiet.said) == ("good", "0.2 of 8 processors busy")
+    [busy] = machine.load(lambda: 0.5, processors=2)
+    assert (busy.grade, busy.said) == ("doubt", "1.0 of 2 processors busy")
+    assert "before you measure" in busy.mend
+    assert [one.grade for one in machine.load(lambda: 0.02, processors=64)] == ["good"], "1.3 of 64"
 
 
 def test_a_name_without_an_address() -> None:
