@@ -135,6 +135,10 @@ class BatchCluster(Cluster):
             f"save and end it:  zeromt stop {run}",
         ]
 
+    def in_short(self, jobs: Sequence[Job]) -> list[str]:
+        """Lines for the user about jobs that are not submitted: how much they ask for, and what ends them."""
+        return []
+
     def launch(self, supervisor: Supervisor | None, **arguments: Any) -> int:
         """Submit the jobs of a training, or of an array, or print what would be submitted."""
         return submit_jobs(self, LaunchOptions(**arguments))
@@ -163,7 +167,9 @@ def submit_jobs(cluster: BatchCluster, options: LaunchOptions) -> int:
     texts = [text for job in jobs if (text := cluster.render(job))]
     shown = [without_passwords(text) for job in jobs if (text := without_values(cluster).render(job))]
     if options.dry_run:
-        print("\n".join(shown), end="")
+        print("\n".join(shown), end="", flush=True)
+        for line in cluster.in_short(jobs):
+            note(line)
         return 0
     cluster.check(texts[0])
     logs = _make_folder(cluster, place, fresh=options.fresh)

@@ -1,6 +1,7 @@
 """SLURM, as a cluster of zeromt."""
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from configs.components import component
 from configs.process.streams import note
 from launcher.clusters.slurm.scheduler import JOB_ID, choose_lead, find_job, sbatch, writes_into
 from launcher.clusters.slurm.script import render_array, render_training
-from launcher.clusters.slurm.section import SlurmSection
+from launcher.clusters.slurm.section import SlurmSection, parse_time
 from launcher.jobs import Array, Job, JobState, Training
 from launcher.jobs.cluster import show_files
+from launcher.jobs.job import most_nodes
 from launcher.machine.supervise import Supervisor
 
 _PATIENCE_SECONDS = 60
@@ -70,6 +72,40 @@ class SlurmCluster(SlurmSection):
             f"save and end it:  zeromt stop {run}",
         ]
 
+    def in_short(self, jobs: Sequence[Job]) -> list[str]:
+        """Ranks and hours of a training, and what comes at the time limit; tasks and hours of an array."""
+        hours, first = parse_time(self.time) / 3600, jobs[0]
+        limit = _count(hours, "hour")
+        if isinstance(first, Array):
+            node_hours = _count(hours * (first.parts + 1), "node hour")
+            return [
+                f"{_count(first.parts, 'task')} and their merge, each on a node for at most {limit}: {node_hours}",
+                "at its time limit SLURM kills a task; the same launch again goes on with what is not done",
+            ]
+        assert isinstance(first, Training)
+        nodes, each = most_nodes(first.nodes), first.nproc
+        ranks = _count(nodes * each, "rank") if each else "a rank for each core"
+        where = f"{'at most ' if '-' in first.nodes else ''}{_count(nodes, 'node')}"
+        amount = hours * nodes * (self.gpus_per_node or 1) * first.num_links
+        in_all = _count(amount, "GPU hour" if self.gpus_per_node else "node hour")
+        jobs_of = f"{first.num_links} jobs, one after the other, each of " if first.num_links > 1 else ""
+        lead = choose_lead(self, first.slowest_save)
+        return [
+            f"{jobs_of}{ranks} on {where} for at most {limit}: {in_all}",
+            f"{lead} s before the time limit, or at a preemption, SLURM sends SIGUSR1: the run saves a checkpoint and "
+            f"ends with 75; {self._then(first)}",
+        ]
+
+    def _then(self, job: Training) -> str:
+        """What follows a time limit."""
+        if job.num_links > 1:
+            return f"the next of the {job.num_links} jobs goes on from it"
+        if not self.requeue:
+            return "the same launch again goes on from it (--chain N submits N jobs at once)"
+        return (
+            f"the job requeues itself and goes on from it, at most {self.max_requeues} times without a new checkpoint"
+        )
+
     def query(self, job: str) -> JobState | None:
         """A job's state from squeue."""
         return find_job(job)
@@ -94,3 +130,7 @@ class SlurmCluster(SlurmSection):
         if not JOB_ID.fullmatch(job):
             return super().log(job, logs, follow=follow)
         return show_files(sorted([*logs.glob(f"*-{job}.out"), *logs.glob(f"*-{job}_*.out")]), follow=follow)
+
+
+def _count(number: float, what: str) -> str:
+    return f"{number:,.10g} {what}{'' if number == 1 else 's'}"

@@ -82,7 +82,44 @@ def test_gpus_with_one_core(zeromt: Zeromt, sbatch: dict[str, str]) -> None:
         assert done.returncode == 0, done.stderr
         assert "warning" not in done.stderr
     tasks = zeromt(*gpus[:2], *gpus[-2:], "--array", "2", "--dry-run", "--", "prepare", "debug", **sbatch)
-    assert (tasks.returncode, tasks.stderr) == (0, "")
+    assert (tasks.returncode, "warning" in tasks.stderr) == (0, False)
+    assert "zeromt: 2 tasks and their merge, each on a node for at most 24 hours: 72 node hours\n" in tasks.stderr
+    assert "node hours" not in tasks.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "amount", "then"),
+    [
+        (
+            ["--nodes", "1", "--nproc", "2", "--time", "12:00:00"],
+            "zeromt: 2 ranks on 1 node for at most 12 hours: 12 node hours",
+            "the job requeues itself and goes on from it, at most 5 times without a new checkpoint",
+        ),
+        (
+            ["--nodes", "1-2", "--set", "gpus_per_node=1", "--set", "requeue=false"],
+            "zeromt: 2 ranks on at most 2 nodes for at most 1 hour: 2 GPU hours",
+            "the same launch again goes on from it (--chain N submits N jobs at once)",
+        ),
+        (
+            ["--nproc", "1", "--chain", "3"],
+            "zeromt: 3 jobs, one after the other, each of 1 rank on 1 node for at most 1 hour: 3 node hours",
+            "the next of the 3 jobs goes on from it",
+        ),
+    ],
+    ids=["requeue", "no requeue", "chain"],
+)
+def test_a_dry_run_ends_with_what_it_asks_for_and_what_ends_it(
+    zeromt: Zeromt, given: list[str], amount: str, then: str
+) -> None:
+    """On the person's stream: the script alone is on standard output."""
+    done = zeromt(*CPU, *given, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    *_, asked_for, at_the_limit = done.stderr.splitlines()
+    assert asked_for == amount
+    assert "300 s before the time limit, or at a preemption, SLURM sends SIGUSR1: the run saves" in at_the_limit
+    assert at_the_limit.endswith(then)
+    assert done.stdout.startswith("#!/bin/bash\n")
+    assert "hour:" not in done.stdout
 
 
 def test_chain(zeromt: Zeromt, sbatch: dict[str, str], workplace: Path) -> None:
