@@ -8,10 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from configs import SearchSection, UserError
 from configs.load import parse_tree
 from configs.plugins import load_named
 from configs.process.files import expand
+from configs.process.text import visible_name
 from model.search import Ensemble
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
@@ -60,6 +63,15 @@ class LoadedModel(TrainedModel):
     raw_weights: bool = False
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
     """Held while the model computes."""
+
+    @override
+    def __repr__(self) -> str:
+        """One line, without the module's layers."""
+        prepare, numbers = self.config.prepare, sum(parameter.numel() for parameter in self.model.parameters())
+        languages = f"{prepare.source_language or '?'} to {prepare.target_language or '?'}"
+        origin = f"{self.config.name} at update {self.checkpoint.manifest['step']:,}"
+        said = f"{origin}, {languages}, {numbers:,} parameters, {self.precision} on {self.device}"
+        return visible_name(f"<LoadedModel {said}>")
 
     def translate(
         self,

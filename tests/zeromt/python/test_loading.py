@@ -65,6 +65,14 @@ def test_a_wrong_search_is_named(model: zeromt.LoadedModel, search: dict[str, An
         model.translate(["a"], **search)
 
 
+def test_it_is_shown_in_a_line(model: zeromt.LoadedModel) -> None:
+    shown = repr(model)
+    assert "\n" not in shown
+    assert len(shown) < 150
+    assert f"{model.config.name} at update {model.checkpoint.manifest['step']}, en to fr, " in shown
+    assert shown.endswith(" parameters, fp32 on cpu>")
+
+
 def test_a_string_is_no_list(model: zeromt.LoadedModel) -> None:
     with pytest.raises(TypeError, match=r"lines: a str; give a list of str: \['Hello"):
         model.translate("Hello.")
