@@ -82,12 +82,16 @@ class Board:
         self.once_per_run(self._made.custom_scalars(multiline))
 
     def hyperparameters(
-        self, values: Mapping[str, bool | float | str], metrics: Sequence[str]
+        self, values: Mapping[str, bool | float | str], metrics: Mapping[str, str]
     ) -> Callable[[str], None]:
-        """Write hyperparameters and the tags of the metrics beside them; returns a function that notes the outcome.
+        """Write hyperparameters and the metrics beside them; returns a function that notes the outcome.
 
         TensorBoard sorts columns by name and shows the first few. So a name may begin with a number and a space, which
-        set the order and are not displayed.
+        set the order and are not displayed. Metrics always stand to the right of them, in the order given.
+
+        Args:
+            values: by the names of the hyperparameters.
+            metrics: their names by tag.
         """
         from tensorboard.plugins.hparams.api_pb2 import Experiment, HParamInfo, MetricInfo, MetricName, Status
         from tensorboard.plugins.hparams.plugin_data_pb2 import SessionEndInfo
@@ -97,7 +101,7 @@ class Board:
             HParamInfo(name=name, display_name=name.partition(" ")[2] or name, type=_hparam_type(value))
             for name, value in values.items()
         ]
-        shown = [MetricInfo(name=MetricName(tag=tag), display_name=tag) for tag in metrics]
+        shown = [MetricInfo(name=MetricName(tag=tag), display_name=name) for tag, name in metrics.items()]
         self._hparams("experiment", experiment=Experiment(hparam_infos=columns, metric_infos=shown))
         self.once_per_run(start)
 

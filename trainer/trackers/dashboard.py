@@ -4,17 +4,21 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from configs.components import Samples
 from configs.components.training import describe_metrics
-from trainer.records.names import flatten
+from trainer.records.names import TARGET_TOKENS, flatten
 from trainer.runs.versions import versions
 
-BY_TOKENS = "by_target_tokens/"
+BY_TOKENS = "x_tokens/"
 """Prefix of a tag whose curve is plotted over target tokens instead of updates."""
+_OF_DATA = {"empty_micro_batches", "epoch", "padding", "pairs", "source_tokens", "target_tokens", TARGET_TOKENS}
+"""Figures of `train` that say what was read, not what was learned."""
+_OF_EVERY_EVALUATION = {"valid/pairs", f"valid/{TARGET_TOKENS}"}
+"""Not drawn: always the same, and as `train` has it."""
 SECOND_AXIS = frozenset({"loss", "nll", "perplexity", "accuracy"})
 """Figures that, like the scores, are also plotted over target tokens."""
 HPARAMS = (
@@ -32,15 +36,39 @@ VALIDATED_ON = "validation sets"
 SAMPLE = ("source", "reference", "translation")
 
 
+def shown_as(tag: str) -> str | None:
+    """A figure's tag in TensorBoard; None if it is not drawn.
+
+    TensorBoard sorts groups by name and opens the first two. All but `train` and `valid` get an `x_`, so that what was
+    learned comes first.
+
+    Args:
+        tag: as other trackers have it.
+    """
+    group, _, key = tag.partition("/")
+    if tag in _OF_EVERY_EVALUATION:
+        return None
+    if group == "train" and key in _OF_DATA:
+        return f"x_data/{key}"
+    return tag if group in ("train", "valid") else f"x_{tag}"
+
+
 def charts(
-    metrics: Sequence[str], *, has_mixture: bool = False, has_sets: bool = False
+    metrics: Mapping[str, str],
+    *,
+    has_mixture: bool = False,
+    has_sets: bool = False,
+    has_peak: bool = True,
+    is_resumed: bool = True,
 ) -> dict[str, dict[str, list[str]]]:
     """The layout of the custom scalars: by category and title, regular expressions that select the tags of a chart.
 
     Args:
-        metrics: names of the scores.
+        metrics: titles of the scores' charts, by the names of their figures.
         has_mixture: whether the run has several datasets.
         has_sets: whether it has several held-out sets.
+        has_peak: whether the peak of the devices may be known.
+        is_resumed: whether anything of `events` has happened at the start: a restart.
     """
     return {
         "1 learning": {
@@ -52,25 +80,25 @@ def charts(
             "update / weights, by part": ["train/update_ratio/.*"],
             **({"loss by dataset": ["train/loss/.*"]} if has_mixture else {}),
             **({"proportion of target tokens by dataset": ["train/token_share/.*"]} if has_mixture else {}),
-            "skipped updates, rewinds, corrupt blocks, restarts": ["events/.*"],
+            **({"skipped updates, rewinds, corrupt blocks, restarts": ["x_events/.*"]} if is_resumed else {}),
         },
         "2 quality": {
-            **{metric: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric in metrics},
+            **{title: [f"valid/{metric}$", f"valid/{metric}/.*"] for metric, title in metrics.items()},
             "token accuracy, validation": ["valid/accuracy$", "valid/accuracy/.*"],
             "length ratio, translations / references": ["valid/length_ratio.*"],
             **({"validation loss by set": ["valid/loss/.*"]} if has_sets else {}),
-            **{f"{metric} over target tokens": [f"{BY_TOKENS}valid/{metric}$"] for metric in metrics},
+            **{f"{title} over target tokens": [f"{BY_TOKENS}valid/{name}$"] for name, title in metrics.items()},
         },
         "3 machine": {
-            "target tokens per second": ["machine/tokens_per_second$"],
-            "seconds per update": ["machine/seconds_per_update$", "machine/update_seconds_.*"],
-            "MFU, fraction of peak FLOP/s": ["machine/mfu$"],
-            "TFLOP/s per device": ["machine/tflops_per_second$"],
-            "memory, GiB": ["machine/host_memory_.*", "machine/device_memory_.*"],
-            "utilisation, percent": ["machine/cpu_utilization$", "machine/device_utilization$"],
-            "waiting for data, fraction of time": ["machine/waiting_for_data$"],
-            "checkpoints and evaluations, seconds": ["machine/checkpoint_.*", "machine/evaluation_seconds$"],
-            "goodput": ["machine/goodput$"],
+            "target tokens per second": ["x_machine/tokens_per_second$"],
+            "seconds per update": ["x_machine/seconds_per_update$", "x_machine/update_seconds_.*"],
+            **({"MFU, fraction of peak FLOP/s": ["x_machine/mfu$"]} if has_peak else {}),
+            "TFLOP/s per device": ["x_machine/tflops_per_second$"],
+            "memory, GiB": ["x_machine/host_memory_.*", "x_machine/device_memory_.*"],
+            "utilisation, percent": ["x_machine/cpu_utilization$", "x_machine/device_utilization$"],
+            "waiting for data, fraction of time": ["x_machine/waiting_for_data$"],
+            "checkpoints and evaluations, seconds": ["x_machine/checkpoint_.*", "x_machine/evaluation_seconds$"],
+            "goodput": ["x_machine/goodput$"],
         },
     }
 
@@ -91,18 +119,27 @@ def validated_on(config: Mapping[str, Any]) -> str | None:
     return ", ".join(sets or [PurePath(path).name for path in sources]) or None
 
 
-def layout(config: Mapping[str, Any]) -> dict[str, dict[str, list[str]]]:
+def layout(config: Mapping[str, Any], *, is_resumed: bool = True) -> dict[str, dict[str, list[str]]]:
     """The layout of a run's charts; see `charts`."""
+    import torch
+
     sections = [config.get("stream", {}), *config.get("phases", ())]
     num_datasets = len({source["path"] for section in sections for source in section.get("datasets") or ()})
     num_sets = len(config.get("evaluation", {}).get("sets", ()))
-    return charts(metric_names(config), has_mixture=num_datasets > 1, has_sets=num_sets > 1)
+    return charts(
+        metric_titles(config),
+        has_mixture=num_datasets > 1,
+        has_sets=num_sets > 1,
+        has_peak=torch.cuda.is_available() or config.get("training", {}).get("peak_tflops") is not None,
+        is_resumed=is_resumed,
+    )
 
 
-def metric_names(config: Mapping[str, Any]) -> list[str]:
-    """The names of the scores' figures, in the order of the configuration."""
+def metric_titles(config: Mapping[str, Any]) -> dict[str, str]:
+    """Titles of the scores by the names of their figures, in the order of the configuration."""
     evaluation = config.get("evaluation", {})
-    return list(describe_metrics(evaluation.get("metrics", []), evaluation.get("queued")))
+    described = describe_metrics(evaluation.get("metrics", []), evaluation.get("queued"))
+    return {name: one.label for name, one in described.items()}
 
 
 def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from trainer.records.names import END_EVENT, TARGET_TOKENS, by_tag, event_by_tag
 from trainer.trackers import dashboard
 from trainer.trackers.dashboard import BY_TOKENS
 
-FINAL = ("valid/loss", "valid/nll", "train/loss", "machine/tokens_per_second")
+FINAL = ("valid/loss", "valid/nll", "train/loss", "x_machine/tokens_per_second")
 """Tags whose last values are shown in the hyperparameter table, after the scores."""
 
 
@@ -34,11 +34,12 @@ class BoardWriter(Writer):
         self._board = board
         self._events: set[tuple[str, int]] = set()
         self._outcome = ""
-        metrics = dashboard.metric_names(config)
+        self._seen: set[str] = set()  # tags that have had another value than 0
+        metrics = dashboard.metric_titles(config)
         self._second_axis = {*dashboard.SECOND_AXIS, *metrics}
-        board.layout(dashboard.layout(config))
-        scores = [f"valid/{metric}" for metric in metrics]
-        self._end = board.hyperparameters(dashboard.hyperparameters(config), [*scores, *FINAL])
+        board.layout(dashboard.layout(config, is_resumed=resume_step > 0))
+        shown = {f"valid/{metric}": title for metric, title in metrics.items()} | {tag: tag for tag in FINAL}
+        self._end = board.hyperparameters(dashboard.hyperparameters(config), shown)
         if config:
             board.table_once_per_run("run/configuration", ("field", "value"), dashboard.settings(config))
         board.table_once_per_run("run/environment", ("what", "is"), dashboard.environment())
@@ -74,7 +75,7 @@ class BoardWriter(Writer):
         if name == END_EVENT:
             self._outcome = figures["outcome"]
         if numbers := event_by_tag(figures):
-            self._board.scalars(step, numbers)
+            self._scalars(step, numbers, {})
         else:
             rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
             self._board.table(step, f"events/{name}", ("what", "is"), rows)
@@ -87,7 +88,10 @@ class BoardWriter(Writer):
             self._board.close()
 
     def _scalars(self, step: int, by_tag: Mapping[str, float], figures: Mapping[str, Any]) -> None:
-        self._board.scalars(step, by_tag)
+        """Write figures; of those that are no score, none that has only been 0: what never happened has no curve."""
+        self._seen |= {tag for tag, value in by_tag.items() if value or tag.startswith("valid/")}
+        drawn = {dashboard.shown_as(tag): value for tag, value in by_tag.items() if tag in self._seen}
+        self._board.scalars(step, {tag: value for tag, value in drawn.items() if tag is not None})
         if (tokens := figures.get(TARGET_TOKENS)) is not None:
             on_both = {f"{BY_TOKENS}{tag}": v for tag, v in by_tag.items() if tag.split("/", 1)[1] in self._second_axis}
             self._board.scalars(step, on_both, x=int(tokens))

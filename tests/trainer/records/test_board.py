@@ -79,7 +79,7 @@ def test_what_nobody_sees_is_shown_as_python_writes_it() -> None:
 def _write(folder: Path, steps: range, *, resume_step: int, now: float, sign: float = 1.0) -> None:
     board = Board(folder, resume_step=resume_step, clock=lambda: now)
     board.table_once_per_run("run/configuration", ("field", "value"), [("resumed", str(resume_step))])
-    end = board.hyperparameters({"lr": 1e-3, "kind": "adamw"}, ["train/loss"])
+    end = board.hyperparameters({"lr": 1e-3, "kind": "adamw"}, {"train/loss": "loss"})
     for step in steps:
         board.scalars(step, {"train/loss": sign * step, "train/|<b>": 1.0})
         board.scalars(step, {"by_target_tokens/train/loss": sign * step}, x=1_000_003 * step)
@@ -200,12 +200,12 @@ def test_each_metric_has_a_chart_with_a_curve() -> None:
     found = Evaluation(loss=1, nll=1, scores=scores, sources=lines, references=lines, hypotheses=lines, seconds=1)
     tags = by_tag("valid", found.figures())
     config = {"evaluation": saved_fields(EvaluationSection(metrics=metrics))}
-    names = dashboard.metric_names(config)
-    assert names == ["bleu", "chrf", "chrfpp", "edits", "length_ratio"]
+    names = dashboard.metric_titles(config)
+    assert list(names) == ["bleu", "chrf", "chrfpp", "edits", "length_ratio"]
     assert all(f"valid/{name}" in tags for name in names)
     charts = dashboard.layout(config)["2 quality"]
-    for name in names:
-        assert any(re.match(pattern, tag) for pattern in charts[name] for tag in tags), name
+    for name, title in names.items():
+        assert any(re.match(pattern, tag) for pattern in charts[title] for tag in tags), name
 
 
 def test_the_table_of_hyperparameters_names_the_sets_that_scores_are_of() -> None:

@@ -52,5 +52,5 @@ def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
         assert shown.keys() == lines.keys()
         assert all(abs(shown[step] - loss) < 1e-5 * abs(loss) for step, loss in lines.items())
     assert max(lines) == LAST
-    by_tokens = board.Scalars("by_target_tokens/train/loss")
+    by_tokens = board.Scalars("x_tokens/train/loss")
     assert [e.value for e in by_tokens] == [e.value for e in board.Scalars("train/loss")]

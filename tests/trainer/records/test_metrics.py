@@ -27,8 +27,8 @@ TAGS = {
     "train/perplexity": "perplexity",
     "train/lr": "lr",
     "train/grad_norm": "grad_norm",
-    "machine/tokens_per_second": "tokens_per_second",
-    "train/padding": "padding",
+    "x_machine/tokens_per_second": "tokens_per_second",
+    "x_data/padding": "padding",
 }
 
 
@@ -45,12 +45,17 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
         scores = [e.value for e in board.Scalars(tag)]
         assert len(scores) == 2
         assert abs(scores[-1] - read_metrics(trained.folder, "evaluation")[-1][key]) < 1e-3
-    for tag in ("machine/host_memory_gib", "machine/cpu_utilization", "machine/checkpoint_seconds", "events/rewinds"):
+    for tag in ("x_machine/host_memory_gib", "x_machine/cpu_utilization", "x_machine/checkpoint_seconds"):
         assert board.Scalars(tag), tag
+    tags = board.Tags()["scalars"]
+    assert sorted({tag.partition("/")[0] for tag in tags})[:2] == ["train", "valid"], "TensorBoard opens these"
+    never = [tag for tag in tags if not tag.startswith("valid/") and not any(e.value for e in board.Scalars(tag))]
+    assert never == [], "what never happened has no curve"
+    assert "x_events/rewinds" not in tags
     [first, last] = read_metrics(trained.folder, "evaluation")
     assert 0.5 < first["accuracy"] <= last["accuracy"] <= 1, f"it learns: {first}, {last}"
     assert [e.value for e in board.Scalars("valid/accuracy")][-1] == pytest.approx(last["accuracy"])
-    assert [e.step for e in board.Scalars("by_target_tokens/valid/bleu")] == [
+    assert [e.step for e in board.Scalars("x_tokens/valid/bleu")] == [
         first["total_target_tokens"],
         last["total_target_tokens"],
     ]
