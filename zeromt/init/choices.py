@@ -143,7 +143,7 @@ def _training(size: Size, updates: int, machine: Machine, pairs: int) -> list[Ch
     warmup = min(size.warmup, updates // 5)
     every = max(50, min(250 if not machine.gpus else 2000, updates // 12 // 50 * 50))
     schedule: dict[str, Any] = {"kind": "linear", "warmup_updates": warmup}
-    training: dict[str, Any] = {"max_updates": updates, "log_every": 25 if updates < 10_000 else 100}
+    training: dict[str, Any] = {"max_updates": updates, "log_every": 100 if machine.gpus else 25}
     why = f"about {size.epochs} passes over the data" if updates > 300 else "few pairs: enough updates to see it learn"
     if not machine.gpus:
         minutes = 15 if pairs < SIZES[OF_CPUS].most_pairs else 60

@@ -12,7 +12,7 @@ from configs.languages import MULTIPLE
 from configs.process.files import check_apart, exists, naming, written
 from configs.process.text import visible_name
 from zeromt.init.choices import Machine, choose
-from zeromt.init.corpora import Part, Wanted, find_parts, identified
+from zeromt.init.corpora import Part, Wanted, find_parts, identified, meaning
 from zeromt.init.page import Outcome, page, summary
 from zeromt.init.survey import Found, Pair, look, training_rows
 
@@ -95,9 +95,9 @@ def _folder_beside(output: str, *, overwrite: bool) -> Path:
 
 
 def _one_of(codes: Iterable[str]) -> str:
-    """The only code, else that for several languages."""
-    distinct = set(codes)
-    return distinct.pop() if len(distinct) == 1 else MULTIPLE
+    """The only code, or the first of several that mean the same; else that for several languages."""
+    listed = list(codes)
+    return listed[0] if len(set(map(meaning, listed))) == 1 else MULTIPLE
 
 
 def _joined(parts: Sequence[Part]) -> dict[str, Any] | None:

@@ -32,6 +32,8 @@ _NO_CODES = frozenset(
     }
 )  # fmt: skip
 """Parts of files' names that are codes of languages too, and are not meant so. (Norwegian is `nb` or `nn`.)"""
+_SETS = re.compile(r"(valid|validation|val|dev|test|tst|newstest|newsdev)(?![A-Za-z])", re.IGNORECASE)
+"""Beginnings of the names of held-out sets."""
 _SIDES = frozenset({"source", "target", "src", "tgt", "trg", "ref"})
 _ALLOWED = "give two text files, a TSV, a TMX or a folder with such; docs/data.md has what `prepare` reads besides"
 _NAME_THEM = "name them with --source-language and --target-language"
@@ -95,7 +97,9 @@ def _of_folder(folder: Path, wanted: Wanted) -> tuple[list[Part], list[str]]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or not path.is_file():
             continue
-        if _ending(path) in (".tsv", ".tmx"):
+        if _SETS.match(path.name):  # one's own test set must not be trained on
+            others.append(path.name)
+        elif _ending(path) in (".tsv", ".tmx"):
             parts.append(_of_one_file(path, wanted))
         elif (code := _language_of(path)) is not None and _ending(path) != ".md":
             groups.setdefault(re.sub(rf"(?<![^._-]){code}(?![^._-])", "*", path.name), {})[code] = path
@@ -149,10 +153,10 @@ def _of_one_file(path: Path, wanted: Wanted) -> Part:
 
 def _of_tmx(path: Path, wanted: Wanted) -> Part:
     """The unit's two languages, of which the source is the one that comes first."""
-    codes, texts = dict[str, str](), dict[str, list[str]]()
+    codes, texts = dict[tuple[str, str | None], str](), dict[str, list[str]]()
     for unit in islice(read_units(path, keeps_markup=False), HEAD_LINES):
         for code, text in unit.translations:
-            kept = codes.setdefault(f"{language(code).code} {language(code).script}", code)
+            kept = codes.setdefault(meaning(code), code)
             texts.setdefault(kept, []).append(text)
     found = list(codes.values())
     if wanted.source is not None and wanted.target is not None:
@@ -339,7 +343,12 @@ def _is_text(text: str) -> bool:
 
 
 def _is_same(one: str, other: str) -> bool:
-    return (language(one).code, language(one).script) == (language(other).code, language(other).script)
+    return meaning(one) == meaning(other)
+
+
+def meaning(code: str) -> tuple[str, str | None]:
+    """What a code means here: a language in a script, whatever its territory."""
+    return language(code).code, language(code).script
 
 
 def _holds(cells: Iterable[str], what: object, least: float = 0.95) -> bool:

@@ -16,7 +16,7 @@ from configs.process.progress import Progress
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.filters.held_out import fold
 from data_pipeline.preparation.raw.corpus import CHUNK_LINES, corpus_units
-from zeromt.init.corpora import TAGGED, Part
+from zeromt.init.corpora import TAGGED, Part, meaning
 
 LEAST_PAIRS = 100
 """Of a corpus of which pairs are held out."""
@@ -82,6 +82,7 @@ def rows_of(parts: Sequence[Part]) -> Iterator[tuple[Part, Rows]]:
     Raises:
         UserError: a file is broken, empty or no text, its sides differ in length, or a line's language is no code.
     """
+    first = dict[tuple[str, str | None], str]()
     for part in parts:
         extra = {} if part.language_field is None else {"language": part.language_field}
         for unit in corpus_units(part.files, ".", extra, (part.source_language or MULTIPLE, part.target_language)):
@@ -102,7 +103,9 @@ def rows_of(parts: Sequence[Part]) -> Iterator[tuple[Part, Rows]]:
                             raise UserError(
                                 f"{chunk.where(row)}: {code!r} is no target language; write a code or a tag"
                             )
-                    yield part, Rows(sources, chunk.targets, codes, left_out)
+                    # of codes that mean the same, such as fr and fr-FR, the first
+                    same = {code: first.setdefault(meaning(code), code) for code in dict.fromkeys(codes)}
+                    yield part, Rows(sources, chunk.targets, [same[code] for code in codes], left_out)
                     left_out = 0
 
 

@@ -120,10 +120,12 @@ def test_a_folder_with_several_formats(here: Path, capsys: pytest.CaptureFixture
     corpora.tsv(folder, pairs[100:200])
     corpora.tmx(folder, pairs[200:])
     (folder / "README.md").write_text("What this is.\n")
-    assert main(["init", "corpora", "-o", "my.yaml", "--source-language", "en", "--target-language", "fr"]) == 0
+    for name in ("test.en", "test.fr", "testimony.txt"):
+        (folder / name).write_text("A dog.\n")
+    assert main(["init", "corpora", "-o", "my.yaml"]) == 0  # the TMX says fr-FR, the others fr: one language
     said = capsys.readouterr().out
     assert "found     300 pairs" in said
-    assert "not read: README.md" in said
+    assert "not read: README.md, test.en, test.fr, testimony.txt" in said
     prepare = load_run("my.yaml").prepare
     assert (prepare.train.source, prepare.tokenizer.tags) == (["my-data/train.en"], [])
     assert len(lines(here, "train.en")) == 300 - 2 * 15
