@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +20,7 @@ from configs.plugins.of_run import plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
 from configs.reading.interpolations import as_plain_text, refuse_unread, with_variables
+from configs.reading.own_files import other_kind
 from configs.reading.scalars import Texts, as_written, number_problems, place_of
 from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
 from configs.reading.shipped import find_config, find_preset
@@ -130,7 +131,8 @@ def _read_named(path: Path, *, what: str) -> Tree:
 
 def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
     """Merge a file's tree with the overrides, which replace its values, and with its preset, which it replaces."""
-    if (said := foreign(OmegaConf.to_container(tree.node, resolve=False))) is not None:
+    plain = cast("dict[Any, Any]", OmegaConf.to_container(tree.node, resolve=False))
+    if (said := other_kind(plain, "run", str(path)) or foreign(plain)) is not None:
         raise UserError(f"{what}: {said}")
     if "name" not in tree.node:
         tree.node["name"] = path.stem
@@ -387,5 +389,9 @@ def _described(error: Any, texts: Texts | None = None) -> str:
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
     if error["type"] == "string_type" and isinstance(value, bool | int | float):
         return f"{where}: {shown}; allowed is text: put it in quotes, '{(texts or {}).get(place, shown)}'"
+    if error["type"] in ("int_from_float", "int_type") and isinstance(value, float) and value.is_integer():
+        return f"{where}: {shown}; allowed is a whole number, such as {int(value)}"
+    if error["type"] == "list_type" and isinstance(value, str) and re.fullmatch(r"[\w./-]+", value):
+        return f"{where}: {shown}; allowed is a list, such as [{value}]"
     message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
     return f"{where}: {shown}; allowed is {message}"

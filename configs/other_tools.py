@@ -86,6 +86,10 @@ _WORDS = {
     "trackers=[{kind: tensorboard}]": "tensorboard tensorboard_logdir",
     "trackers": "report_to logger loggers",
     "phases": "stages curriculum",
+    "gpus_per_node of the site's profile (--set gpus_per_node=N)": "gres gpus_per_task gpus_per_socket",
+    "cpus_per_node of the site's profile (--set cpus_per_node=N)": "cpus_per_task cpus_per_gpu",
+    "memory of the site's profile (--set memory=SIZE)": "mem mem_per_cpu mem_per_gpu",
+    "not needed: a node's task starts a process for each of its gpus_per_node": "ntasks ntasks_per_node tasks_per_node",
     _RESUMING: "resume resume_from resume_from_checkpoint restore restore_file train_from load_model auto_resume "
     "from_checkpoint continue resume_if_exists ckpt_path load_checkpoint",
 }

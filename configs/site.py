@@ -15,7 +15,8 @@ from configs.components import kinds, unknown
 from configs.errors import ConfigError, UserError
 from configs.load import parse_tree
 from configs.process import files
-from configs.reading.shipped import shipped
+from configs.reading.own_files import other_kind
+from configs.reading.shipped import no_yaml, shipped
 from configs.reading.tree import Tree
 
 SCHEDULER = "scheduler"
@@ -46,6 +47,8 @@ def load_site(
             raise UserError(f"--set: {item!r}; allowed is KEY=VALUE with a key of the site's profile")
         tree.put(item if item.startswith(f"{kind}.") else f"{kind}.{item}", what="--set")
     plain = tree.plain(what=what)
+    if name is not None and (said := other_kind(plain, "site", name)) is not None:
+        raise UserError(f"{what}: {said}")
     problems = list(_problems(plain, kind, what))
     section = plain.get(kind, {})
     if not isinstance(section, dict):
@@ -97,4 +100,4 @@ def _find(name: str) -> Path:
     known = shipped("configs.sites")
     if name in known:
         return known[name]
-    raise UserError(f"--site: no such file: {name!r}; give a YAML file or one of {', '.join(known)}")
+    raise no_yaml("--site", name, known)

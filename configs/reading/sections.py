@@ -11,6 +11,8 @@ from configs.components import Choice, Component, choice_of, item_of, kinds, unk
 from configs.reading.scalars import Place
 from configs.reading.tree import dotted
 
+_SHOWN_CHARACTERS = 200
+"""Maximum length of a key in a message."""
 _NEAR = 0.65
 """Likeness, by difflib, of a guess: below it, guesses lead astray."""
 
@@ -47,7 +49,18 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
                     yield from unknown_keys(item, section, f"{where}{inner}.")
             continue
         shown = str(key) if str(key).isprintable() else repr(key)
-        yield f"{where}{shown}: unknown key; {_hint(str(key), value, fields, where)}"
+        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+        hint = (_mark(str(key)) if value is None else None) or _hint(str(key), value, fields, where)
+        comma = "; a list is written [a, b]" if value is None and hint.startswith("allowed") else ""
+        yield f"{where}{shown}: unknown key; {hint}{comma}"
+
+
+def _mark(key: str) -> str | None:
+    """What to say of a key without a value that a comma or a missing space has made, as in `{lr:1, steps: 8,000}`."""
+    if key.isdigit():
+        return "a comma in {...} begins a new key: write numbers without commas, such as 8000"
+    name, colon, rest = key.partition(":")
+    return f"a space is missing behind the colon: {name}: {rest}" if colon and rest and name.isidentifier() else None
 
 
 def _hint(key: str, value: Any, fields: Collection[str], where: str) -> str:

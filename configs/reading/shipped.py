@@ -1,10 +1,17 @@
 """Finds configurations by name: the user's files, and those shipped with zeromt."""
 
+import difflib
+import re
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
 from configs.errors import UserError
 from configs.process import files
+
+_SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=")
+_NEAR = 0.75
+"""Likeness, by difflib, from which a name may have been meant."""
 
 
 def find_config(name: str) -> Path:
@@ -20,7 +27,28 @@ def find_config(name: str) -> Path:
     known = shipped("configs.runs")
     if name in known:
         return known[name]
-    raise UserError(f"CONFIG: no such file: {name!r}; give a YAML file or one of {', '.join(known)}")
+    raise no_yaml("CONFIG", name, known)
+
+
+def no_yaml(what: str, name: str, known: Iterable[str]) -> UserError:
+    """The error of a name that is neither a YAML file's nor of a shipped one: what is there instead, or what is near.
+
+    Args:
+        what: the argument or option.
+        name: as it was given.
+        known: the names of those that are shipped.
+    """
+    path = Path(name)
+    if files.is_dir(path):
+        own = [folder / "config.yaml" for folder in (path.parent.parent, path) if files.is_dir(folder / "checkpoints")]
+        if own and files.is_file(own[0]):
+            return UserError(f"{what}: {name!r} is a folder; the configuration of its run is {str(own[0])!r}")
+    if _SETTING.match(name):
+        return UserError(f"{what}: {name!r} is a setting; give the YAML file before the settings")
+    beside = [path.with_suffix(suffix) for suffix in (".yaml", ".yml") if path.name]
+    near = [str(one) for one in beside if files.is_file(one)] or difflib.get_close_matches(name, known, 1, _NEAR)
+    meant = f"did you mean {near[0]!r}? Else give" if near else "give"
+    return UserError(f"{what}: no such file: {name!r}; {meant} a YAML file or one of {', '.join(known)}")
 
 
 def find_preset(name: object) -> Path:
@@ -32,7 +60,11 @@ def find_preset(name: object) -> Path:
     known = shipped("configs.presets")
     if isinstance(name, str) and name in known:
         return known[name]
-    raise UserError(f"preset: there is no preset {name!r}; use one of {', '.join(known)}")
+    near = difflib.get_close_matches(name.removesuffix(".yaml"), known, 1, _NEAR) if isinstance(name, str) else []
+    if not near and re.search("transformer|vaswani|^base$|^big$", str(name)):  # names that other programs have
+        near = ["vaswani_big" if "big" in str(name) else "vaswani_base"]
+    meant = f"did you mean {near[0]}? There are" if near else "use one of"
+    raise UserError(f"preset: there is no preset {name!r}; {meant} {', '.join(known)}")
 
 
 def shipped_presets() -> list[str]:

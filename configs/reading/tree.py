@@ -11,6 +11,8 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
+from yaml.error import MarkedYAMLError
+from yaml.parser import ParserError
 from yaml.scanner import ScannerError
 
 from configs.errors import UserError
@@ -57,7 +59,7 @@ class Tree:
         try:
             text = _decoded(read_bytes(path) if is_saved else path.read_bytes())
             node = OmegaConf.load(io.StringIO(text))
-            if not isinstance(node, DictConfig):
+            if not isinstance(node, DictConfig) or _is_text(node, text):
                 raise UserError(f"{what}: is not a mapping; write lines such as `key: value`")
             values = cast("dict[str, Any]", OmegaConf.to_container(node, resolve=False))
             values = as_plain_text(values, is_raw=True) if is_saved else values
@@ -76,9 +78,9 @@ class Tree:
             UserError: the text is not such a setting, or its key is an item beyond the end of a list.
         """
         key, separator, text = item.partition("=")
-        shown = repr(item if len(item) <= _SHOWN_CHARACTERS else f"{item[:_SHOWN_CHARACTERS]}...")
+        shown = _short(item)
         if not separator or not _KEY.fullmatch(key):
-            raise UserError(f"{what}: {shown}; allowed is section.key=value")
+            raise UserError(f"{what}: {shown}; allowed is section.key=value{_instead(item)}")
         if text.strip() == "~":  # null in YAML, but the user means the home folder; null can be written as nothing
             text = "'~'"
         try:
@@ -225,11 +227,43 @@ def _line(error: BaseException, text: str = "") -> str:
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
         return f"{error}; allowed is UTF-8"
-    if isinstance(error, ScannerError) and (mark := error.problem_mark) is not None:
-        line = [*text.splitlines(), ""][min(mark.line, len(text.splitlines()))]
-        if "\t" in line[: len(line) - len(line.lstrip())]:
-            return f"a tab in line {mark.line + 1}: use spaces"
-    return " ".join(str(error).split())
+    problem = getattr(error, "problem", None) or ""
+    is_marked = isinstance(error, ScannerError | ParserError) or problem.startswith("found duplicate key")
+    if not is_marked or not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark, lines = error.problem_mark, [*text.splitlines(), ""]
+    line = lines[min(mark.line, len(lines) - 1)]
+    if isinstance(error, ScannerError) and "\t" in line[: len(line) - len(line.lstrip())]:
+        return f"a tab in line {mark.line + 1}: use spaces"
+    if problem.startswith("found duplicate key"):
+        return f"{problem.removeprefix('found ')} in line {mark.line + 1}: keep one of the two"
+    begin = error.context_mark
+    flow = (error.context or "").startswith("while parsing a flow") and begin is not None
+    advice = f", for the bracket that opens in line {begin.line + 1}" if flow and begin is not None else ""
+    if advice and begin is not None and "#" in lines[min(begin.line, len(lines) - 1)]:
+        advice += "; a # in brackets ends the line"
+    if problem == "mapping values are not allowed in this context":
+        advice = "; indent it as the line before, and write one key a line, or {a: 1, b: 2}"
+    shown = f": {_short(line.strip())}" if line.strip() else ""
+    return f"line {mark.line + 1}, column {mark.column + 1}{shown}: {problem}{advice}"
+
+
+def _instead(item: str) -> str:
+    """What a word that sets nothing may have meant."""
+    if item.endswith((".yaml", ".yml")):
+        return ", behind one YAML file"
+    if (colon := re.match(r"([a-z_]+(?:\.[a-z_0-9]+)+):\s*(\S+)$", item)) is not None:
+        return f": {colon[1]}={colon[2]}"
+    return f": {item}=VALUE, without a space" if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)+", item) else ""
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
+
+
+def _is_text(node: DictConfig, text: str) -> bool:
+    """Whether the file is a line or lines of text, which OmegaConf takes as a key without a value."""
+    return len(node) == 1 and not re.search(r":(\s|$)|^\s*[{?]", text) and next(iter(node.values())) is None
 
 
 def _item(tree: Any, step: str | int) -> Any:

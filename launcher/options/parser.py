@@ -19,9 +19,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line with the error and a hint, and exit with code 2."""
-        unknown = first_unknown(message)
-        meant = hint(self, unknown) if unknown is not None else ""
-        line = "; ".join(filter(None, [" ".join(message.split()), meant]))
+        line = "; ".join([" ".join(message.split()), *_hints(self, all_unknown(message))])
         self.exit(2, f"zeromt: error: {hidden(line)}; see `{self.prog} --help`\n")
 
     def format_help(self) -> str:
@@ -129,9 +127,11 @@ _OPTIONS = {
     "--n-best": "nbest num-return-sequences",
     "RUN, which is given without an option": "model checkpoint path",
     "CONFIG, which is given without an option": "config conf config-file",
+    "`zeromt log RUN | tail -n N`, since all is printed": "tail lines",
 }
 """What to use here, the first of the options that a command has or advice, and other programs' options for it."""
 OPTIONS = {word: here for here, words in _OPTIONS.items() for word in words.split()}
+_MOST_HINTS = 3
 _LOCAL = "to set the number of processes: `zeromt launch local CONFIG --nproc N`"
 
 
@@ -144,14 +144,16 @@ def hint(parser: argparse.ArgumentParser, unknown: str) -> str:
     """
     options = [option for action in parser._actions for option in action.option_strings]
     if not unknown.startswith("-"):
-        return ""
+        if parser.prog.endswith(" status"):
+            return "one run at a time; `zeromt status` alone shows all"
+        return "give files by --source and --reference" if {"--source", "--reference"} <= {*options} else ""
     name, _, value = unknown.lstrip("-").partition("=")
     named = OPTIONS.get(name.replace("_", "-"), "")
     guesses = [option for option in named.split() if option in options]
     takes_settings = any(action.dest == "overrides" for action in parser._actions)
     meant = _meant(name) if takes_settings and not guesses else None
     if meant is None:
-        guesses = guesses or difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
+        guesses = guesses or difflib.get_close_matches(f"--{name}", options, n=1, cutoff=0.8)
     if guesses:
         return f"did you mean {guesses[0]}?"
     if "," in named:
@@ -179,14 +181,23 @@ def find_fields(name: str) -> Sequence[str]:
     return paths
 
 
-def first_unknown(message: str) -> str | None:
-    """The first unknown option in a message of argparse, as `--option=value` if it has a value, or else the first word.
+def all_unknown(message: str) -> list[str]:
+    """The unknown options in a message of argparse, as `--option=value` if they have a value, or else the first word.
 
-    None if the message is of something else.
+    It is empty if the message is of something else.
     """
     _, is_there, rest = message.partition("unrecognized arguments: ")
     words = rest.split() if is_there else []
-    for word, after in itertools.pairwise([*words, "--"]):
-        if word.startswith("-"):
-            return word if "=" in word or after.startswith("-") else f"{word}={after}"
-    return words[0] if words else None
+    options = [
+        word if "=" in word or after.startswith("-") else f"{word}={after}"
+        for word, after in itertools.pairwise([*words, "--"])
+        if word.startswith("-")
+    ]
+    return options or words[:1]
+
+
+def _hints(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> list[str]:
+    """What is meant by the first unknown ones for which there is a guess; named where there are several."""
+    guesses = {word.partition("=")[0]: guess for word in unknown if (guess := hint(parser, word))}
+    several = list(guesses.items())[:_MOST_HINTS]
+    return [guess if len(unknown) == 1 else f"{word}: {guess}" for word, guess in several]

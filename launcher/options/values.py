@@ -8,6 +8,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from configs.process.astray import no_folder, nothing
+
 
 def one_of(*names: str) -> Callable[[str], str]:
     """A parser for one of these words."""
@@ -152,7 +154,7 @@ def existing(text: str) -> str:
     """Parse the path of an existing file or folder."""
     name = path(text)
     if mode_of(name) is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; give one that exists")
+        raise argparse.ArgumentTypeError(nothing(text, "file or folder", "give one that exists"))
     return name
 
 
@@ -160,7 +162,15 @@ def existing_folder(text: str) -> str:
     """Parse the path of a run's folder."""
     name = path(text)
     if (mode := mode_of(name)) is None or not stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; give a run's folder")
+        raise argparse.ArgumentTypeError(no_folder(text, "give a run's folder"))
+    return name
+
+
+def dataset_folder(text: str) -> str:
+    """Parse the path of a dataset's folder."""
+    name = path(text)
+    if (mode := mode_of(name)) is None or not stat.S_ISDIR(mode):
+        raise argparse.ArgumentTypeError(no_folder(text, "give a folder made by zeromt prepare", is_run=False))
     return name
 
 
@@ -173,7 +183,7 @@ def existing_file(text: str) -> str:
     """Parse the path of an existing file, which may be a pipe."""
     name = path(text)
     if (mode := mode_of(name)) is None or stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(f"{text!r}: no such file; give a file that exists")
+        raise argparse.ArgumentTypeError(nothing(text, "file", "give a file that exists"))
     return name
 
 
@@ -185,12 +195,19 @@ def output_file(text: str) -> str | None:
     mode, parent = mode_of(name), mode_of(str(Path(name).absolute().parent))
     if (mode is not None and stat.S_ISDIR(mode)) or parent is None or not stat.S_ISDIR(parent):
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written; give a file in a folder that exists")
+    return _no_configuration(name)
+
+
+def _no_configuration(name: str) -> str:
+    """The path, unless a configuration is there: nothing that a command writes by itself replaces one."""
+    if Path(name).suffix in (".yaml", ".yml") and (mode := mode_of(name)) is not None and stat.S_ISREG(mode):
+        raise argparse.ArgumentTypeError(f"{name!r} is there, and a YAML file is not replaced; give another name")
     return name
 
 
 def output(text: str) -> str | None:
     """Parse the path of a file or a folder to write; `-` gives None, which stands for stdout."""
-    return None if text == "-" else new_path(text)
+    return None if text == "-" else _no_configuration(new_path(text))
 
 
 def other_file(text: str) -> str:
@@ -198,4 +215,12 @@ def other_file(text: str) -> str:
     name = output_file(text)
     if name is None:
         raise argparse.ArgumentTypeError(f"{text!r} stands for standard output; give a file in a folder that exists")
+    return name
+
+
+def page_file(text: str) -> str:
+    """Parse the path of an HTML page to write, which replaces pages alone."""
+    name = other_file(text)
+    if Path(name).suffix not in (".html", ".htm") and (mode := mode_of(name)) is not None and stat.S_ISREG(mode):
+        raise argparse.ArgumentTypeError(f"{text!r} is there and is no page; give a new file, such as page.html")
     return name

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from configs import RunConfig, UserError, load_saved
+from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
@@ -61,13 +62,16 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
-        raise UserError(f"RUN: no such folder: {str(path)!r}; give a run's folder or one checkpoint in it")
+        advice = "give a run's folder or one checkpoint in it"
+        raise UserError(f"RUN: {no_folder(str(path), advice)}")
     if is_file(path / MANIFEST):
         return read_whole(path)
     if not is_dir(path / CHECKPOINTS):
         if any(exists(path / name) for name in OF_A_RUN):
             raise no_checkpoint(path)
-        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST})")
+        is_inside = path.name == CHECKPOINTS and is_dir(path)
+        advice = f"; give the run, {str(path.parent)!r}, or one of the folders in this one" if is_inside else ""
+        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST}){advice}")
     refused: list[str] = []
     for _ in range(TRIES):
         refused, is_stale = [], False

@@ -12,7 +12,7 @@ from launcher.options.command import Command
 from launcher.options.parser import Parser
 
 FILES = frozenset(
-    {"path", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file"}
+    {"path", "dataset_folder", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file"}
     | {"new_path", "output", "output_file", "other_file"}
 )
 """Value types of `launcher.options.values` that are files or folders."""

@@ -2,7 +2,7 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_raw_weights
-from launcher.options.values import existing, other_file, whole
+from launcher.options.values import existing, page_file, whole
 from zeromt.translating.options import add_metrics, add_precision, add_search
 
 
@@ -30,7 +30,7 @@ def add_compare(parser: Parser) -> None:
     form.add_argument("--json", dest="form", action="store_const", const="json", help="print one JSON object")
     form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="print GitHub Markdown")
     parser.add_argument(
-        "--html", metavar="FILE", type=other_file, help="write a page with plots; the file needs no network"
+        "--html", metavar="FILE", type=page_file, help="write a page with plots; the file needs no network"
     )
     parser.add_argument(
         "--sentences",

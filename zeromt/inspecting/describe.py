@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from configs import UserError
 from configs.components.training import metric_keys
+from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, naming
 from configs.process.files.inside import name_of, reading
 from configs.process.text import visible
@@ -49,7 +50,7 @@ def _look(path: str) -> int:
     if "://" in path:
         lines, whole = inspect_dataset(path)
     elif not is_dir(folder):
-        raise UserError(f"PATH: no such folder: {path!r}; give a dataset, a checkpoint or a run")
+        raise UserError(f"PATH: {no_folder(path, 'give a dataset, a checkpoint or a run')}")
     elif is_dataset(folder):
         lines, whole = inspect_dataset(folder)
     elif exists(folder / MANIFEST):

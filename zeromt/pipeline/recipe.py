@@ -21,7 +21,8 @@ from configs.errors import ConfigError, UserError
 from configs.fields import Count, Positive
 from configs.load import parse_tree
 from configs.process import files
-from configs.reading.shipped import shipped
+from configs.reading.own_files import other_kind
+from configs.reading.shipped import no_yaml, shipped
 from configs.reading.tree import Tree
 from zeromt.pipeline.records import RECORDS
 
@@ -160,7 +161,10 @@ class Pipeline:
         tree = Tree.read(path, what=what)
         for item in overrides:
             tree.put(item)
-        plain, problems = _renamed(tree.plain(what=what))
+        given = tree.plain(what=what)
+        if (said := other_kind(given, "pipeline", name)) is not None:
+            raise UserError(f"{what}: {said}")
+        plain, problems = _renamed(given)
         section: _File = parse_tree(plain, _File, tree.texts)
         return cls._checked(name, path, section, problems)
 
@@ -349,4 +353,4 @@ def _find(name: str) -> Path:
     known = shipped("configs.pipelines")
     if name in known:
         return known[name]
-    raise UserError(f"PIPELINE: no such file: {name!r}; give a YAML file or one of {', '.join(known)}")
+    raise no_yaml("PIPELINE", name, known)

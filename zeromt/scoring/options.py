@@ -2,13 +2,13 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_raw_weights
-from launcher.options.values import existing, existing_folder, part
+from launcher.options.values import dataset_folder, existing, part
 from zeromt.translating.options import add_precision, add_processes
 
 
 def add_score(parser: Parser) -> None:
     """Arguments of `zeromt score`."""
-    parser.add_argument("dataset", metavar="DATASET", type=existing_folder, help="a prepared dataset")
+    parser.add_argument("dataset", metavar="DATASET", type=dataset_folder, help="a prepared dataset")
     parser.add_argument(
         "--run", metavar="RUN", type=existing, required=True, help="a run, or a checkpoint, that judges the targets"
     )

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from configs.errors import UserError
 from launcher.dispatch import resolve
+from launcher.options.parser import Parser
 from launcher.options.values import output_file
 
 _OF_CORPUS: dict[str, Any] = {
@@ -34,6 +36,10 @@ _OF_LINES: dict[str, Any] = {
 """Options of single lines, and their defaults."""
 
 
+_SETTING = re.compile(r"([a-z][a-z_0-9.-]*)=\S*")
+"""`beam=5`, as fields are set for other commands."""
+
+
 def run(*, part: tuple[int, int] | None, merge: bool, sentences: Sequence[str], **arguments: Any) -> int:
     """Translate sentences, or lines, or a part of a corpus, or merge its parts.
 
@@ -46,6 +52,10 @@ def run(*, part: tuple[int, int] | None, merge: bool, sentences: Sequence[str], 
         with contextlib.suppress(OSError, ValueError):  # a name that is too long for one
             if Path(sentence).is_file():
                 raise UserError(f"SENTENCE: {sentence} is a file; -i {sentence} translates its lines")
+        if (setting := _SETTING.fullmatch(sentence)) and ("." in setting[1] or _is_option(setting[1])):
+            advice = f"give --{sentence.replace('=', ' ')}"
+            advice = "a run's fields cannot be set here" if "." in setting[1] else advice
+            raise UserError(f"SENTENCE: {sentence!r} is a setting, and no sentence; {advice}")
     if part is not None or merge:
         for name, default in _OF_LINES.items():
             if arguments.pop(name) != default:
@@ -66,6 +76,14 @@ def run(*, part: tuple[int, int] | None, merge: bool, sentences: Sequence[str], 
             raise UserError(f"--output: {error}") from error
     with _as_file(sentences) if sentences else contextlib.nullcontext(inputs[0]) as input_:
         return int(resolve("zeromt.translating.command:run")(input=input_, **arguments))
+
+
+def _is_option(name: str) -> bool:
+    from zeromt.translating.options import add_translate  # imported late, because it imports what lists commands
+
+    parser = Parser()
+    add_translate(parser)
+    return f"--{name.replace('_', '-')}" in parser._option_string_actions
 
 
 @contextlib.contextmanager

@@ -154,7 +154,7 @@ BAD = [
     (["stop"], "the following arguments are required: RUN"),
     (["stop", "none"], "argument RUN: 'none': no such folder; give a run's folder"),
     (["stop", "."], "RUN: '.' is not running; its state is empty"),
-    (["status", "broken.yaml"], "argument RUN: 'broken.yaml': no such folder"),
+    (["status", "broken.yaml"], "argument RUN: 'broken.yaml': is a file; give a run's folder"),
     (["inspect"], "the following arguments are required: PATH"),
     (["inspect", "none"], "argument PATH: 'none': no such file or folder"),
 ]

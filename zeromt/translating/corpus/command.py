@@ -11,6 +11,7 @@ from configs.load import parse_tree
 from configs.process.environment import restored_environment
 from configs.process.files import check_apart, naming
 from configs.process.files.inside import read_text
+from configs.reading.own_files import other_kind
 from configs.reading.tree import Tree
 from data_pipeline.prepared.index import INDEX_FILE
 from zeromt.translating.corpus.folder import Part, begin
@@ -123,7 +124,10 @@ def read_engine(name: str, run: str | None, given: Mapping[str, Any]) -> Transla
     what = f"--engine: {name}"
     tree = Tree.read(Path(name), what=what)
     texts = {("engine", *place): text for place, text in tree.texts.items()}
-    file: EngineFile = parse_tree({"engine": tree.plain(what=what)}, EngineFile, texts)
+    plain = tree.plain(what=what)
+    if (said := other_kind(plain, "engine", name)) is not None:
+        raise UserError(f"{what}: {said}")
+    file: EngineFile = parse_tree({"engine": plain}, EngineFile, texts)
     return file.engine
 
 
