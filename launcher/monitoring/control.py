@@ -55,6 +55,8 @@ def status(*, run: str | None, as_json: bool) -> int:
         if (code := _elsewhere(folder, ["status", run, *(["--json"] if as_json else [])])) is not None:
             return code
         overview = read_overview(folder)
+        if overview.status.state == "empty" and (folder / "index.json").is_file():
+            raise UserError(f"RUN: {run!r} is a dataset; `zeromt inspect {run}` shows it")
     print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
 

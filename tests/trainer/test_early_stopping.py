@@ -18,7 +18,7 @@ from trainer.checkpoint.state import ScoreSeries, TrainerState
 from trainer.evaluation.best import current_plateau
 from trainer.limits import Limits
 from trainer.terminal.forecast import Forecast
-from trainer.terminal.tables import unsaved_best
+from trainer.terminal.tables import never_warm, unsaved_best
 
 KILLER = '''
 """A tracker that ends its process without a word, once, at a step."""
@@ -361,3 +361,12 @@ def test_a_best_step_without_a_checkpoint_is_warned_of(
 ) -> None:
     every = [f"evaluation.every_updates={scored}", f"checkpoint.every_updates={saved}", "training.max_updates=1000"]
     assert unsaved_best(load_run("debug", [*every, f"checkpoint.keep_best={keep_best}"])) == said
+
+
+def test_a_warm_up_beyond_the_end_is_warned_of() -> None:
+    long, short = (load_run("debug", [f"schedule.warmup_updates={n}", "training.max_updates=100"]) for n in (400, 100))
+    assert never_warm(short) is None
+    assert never_warm(long) == (
+        "schedule.warmup_updates=400 is above training.max_updates=100, so the rate ends at 25.0% of optimizer.lr; set "
+        "schedule.warmup_updates to 10 or so"
+    )

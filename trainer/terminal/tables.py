@@ -80,8 +80,9 @@ def announce(
     if engine.merged_lanes > 1:
         log.info("a rank's micro-batches of an update go through the model %d at a time", engine.merged_lanes)
     if is_new:
-        if (warning := unsaved_best(config)) is not None:
-            log.warning("%s", warning)
+        for warning in (unsaved_best(config), never_warm(config)):
+            if warning is not None:
+                log.warning("%s", warning)
         for line in dict.fromkeys(line for stream in config.streams for line in order_warnings(stream.augment)):
             log.warning("stream.%s", line)
         _show_table(config, reader, world, held_out, state, updates)
@@ -215,6 +216,17 @@ def unsaved_best(config: RunConfig) -> str | None:
     return (
         f"evaluation.every_updates={scored} {fault}, so the best step may have no checkpoint; set "
         f"{other}checkpoint.every_updates={scored}"
+    )
+
+
+def never_warm(config: RunConfig) -> str | None:
+    """A warning if the run ends before the rate is at its peak; else None."""
+    warmup, most = config.schedule.warmup_updates, config.training.max_updates
+    if config.schedule.counts != "updates" or warmup <= most:
+        return None
+    return (
+        f"schedule.warmup_updates={warmup} is above training.max_updates={most}, so the rate ends at "
+        f"{most / warmup:.1%} of optimizer.lr; set schedule.warmup_updates to {max(most // 10, 1)} or so"
     )
 
 

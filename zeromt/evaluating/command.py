@@ -11,6 +11,7 @@ from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection,
 from configs.components import Metric, unknown
 from configs.process.environment import restored_environment
 from configs.process.files import written
+from configs.process.streams import tell
 from configs.reading.own_runs import of_caller
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
@@ -25,6 +26,7 @@ from trainer.inference.translation.translator import Translator
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import run_of
 from zeromt.evaluating.documents import read_documents
+from zeromt.evaluating.doubts import of_sides
 from zeromt.evaluating.engine import evaluate as of_engine
 from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, show, speed
 from zeromt.evaluating.translation_cache import Work, keep
@@ -129,6 +131,9 @@ def of_run(
         show(report, figures, done[0].metrics, as_json=as_json)  # first, in case the file cannot be written
         if sink is not None:
             sink.writelines(f"{h}\n" for h in done[0].hypotheses)
+    if chosen.files is not None:
+        for line in of_sides(done[0].text.sources, done[0].text.references[0], done[0].hypotheses):
+            tell(f"zeromt: warning: {line}")
     for one in done:
         warn(one.counts, trained.tokenizer, trained.config, trained.checkpoint)
     return 0

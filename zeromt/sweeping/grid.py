@@ -89,7 +89,11 @@ def _parsed(word: str) -> Any:
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UserError(f"SETTING: {word!r} is no YAML: {str(error).splitlines()[0]}") from error
+        closing = {"[": "]", "{": "}"}[text[0]]
+        why = str(error).splitlines()[0]
+        if not text.rstrip().endswith(closing):
+            why = f"it has no {closing}; in a shell, quote a setting with brackets"
+        raise UserError(f"SETTING: {word!r} is no YAML: {why}") from error
     if isinstance(values, Mapping) and word.startswith("{"):
         if values and all(isinstance(key, str) for key in values):
             return values

@@ -73,6 +73,12 @@ def test_of_the_folder_or_of_none(
         status(run=None, as_json=False)
 
 
+def test_a_dataset_is_no_run_that_never_started(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text("{}")
+    with pytest.raises(UserError, match=r"is a dataset; `zeromt inspect .*` shows it"):
+        status(run=str(tmp_path), as_json=False)
+
+
 def test_watched_until_ctrl_c(folder: Path) -> None:
     command = [sys.executable, "-m", "zeromt", "status", str(folder), "--watch"]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:

@@ -58,7 +58,7 @@ class TestGrid:
         [
             (["optimizer.lr=1"], "SETTING: none has several values; give one, such as 'optimizer.lr="),
             (["optimizer.lr=[]"], "optimizer.lr: no value in 'optimizer.lr=[]'"),
-            (["optimizer.lr=[1e-4"], "SETTING: 'optimizer.lr=[1e-4' is no YAML: "),
+            (["optimizer.lr=[1e-4"], "SETTING: 'optimizer.lr=[1e-4' is no YAML: it has no ]; in a shell, quote"),
             (["{}"], "SETTING: '{}'; give a combination, such as "),
             (["prepare.max_pieces=[9,10]"], "prepare.max_pieces: the same in all runs of a sweep"),
             (["seed=[1,1]"], "SETTING: {'seed': 1} and {'seed': 1} would both be small_seed-1; leave one out"),
