@@ -13,7 +13,7 @@ from launcher.options.parser import Parser
 
 FILES = frozenset(
     {"path", "dataset_folder", "existing", "existing_file", "existing_folder", "existing_or_url", "input_file"}
-    | {"new_path", "output", "output_file", "other_file"}
+    | {"new_path", "output", "output_file", "other_file", "page_file"}
 )
 """Value types of `launcher.options.values` that are files or folders."""
 
