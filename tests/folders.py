@@ -1,6 +1,7 @@
 """The map of folders in docs/architecture.md, made from their docstrings: `make reference`."""
 
 import ast
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +35,8 @@ def _below(folder: Path, depth: int, but: frozenset[str] | set[str] = frozenset(
     doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
     what = " ".join(doc.partition("\n\n")[0].split()).partition(". ")[0].removesuffix(".")
     assert what, f"{folder.relative_to(ROOT)}/__init__.py: say in a docstring what is in the folder"
-    yield f"{'  ' * depth}{folder.name}/".ljust(_WIDTH) + what
+    name = f"{'  ' * depth}{folder.name}/".ljust(_WIDTH)
+    yield from textwrap.wrap(what, 120, initial_indent=name, subsequent_indent=" " * _WIDTH, break_on_hyphens=False)
     for path in sorted(folder.iterdir()):
         if (path / "__init__.py").exists() and path.name not in but and not (but and depth):
             yield from _below(path, depth + 1, but)

@@ -41,7 +41,7 @@ def problems(text: str) -> list[str]:
 
 def _commands(text: str) -> Iterator[list[str]]:
     """The words of each simple command, without redirections."""
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in _whole_lines(text.replace("\\\n", " ")):
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|;&<>()")
         lexer.whitespace_split = True
         words: list[str] = []
@@ -57,6 +57,22 @@ def _commands(text: str) -> Iterator[list[str]]:
             else:
                 words.append(word)
         yield from _command(words)
+
+
+def _whole_lines(text: str) -> Iterator[str]:
+    """Lines, one where quotes go over several."""
+    line = ""
+    for part in text.splitlines():
+        line += part
+        try:
+            shlex.split(line, comments=True)
+        except ValueError:  # no closing quotation
+            line += "\n"
+        else:
+            yield line
+            line = ""
+    if line:
+        yield line
 
 
 def _command(words: list[str]) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ A block of `sh` or `python` has an invisible comment before it:
 
 A block of `yaml` is always checked: a site's profile where it has `scheduler`, else (a part of) a run's
 configuration. One that begins with `# NAME.yaml`, as a block of any language that begins with its file's name, is
-written to the folder before the blocks after it run. `toml` is parsed; `text` and `mermaid` are to be looked at.
+written to the folder before the blocks after it run. `toml` is parsed; `text` is to be looked at.
 """
 
 import re
@@ -22,7 +22,7 @@ from markdown_it import MarkdownIt
 
 from tests.conftest import REPO
 
-LANGUAGES = {"sh", "python", "yaml", "toml", "text", "mermaid"}
+LANGUAGES = {"sh", "python", "yaml", "toml", "text"}
 _MARK = re.compile(r"<!-- (run|slow|parse)(?:(?:: | )(.+?))? -->\s*")
 _FILE = re.compile(r"# ([\w./-]+\.\w+)\b")
 

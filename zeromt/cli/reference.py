@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Iterator
@@ -113,7 +114,8 @@ def _commands() -> Iterator[str]:
         for word in name.split():
             [below] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
             parser = below.choices[word]
-        usage = f"```text\nzeromt {name} {command.usage}\n```\n"
+        lines = textwrap.wrap(f"zeromt {name} {command.usage}", 110, subsequent_indent=" " * 4, break_on_hyphens=False)
+        usage = "```text\n{}\n```\n".format("\n".join(lines))
         yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n{usage}"
         rows = [action for action in parser._actions if "--help" not in action.option_strings]
         if rows:
