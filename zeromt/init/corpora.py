@@ -13,7 +13,7 @@ from configs.process.text import visible_name
 from data_pipeline.preparation.identification import NO_LANGUAGE, PY3LANGID, load_identifier
 from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.fields import listed
-from data_pipeline.preparation.raw.lines import LineReader, decode_lines, unpacked_blocks
+from data_pipeline.preparation.raw.lines import LineReader, corpus_paths, decode_lines, unpacked_blocks
 from data_pipeline.preparation.raw.text import BYTE_ORDER_MARK
 from data_pipeline.preparation.raw.tmx import read_units
 
@@ -70,11 +70,24 @@ def find_parts(paths: Sequence[str], wanted: Wanted) -> tuple[list[Part], list[s
     Raises:
         UserError: there is none, a file is of an unknown format or cannot be read, or its languages cannot be told.
     """
-    for name in paths:
+    _check_names(paths)
+    parts, others = _found(paths, wanted)
+    _check_names(str(path) for part in parts for path in corpus_paths(part.files, "."))
+    return parts, others
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse paths that a configuration cannot hold."""
+    for name in names:
         try:
             name.encode()
         except UnicodeEncodeError as error:
             raise UserError(f"CORPUS: {name!r}: is not UTF-8, which a configuration is; rename it") from error
+        if "${" in name:
+            raise UserError(f"CORPUS: {name}: has ${{, which a configuration replaces by a value; rename it")
+
+
+def _found(paths: Sequence[str], wanted: Wanted) -> tuple[list[Part], list[str]]:
     given = [Path(path) for path in paths]
     if len(given) > 2:
         raise UserError(f"CORPUS: {len(given)} paths given; {_ALLOWED}")

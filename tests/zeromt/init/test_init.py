@@ -153,6 +153,7 @@ ENGLISH = "".join(f"I do not know where the cat number {number} of my neighbour 
         ({"a.en": "PK\x03\x04" + ENGLISH, "a.fr": FRENCH}, "a.en a.fr", "is a ZIP archive; allowed is text"),
         ({"a.en": "A\0B\n" * 200, "a.fr": FRENCH}, "a.en a.fr", "a.en: line 1 holds a NUL byte; allowed is text"),
         ({"a.tsv": "1\t2\n" + "x\n" * 200}, "a.tsv", "a.tsv: line 2 has one column; write a tab between source and"),
+        ({"f/${x}.en": ENGLISH, "f/${x}.fr": FRENCH}, "f", "f/${x}.en: has ${, which a configuration replaces by"),
         ({"f/README.md": "x"}, "f", "f: has no .tsv, no .tmx and no two files such as a.en and a.cs (its files:"),
         ({"a": "1", "b": "2", "c": "3"}, "a b c", "3 paths given; give two text files"),
         ({"a.en": ENGLISH, "a.fr": FRENCH}, "a.en a.fr -o a", "-o/--output: a: the run gets its name; give letters"),
