@@ -20,7 +20,10 @@ _OTHERS = frozenset(
     spm_encode squeue ssh tail tar tensorboard torchrun unzip wc yes zcat""".split()  # noqa: SIM905
 )
 """Programs of others: bash alone looks at their words."""
-_THAT_LOOK = {values.existing, values.existing_file, values.existing_folder, values.existing_or_url, values.input_file}
+_THAT_LOOK = {
+    *(values.existing, values.existing_file, values.existing_folder, values.existing_or_url, values.input_file),
+    *(values.dataset_folder, values.page_file),
+}
 _WORDS_OF_THE_SHELL = {"do", "then", "else", "!", "if", "while", "until"}
 _ENDS = set("|;&()")
 
