@@ -10,6 +10,7 @@ from configs.errors import UserError
 from configs.process import files
 
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)*=")
+_COMMANDS = ("help", "prepare", "train", "translate", "evaluate", "launch")
 _NEAR = 0.75
 """Likeness, by difflib, from which a name may have been meant."""
 
@@ -39,6 +40,9 @@ def no_yaml(what: str, name: str, known: Iterable[str]) -> UserError:
         known: the names of those that are shipped.
     """
     path = Path(name)
+    if name in _COMMANDS and not files.is_dir(path):
+        word = f"`zeromt {name}` is a command of its own" if name != "help" else "add --help for help"
+        return UserError(f"{what}: {name!r} is no YAML file; {word}")
     if files.is_dir(path):
         own = [folder / "config.yaml" for folder in (path.parent.parent, path) if files.is_dir(folder / "checkpoints")]
         if own and files.is_file(own[0]):

@@ -48,7 +48,7 @@ def of_sides(dataset: Dataset) -> Iterator[str]:
         if _is_nearer(source, theirs, than=ours) and _is_nearer(target, ours, than=theirs):
             yield (
                 f"prepare.{split}: its source is nearer to the training target and its target to the training source; "
-                "are its sides exchanged?"
+                f"are the sides of prepare.{split} exchanged, or those of prepare.train?"
             )
 
 

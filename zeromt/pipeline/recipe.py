@@ -91,7 +91,8 @@ class StepSection:
     def problems(self) -> Iterator[str]:
         """Fields that contradict each other."""
         if (self.run is None) == (self.use is None):
-            yield "run: give a command here, or a path in `use`, and not both"
+            both = "and not both" if self.run is not None else "for the step has neither"
+            yield f"run: give a command here, or a path in `use`, {both}"
         if self.run is not None and not self.words:
             yield "run: empty; give a command"
         if self.parts is not None and not self.is_zeromt("prepare", "translate", "score"):

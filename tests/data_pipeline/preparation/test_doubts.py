@@ -11,7 +11,7 @@ from data_pipeline.preparation import prepare
 from data_pipeline.preparation.doubts import of_languages
 from tests.data_pipeline.conftest import BUNDLED
 
-EXCHANGED = "prepare.valid: its source is nearer to the training target and its target to the training source; are its"
+EXCHANGED = "prepare.valid: its source is nearer to the training target and its target to the training source; are the"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ ROWS = [
     ("train my", "no such file: 'my'; did you mean 'my.yaml'?"),
     ("train my.yml", "did you mean 'my.yaml'?"),
     ("train seed=2 my.yaml", "'seed=2' is a setting; give the YAML file before the settings"),
+    ("train help", "CONFIG: 'help' is no YAML file; add --help for help"),
+    ("launch local -- train my.yaml", "CONFIG: 'train' is no YAML file; `zeromt train` is a command of its own"),
     ("train my.yaml preset=transformer_wmt_en_de_big", "did you mean vaswani_big?"),
     ("pipeline studnt", "did you mean 'student'?"),
     # A file of another kind.

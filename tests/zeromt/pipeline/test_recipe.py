@@ -21,7 +21,7 @@ def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
     ("steps", "said"),
     [
         ({}, "steps: none; give at least one"),
-        ({"a": {}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
+        ({"a": {}}, "steps.a.run: give a command here, or a path in `use`, for the step has neither"),
         ({"a": {"run": "true", "use": "x"}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
         ({"a": {"run": " "}}, "steps.a.run: empty; give a command"),
         ({"a": {"run": "true", "kep": True}}, "steps.a.kep: unknown key; did you mean steps.a.keep?"),
