@@ -5,13 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from configs import UserError
 from configs.components.training import metric_keys
 from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, naming
-from configs.process.files.inside import name_of, reading
 from configs.process.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset, pairs_by_score
 from data_pipeline.prepared.dataset import Dataset
@@ -83,13 +80,14 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
     ]
     if not problems:
         stream, trainer = checkpoint.state().get("stream"), checkpoint.state()["trainer"]
-        tensors, elements = _count_tensors(folder, [n for n in checkpoint.files if n.startswith("model-")])
+        stored = checkpoint.stored("model")
+        elements = sum(math.prod(stored.shape(name)) for name in stored)
         if stream is not None:
             lines.append(f"position        epoch {stream['epoch']}, update {stream['update']}{_phase(trainer)}")
         average = ", and their moving average" if checkpoint.weights_kind(raw=False) == "ema" else ""
         lines += [
             f"trained         {_trained(trainer)}",
-            f"weights         {elements} in {tensors} tensors{average}",
+            f"weights         {elements} in {len(stored)} tensors{average}",
         ]
     lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
@@ -171,13 +169,3 @@ def _last_figures(train: Mapping[str, Any]) -> str:
 def _number(figures: Mapping[str, Any], key: str, digits: int = 2) -> str:
     value = figures.get(key)
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "unknown"
-
-
-def _count_tensors(folder: Path, names: list[str]) -> tuple[int, int]:
-    tensors = elements = 0
-    for name in names:
-        with reading(folder / name) as plain, safe_open(name_of(plain), framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 (not a dict)
-                tensors += 1
-                elements += math.prod(file.get_slice(key).get_shape())
-    return tensors, elements
