@@ -31,8 +31,9 @@ def dataset_tables(dataset: Dataset, name: str, *, num_samples: int = 0) -> Iter
         for rule, number in index.dropped.items()
         if number
     ]
-    title = f"{name}: {languages}, {index.pairs:,} of {read:,} pairs kept"
-    yield Table(title=title, head=("dropped by", "pairs", "of those read", "") if dropped else (), rows=dropped)
+    kept = f"{languages}, {index.pairs:,} of {read:,} pairs kept"
+    head = ("dropped by", "pairs", "of those read", "") if dropped else ()
+    yield Table(title=name, head=head, rows=dropped, notes=[kept])
     for score in dataset.scores():
         yield _histogram(score, dataset.score(score)[:])
     if index.sources:

@@ -135,7 +135,7 @@ def _panels(run: _Run) -> Iterator[Panel]:
     losses = {"training": course.figures.get(TRAINING, []), "validation": course.validation}
     if any(losses.values()):
         curves = {name: points for name, points in losses.items() if points}
-        yield Panel(title="loss, nats a target token", curves=curves, digits=3)
+        yield Panel(title="loss without smoothing, nats a token", curves=curves, digits=3)
     drawn = [key for key in run.shown.figures if key in course.figures and key not in OF_REFERENCES]
     for key in drawn[:MOST_METRICS]:
         keys = [key, *(f"{key}/{name}" for name in course.sets)]
@@ -167,7 +167,8 @@ def _scores(run: _Run) -> Iterator[Table]:
             said = "-" if best is None else f"{best[1]:.{digits}f} at {best[0]:,}"
             score = plain(value if math.isfinite(value) else None, digits)
             signature = Code(str(evaluated[f"{name}{SIGNATURE}"]))
-            row = (_set_of(run, key), run.shown.label(name), score, f"{evaluated['step']:,}", said, signature)
+            role = f"{_set_of(run, key)} (validation)"
+            row = (role, run.shown.label(name), score, f"{evaluated['step']:,}", said, signature)
             rows.append(row)
     rows += _scores_since(run)
     if rows:
@@ -193,7 +194,7 @@ def _scores_since(run: _Run) -> Iterator[Sequence[Cell]]:
         for metric in metrics:
             score = scorer.score(text.sources, lines, text.references)[metric.key()]
             said = f"{score.value:.{metric.digits}f}"
-            yield (text.name, metric.label(), said, f"{step:,}", "-", Code(score.signature))
+            yield (f"{text.name} ({text.role})", metric.label(), said, f"{step:,}", "-", Code(score.signature))
 
 
 def _of_training(run: _Run, text: SetText) -> list[str]:
@@ -235,7 +236,10 @@ def _translations(run: _Run) -> Iterator[Table]:
             ([(text.sources[n], False)], *marked([text.references[0][n], lines[n]])) for n in chosen
         ]
         if rows:
-            yield Table(title=text.name, head=("source", "reference", "translation"), rows=rows)
+            notes = ["lines at even distances; in bold what differs from the reference"]
+            yield Table(
+                title=f"{text.name} ({text.role})", head=("source", "reference", "translation"), rows=rows, notes=notes
+            )
 
 
 def _data(run: _Run) -> Iterator[Table]:
@@ -296,7 +300,7 @@ def _commands(run: _Run) -> Iterator[str]:
     parent = noted_parent(run.folder)
     begun = "" if parent is None else f" --from {shlex.quote(f'{parent.run}@{parent.step}')}"
     name = shlex.quote(f"name={run.config.name}-again")
-    yield f"zeromt launch local {config} {name} --nproc {ranks}{begun}    # on any number of ranks"
+    yield f"zeromt launch local {config} {name} --nproc {ranks}{begun}"
     yield f"zeromt evaluate {shlex.quote(str(run.folder.parent / f'{run.config.name}-again'))}"
 
 

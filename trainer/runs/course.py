@@ -139,6 +139,8 @@ def cost_table(costs: Mapping[str, Cost]) -> Table:
         costs: by the runs' labels.
     """
     each = list(costs.values())
+    longest = max((seconds for cost in each for seconds in cost.seconds.values()), default=0.0)
+    unit, size, digits = ("hours", 3600, 3) if longest > 7200 else ("minutes", 60, 2)
     kinds = dict.fromkeys(kind for cost in each for kind in cost.seconds)
     devices = dict.fromkeys(device for cost in each for device in cost.device_hours)
     rows = {
@@ -147,15 +149,16 @@ def cost_table(costs: Mapping[str, Cost]) -> Table:
         "target tokens a second": [plain(cost.tokens_per_second, 0) for cost in each],
         **{f"{device} hours": [plain(cost.device_hours.get(device), 3) for cost in each] for device in devices},
         "goodput": ["-" if cost.goodput is None else f"{cost.goodput:.1%}" for cost in each],
-        **{f"{kind.replace('_', ' ')} hours": [_hours(cost.seconds.get(kind)) for cost in each] for kind in kinds},
+        **{
+            f"{unit}, {kind.replace('_', ' ')}": [
+                plain(cost.seconds[kind] / size if kind in cost.seconds else None, digits) for cost in each
+            ]
+            for kind in kinds
+        },
     }
-    notes = ["goodput: the fraction of wall time spent on updates that count; device hours are summed over ranks"]
+    notes = ["goodput: the fraction of wall time spent on updates that count; hours of devices are summed over ranks"]
     if estimated := [label for label, cost in costs.items() if cost.is_by_newest]:
         notes.append(
             f"device hours of {', '.join(estimated)} are estimated: wall time times the ranks of the newest checkpoint"
         )
     return Table(head=["", *costs], rows=[[name, *row] for name, row in rows.items()], notes=notes)
-
-
-def _hours(seconds: float | None) -> str:
-    return plain(None if seconds is None else seconds / 3600, 3)

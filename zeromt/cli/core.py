@@ -37,6 +37,10 @@ def _add_completion(parser: Parser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
 
 
+_BEGIN_WITH = ("init", "prepare", "launch local", "train", "status", "translate", "evaluate", "doctor", "plan")
+"""The commands of a first hour, which stand first in their groups."""
+
+
 def commands() -> dict[str, Command]:
     """Every command, by groups, as help lists them.
 
@@ -46,7 +50,9 @@ def commands() -> dict[str, Command]:
     for folder in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if folder.ispkg and util.find_spec(name := f"zeromt.{folder.name}.options") is not None:
             by_name |= importlib.import_module(name).COMMANDS
-    return dict(sorted(by_name.items(), key=lambda item: get_args(Group).index(item[1].group)))
+    first = {name: place for place, name in enumerate(_BEGIN_WITH)}
+    groups = get_args(Group)
+    return dict(sorted(by_name.items(), key=lambda item: (groups.index(item[1].group), first.get(item[0], len(first)))))
 
 
 _CORE: dict[str, Command] = {
@@ -98,7 +104,7 @@ _CORE: dict[str, Command] = {
         group="look into a run",
     ),
     "completion": Command(
-        summary='print a script that completes commands, options, settings and runs: eval "$(zeromt completion bash)"',
+        summary="print a script that completes commands, options, settings and runs in a shell",
         usage="{bash,zsh,fish}",
         add_arguments=_add_completion,
         target="zeromt.cli.main:completion",

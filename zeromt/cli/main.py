@@ -245,7 +245,7 @@ def _help() -> str:
             "",
             "`zeromt help learning rate` finds settings, kinds, options, commands and terms by names and meanings.",
             "`zeromt help optimizer` lists a section, `zeromt help train` (`zeromt train --help`) options and fields.",
-            "CONFIG is a YAML file or the name of an example run; RUN is a run's folder or a checkpoint in it.",
+            "CONFIG is a YAML file or an example such as tatoeba_demo; RUN is a run's folder or a checkpoint in it.",
             "`zeromt --version` prints the version.",
         ]
     )
