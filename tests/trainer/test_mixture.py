@@ -1,5 +1,6 @@
 """A run on a mixture: every dataset is evaluated, proportions are printed, it resumes on other ranks and workers."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -122,7 +123,10 @@ def _check_realised_proportions(run: Path, out: str) -> None:
     board = EventAccumulator(str(run), size_guidance={"scalars": 0})
     board.Reload()
     for key in (f"{figure}/{name}" for figure in ("micro_batches", "token_share") for name in PARTS):
-        assert [e.value for e in board.Scalars(f"train/{key}")] == pytest.approx([line[key] for line in lines])
+        drawn = itertools.dropwhile(
+            lambda value: value == 0, (line[key] for line in lines)
+        )  # what never was has no curve
+        assert [e.value for e in board.Scalars(f"train/{key}")] == pytest.approx(list(drawn))
     tokens = dict.fromkeys(PARTS, 0.0)
     for line, text in zip(lines, shown, strict=True):
         of_parts = [(line[f"token_share/{name}"], line.get(f"loss/{name}", 0.0)) for name in PARTS]

@@ -128,7 +128,7 @@ def look(parts: Sequence[Part]) -> Found:
             progress.advance(len(rows.sources))
     found.num_repeats = repeats.number
     found.is_tagged = len(found.codes) > 1 or any(part.is_tagged for part in parts)
-    found.sample = [pair if found.is_tagged else pair._replace(tag="") for pair in sample.finish()]
+    found.sample = [pair if found.is_tagged else Pair(pair.source, pair.target, "") for pair in sample.finish()]
     if found.num_pairs - found.num_blank < LEAST_PAIRS:
         raise UserError(
             f"CORPUS: {found.num_pairs - found.num_blank} pairs with text on both sides are too few to hold some out; "

@@ -59,7 +59,7 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
     [
         (
             ["{state}", "--preset", "vaswani_huge", "--tokenizer", "{model}"],
-            "preset: there is no preset 'vaswani_huge'; use one of",
+            "preset: there is no preset 'vaswani_huge'; did you mean vaswani_big?",
         ),
         (["{state}", "--preset", "notebook_gelu_dk", "--tokenizer", "{model}", "--num-heads", "3"], "missing"),
         (["{state}", "--preset", "notebook_postnorm_es"], "--preset and --tokenizer"),
