@@ -34,7 +34,7 @@ def test_a_report_has_what_is_known_of_a_run(root: Path) -> None:
         "## To make it again",
     ]  # fmt: skip
     [evaluated] = [line for line in lines(root / "runs/mixture/metrics.jsonl") if line["kind"] == "evaluation"]
-    row = f"| dataset\\_b | chrF | {evaluated['chrf/dataset_b']:.2f} | {evaluated['step']} |"
+    row = f"| dataset\\_b (validation) | chrF | {evaluated['chrf/dataset_b']:.2f} | {evaluated['step']} |"
     assert row in written
     assert str(evaluated["chrf_signature"]).replace("|", "\\|") in written
     assert "--nproc 1" in written

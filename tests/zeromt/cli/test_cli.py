@@ -68,9 +68,9 @@ def test_without_torch(zeromt_alone: Zeromt, tmp_path: Path, arguments: list[str
 
 
 BAD = [
-    ([], "COMMAND: none given; give one of prepare, init, score, trace, train, launch local"),
+    ([], "COMMAND: none given; give one of init, prepare, score, trace, launch local, train"),
     (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
-    (["zzz"], "COMMAND: 'zzz' is unknown; give one of prepare"),
+    (["zzz"], "COMMAND: 'zzz' is unknown; give one of init"),
     (
         ["launch"],
         "COMMAND: 'launch' is incomplete; "

@@ -68,7 +68,7 @@ def test_a_file_to_translate(refused: Refused, tmp_path: Path) -> None:
 
 def test_no_guess_below_a_good_match(refused: Refused) -> None:
     assert "unknown key; allowed: kind, " in refused("train", "debug", "optimizer.zzz=1")
-    assert "COMMAND: 'xyz' is unknown; give one of prepare, " in refused("xyz")
+    assert "COMMAND: 'xyz' is unknown; give one of init, " in refused("xyz")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_all_kinds_of_results(text: str) -> None:
     assert "| BLEU of b | 31.00 \u00b1 1.25 (+1.00 \u00b1 0.50) |" in text
     assert "### translated: 1 lines, 0 without a translation" in text
     assert "| une &lt;i&gt;ligne&lt;/i&gt; |" in text
-    assert "### corpus: en to fr, " in text
+    assert "- en to fr, " in text.partition("### corpus\n")[2].partition("###")[0]
     assert text.partition("| source | target |")[2].partition("\n\n")[0].count("\n") == 4, "a rule and three pairs"
     assert "```mermaid\ngraph LR\n" in text
     assert "  corpus --> evaluated" in text

@@ -123,7 +123,7 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
         table = Path(f"{name}-card", "README.md").read_text().partition("## Sources\n")[2].partition("\n## ")[0]
         head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.strip().splitlines())
         assert head == ["files", "pairs", "licence", "attribution"]
-        assert [[file, *said] for file, _, *said in rows] == wanted
+        assert [[file, *said] for file, _, *said in rows] == [[f"<code>{file}</code>", *said] for file, *said in wanted]
 
 
 @pytest.mark.parametrize(
