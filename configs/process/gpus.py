@@ -3,6 +3,7 @@
 import ctypes
 import importlib.util
 import itertools
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -38,6 +39,11 @@ def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
     present = _present(driver)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     return present if visible is None else min(present, len(named_gpus(visible, present)))
+
+
+def num_usable() -> int:
+    """Number of GPUs that this process and its children see and can use."""
+    return num_gpus(os.environ) if why_unusable() is None else 0
 
 
 def refuse_missing(environ: Mapping[str, str], driver: Path = DRIVER) -> None:

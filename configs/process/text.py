@@ -30,6 +30,11 @@ def visible_name(text: str) -> str:
     return "".join(ascii(c)[1:-1] if unicodedata.bidirectional(c) in _BIDI_CONTROLS else c for c in visible(text))
 
 
+def shortened(text: str, most: int = 200) -> str:
+    """The first characters of a text that is longer, for a message."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def on_terminal(text: str) -> str:
     """Text whose control characters and direction marks do nothing to a terminal; line feeds and tabs are kept."""
     kept = ("\n", "\t")

@@ -8,11 +8,10 @@ from typing import Any, get_args, get_origin
 
 from configs import other_tools
 from configs.components import Choice, Component, choice_of, item_of, kinds, unknown
+from configs.process.text import shortened
 from configs.reading.scalars import Place
 from configs.reading.tree import dotted
 
-_SHOWN_CHARACTERS = 200
-"""Maximum length of a key in a message."""
 _NEAR = 0.65
 """Likeness, by difflib, of a guess: below it, guesses lead astray."""
 
@@ -49,7 +48,7 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
                     yield from unknown_keys(item, section, f"{where}{inner}.")
             continue
         shown = str(key) if str(key).isprintable() else repr(key)
-        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+        shown = shortened(shown)
         hint = (_mark(str(key)) if value is None else None) or _hint(str(key), value, fields, where)
         comma = "; a list is written [a, b]" if value is None and hint.startswith("allowed") else ""
         yield f"{where}{shown}: unknown key; {hint}{comma}"

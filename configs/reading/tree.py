@@ -17,14 +17,13 @@ from yaml.scanner import ScannerError
 
 from configs.errors import UserError
 from configs.process.files.inside import read_bytes
+from configs.process.text import shortened
 from configs.reading.interpolations import as_plain_text, check_interpolations, leaves, variables
 from configs.reading.scalars import Place, Texts, texts_of
 
 _PARTS = ("attention", "feed_forward", "initialisation", "norm", "positions", "residual")
 _WORD = re.compile(r"(\[)?([^.\[\]]+)\]?\.?")
 _KEY = re.compile(r"[^.\[\]]+(?:\[[^.\[\]]+\]|\.[^.\[\]]+)*")
-_SHOWN_CHARACTERS = 200
-"""Maximum length of a setting in a message."""
 _UNREADABLE = (OmegaConfBaseException, YAMLError, ValueError, TypeError, OSError, RecursionError)
 """Errors of reading: of YAML, of interpolations, of numbers with thousands of digits, of lists as keys."""
 
@@ -78,7 +77,7 @@ class Tree:
             UserError: the text is not such a setting, or its key is an item beyond the end of a list.
         """
         key, separator, text = item.partition("=")
-        shown = _short(item)
+        shown = repr(shortened(item))
         if not separator or not _KEY.fullmatch(key):
             raise UserError(f"{what}: {shown}; allowed is section.key=value{_instead(item)}")
         if text.strip() == "~":  # null in YAML, but the user means the home folder; null can be written as nothing
@@ -244,7 +243,7 @@ def _line(error: BaseException, text: str = "") -> str:
         advice += "; a # in brackets ends the line"
     if problem == "mapping values are not allowed in this context":
         advice = "; indent it as the line before, and write one key a line, or {a: 1, b: 2}"
-    shown = f": {_short(line.strip())}" if line.strip() else ""
+    shown = f": {shortened(line.strip())!r}" if line.strip() else ""
     return f"line {mark.line + 1}, column {mark.column + 1}{shown}: {problem}{advice}"
 
 
@@ -255,10 +254,6 @@ def _instead(item: str) -> str:
     if (colon := re.match(r"([a-z_]+(?:\.[a-z_0-9]+)+):\s*(\S+)$", item)) is not None:
         return f": {colon[1]}={colon[2]}"
     return f": {item}=VALUE, without a space" if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)+", item) else ""
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
 
 
 def _is_text(node: DictConfig, text: str) -> bool:

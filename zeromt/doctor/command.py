@@ -9,7 +9,7 @@ from pathlib import Path
 
 from configs import RunConfig, load_run
 from configs.errors import UserError
-from configs.process.gpus import num_gpus, why_unusable
+from configs.process.gpus import num_usable
 from launcher.agents.job import choose_processes
 from launcher.machine.cores import num_cores
 from zeromt.doctor import configured, machine
@@ -50,7 +50,7 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
     """The findings of every check, the quick checks first."""
     section: RunConfig | None = None
-    gpus = num_gpus(os.environ) if why_unusable() is None else 0
+    gpus = num_usable()
     if config is not None:
         try:
             section = load_run(config, overrides, plugins=plugins)

@@ -1,6 +1,5 @@
 """The rules of docs/choosing.md and docs/preprocessing.md, for a corpus and this machine: what, and why."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from configs.languages import language
-from configs.process.gpus import num_gpus, why_unusable
+from configs.process.gpus import num_usable
 from launcher.machine.cores import num_cores
 from zeromt.init.survey import Found
 
@@ -31,7 +30,7 @@ class Machine:
     @classmethod
     def here(cls) -> "Machine":
         """This one."""
-        return cls(num_gpus(os.environ) if why_unusable() is None else 0, num_cores())
+        return cls(num_usable(), num_cores())
 
     def __str__(self) -> str:
         number, unit = (self.gpus, "GPU") if self.gpus else (self.cores, "CPU core")

@@ -1,13 +1,12 @@
 """`zeromt plan CONFIG` alone: does this machine do, does one card, and from how many on are updates others?"""
 
 import dataclasses
-import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs.process.gpus import list_cards, num_gpus, why_unusable
+from configs.process.gpus import list_cards, num_usable
 from configs.process.text import yaml_scalar
 from launcher.machine.cores import num_cores
 from model.gpus import known_gpu
@@ -46,7 +45,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """What ranks can use here, by the drivers and the kernel; without torch."""
-    gpus = num_gpus(os.environ) if why_unusable() is None else 0
+    gpus = num_usable()
     cards = list_cards() if gpus else []
     if not cards:
         return Machine(gpus=0, cores=num_cores(), free=available() or 0)
