@@ -17,7 +17,6 @@
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
 #   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
 #   make docs        the site, in site/; a warning ends it
-#   make keep        once for each release: its dataset, run and keys in tests/kept, which later versions read
 #   make format      fix what lint and format can fix
 #   make clean       remove .venv and caches; runs and prepared data stay
 
@@ -45,7 +44,7 @@ BENCHES := training ranks startup data checkpoints decoding time_to_bleu
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
-.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference keep docs clean
+.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -191,10 +190,6 @@ docs: $(DEV)
 reference: $(DEV)
 	$(BIN)/python -m zeromt.cli.reference
 	$(BIN)/python -m tests.folders
-
-# What this version makes, for the tests of later ones: CONTRIBUTING.md, "Release".
-keep: $(DEV)
-	$(BIN)/python -m tests.kept
 
 check: $(DEV)
 	$(BIN)/ruff check .
