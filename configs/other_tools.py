@@ -95,6 +95,24 @@ _WORDS = {
 }
 """What to use here, and other programs' words for it."""
 MEANT = {word: here for here, words in _WORDS.items() for word in words.split()}
+_COMMANDS = {
+    "`zeromt train` or `zeromt launch`": "fit run",
+    "not needed: `zeromt train` or `zeromt launch` resumes when it is given again": "resume continue restart",
+    "`zeromt train --from RUN`": "finetune fine-tune",
+    "`zeromt init`": "new setup start quickstart configure",
+    "`zeromt prepare`": "preprocess binarize tokenize data",
+    "`zeromt translate`": "generate decode predict infer inference interactive",
+    "`zeromt translate`, which can stay open; docs/tutorials/serving.md has a server": "serve server api",
+    "`zeromt evaluate`": "test eval bleu",
+    "`tensorboard --logdir FOLDER`, which comes with zeromt": "tensorboard board",
+    "`zeromt status`": "list ls ps runs show",
+    "`zeromt log`": "logs tail",
+    "`zeromt stop`": "cancel kill",
+    "`zeromt export`, or `zeromt import` for what others wrote": "convert release",
+    "`zeromt average`": "average-checkpoints avg",
+    "`zeromt doctor`": "check env",
+}
+_MEANT_COMMANDS = {word: here for here, words in _COMMANDS.items() for word in words.split()}
 KINDS = {
     ("optimizer", "adam"): "adamw with weight_decay=0 is Adam",
     ("schedule", "noam"): "inverse_sqrt is that of Vaswani et al. (2017)",
@@ -135,6 +153,11 @@ _SHOWN = 6
 def meant(name: object) -> str | None:
     """What to use for another program's word: fields, or advice; None if the word is not known."""
     return MEANT.get(str(name).lower().replace("-", "_"))
+
+
+def meant_command(name: str) -> str | None:
+    """What to use for another program's command; None if it is not known."""
+    return _MEANT_COMMANDS.get(name.lower())
 
 
 def foreign(tree: Any) -> str | None:

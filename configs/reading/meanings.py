@@ -111,18 +111,15 @@ def describe(annotation: Any) -> str:
     return _WORDS.get(origin or annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def text(wanted: str = "", kind: str | None = None) -> str:
+def text(wanted: str = "") -> str:
     """The help on fields as text.
 
     Args:
         wanted: a field or section, such as `optimizer` or `optimizer.lr`; empty for all.
-        kind: only the fields of this kind of component.
     """
     lines = []
     for field in fields():
         bare = field.path.replace("[N]", "")
-        if kind is not None and (field.kind != kind or not bare.startswith(f"{wanted}.")):
-            continue
         if wanted and not (bare == wanted or bare.startswith(f"{wanted}.") or bare.endswith(f".{wanted}")):
             continue
         of = "" if field.kind is None else f" ({field.kind})"

@@ -34,7 +34,7 @@ def _add_prepare(parser: Parser) -> None:
 
 def _add_completion(parser: Parser) -> None:
     """Arguments of `zeromt completion`."""
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to print the script for")
+    parser.add_argument("shell", choices=("bash", "zsh"), help="shell to print the script for")
 
 
 _BEGIN_WITH = ("init", "prepare", "launch local", "train", "status", "translate", "evaluate", "doctor", "plan")
@@ -104,9 +104,9 @@ _CORE: dict[str, Command] = {
         group="look into a run",
     ),
     "completion": Command(
-        summary="print a script that completes commands, options, settings and runs in a shell",
-        usage="{bash,zsh,fish}",
+        summary="print a script that completes commands, options and files in a shell",
+        usage="{bash,zsh}",
         add_arguments=_add_completion,
-        target="zeromt.cli.main:completion",
+        target="zeromt.cli.completion:completion",
     ),
 }

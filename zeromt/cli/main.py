@@ -173,7 +173,11 @@ def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
 
 def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     """The name of the command (one or two words), the command, and its arguments. Exits for help and errors."""
-    parser = Parser(prog="zeromt", usage=_usage(), add_help=False)
+    parser = Parser(prog="zeromt", usage="zeromt COMMAND ...", add_help=False)
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+        if len(argv) == 2 and argv[0] not in COMMANDS and (fields := resolve("configs.reading.meanings:text")(argv[0])):
+            parser.exit(_print(fields))
     if not argv:
         parser.error(f"COMMAND: none given; give one of {', '.join(COMMANDS)}")
     if argv[0] in ("-h", "--help"):
@@ -181,8 +185,6 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if argv[0] == "--version":
         parser.exit(_print(f"zeromt {_version()}"))
     groups = {name.split()[0] for name in COMMANDS if " " in name}
-    if argv[0] == "help":
-        return _split(_helped(argv[1:], parser))
     name = " ".join(argv[: 2 if argv[0] in groups else 1])
     rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
@@ -198,41 +200,19 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     if name in groups:
         allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
         return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
-    near = difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
-    hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
-    hint = OTHERS.get(name.lower(), hint)
     if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
         hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
+    elif meant := resolve("configs.other_tools:meant_command")(name):
+        hint = f"here it is {meant}"
+    else:
+        near = difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
-
-
-def _helped(words: Sequence[str], parser: Parser) -> list[str]:
-    """The arguments that are equivalent to `help` and the name of a command; for other words prints help, and exits.
-
-    Raises:
-        UserError: there is nothing of these words.
-    """
-    named = [word for word in words if not word.startswith("-")]
-    if " ".join(named) in COMMANDS:
-        return [*named, "--help"]
-    if named and named[0] not in {name.split()[0] for name in COMMANDS if " " in name}:
-        parser.exit(_print(resolve("zeromt.cli.search:answer")(COMMANDS, words, OTHERS)))
-    return [*words, "--help"]
-
-
-def completion(*, shell: str) -> int:
-    """`zeromt completion SHELL`: print a script that completes commands, options, settings and runs."""
-    print(resolve("zeromt.cli.completion:script")(COMMANDS, shell))
-    return 0
-
-
-def _usage() -> str:
-    return "zeromt COMMAND ..."
 
 
 def _help() -> str:
     """All commands by groups, a line each if it is short."""
-    lines = [f"usage: {_usage()}", "", "A distributed trainer for translation Transformers."]
+    lines = ["usage: zeromt COMMAND ...", "", "A distributed trainer for translation Transformers."]
     width = max(map(len, COMMANDS))
     for group, commands in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].group):
         lines += ["", f"{group}:"]
@@ -243,7 +223,6 @@ def _help() -> str:
         [
             *lines,
             "",
-            "`zeromt help learning rate` finds settings, kinds, options, commands and terms by names and meanings.",
             "`zeromt help optimizer` lists a section, `zeromt help train` (`zeromt train --help`) options and fields.",
             "CONFIG is a YAML file or an example such as tatoeba_demo; RUN is a run's folder or a checkpoint in it.",
             "`zeromt --version` prints the version.",
@@ -272,26 +251,3 @@ def _version() -> str:
         return metadata.version("zeromt")
     except metadata.PackageNotFoundError:
         return "(not installed)"
-
-
-_TRAIN = "`zeromt train CONFIG`, or the `zeromt launch` command,"
-_COMMANDS = {
-    f"{_TRAIN} resumes a run when it is given again; `--from RUN` begins with another run's weights": "resume continue "
-    "restart",
-    f"{_TRAIN} trains": "fit run",
-    f"{_TRAIN} with `--from RUN` begins with a run's weights": "finetune fine-tune",
-    "`zeromt init CORPUS -o my.yaml` writes a configuration": "new setup start quickstart configure",
-    "`zeromt prepare CONFIG` prepares a corpus": "preprocess binarize tokenize data",
-    "`zeromt translate RUN -i FILE`": "generate decode predict infer inference interactive",
-    "`zeromt evaluate RUN` translates and scores a test set": "test eval score bleu",
-    "`tensorboard --logdir FOLDER` shows runs; it comes with zeromt": "tensorboard board",
-    "`zeromt translate RUN` reads stdin and can stay open; docs/tutorials/serving.md has a server": "serve server api",
-    "`zeromt status` shows all runs, `zeromt status RUN` one, `zeromt compare RUN RUN` several": "list ls ps runs show",
-    "did you mean log?": "logs tail",
-    "did you mean stop?": "cancel kill",
-    "`zeromt export` writes what other programs read, `zeromt import` reads what they write": "convert release",
-    "did you mean average?": "average-checkpoints avg",
-    "did you mean doctor?": "check env",
-}
-"""What to use here, and other programs' commands for it."""
-OTHERS = {word: here for here, words in _COMMANDS.items() for word in words.split()}

@@ -15,7 +15,7 @@ from configs.components import Choice, Optimizer, kinds, make
 from configs.components.training import ALL_STAGES
 from configs.reading.meanings import FieldHelp, fields, meanings
 from configs.schema import RunConfig
-from zeromt.cli.completion import tree
+from launcher.options.parser import Parser
 from zeromt.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -23,8 +23,8 @@ PAGE, SCHEMA = ROOT / "docs" / "reference.md", ROOT / "configs" / "run.schema.js
 HEAD = """# Reference
 
 Every setting and every option, made from the code by `make reference`; `zeromt help`, `zeromt help optimizer` and
-`zeromt COMMAND --help` print the same, `zeromt help learning rate` finds what has these words. What the settings mean
-together is told in [configuration.md](configuration.md) and [data.md](data.md).
+`zeromt COMMAND --help` print the same. What the settings mean together is told in [configuration.md](configuration.md)
+and [data.md](data.md).
 
 An editor with YAML's language server completes and checks a configuration that begins with
 
@@ -110,10 +110,8 @@ def _kept(optimizer: Optimizer) -> str:
 
 def _commands() -> Iterator[str]:
     for name, command in COMMANDS.items():
-        parser = tree({name: command})
-        for word in name.split():
-            [below] = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-            parser = below.choices[word]
+        parser = Parser(prog=name)
+        command.add_arguments(parser)
         lines = textwrap.wrap(f"zeromt {name} {command.usage}", 110, subsequent_indent=" " * 4, break_on_hyphens=False)
         usage = "```text\n{}\n```\n".format("\n".join(lines))
         yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n{usage}"

@@ -4,7 +4,6 @@ import dataclasses
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,10 +14,9 @@ from pydantic import Field
 from configs.components.registry import kinds
 from configs.reading import meanings
 from launcher.options.parser import Parser
-from tests.conftest import Refused, ask_python, environment
+from tests.conftest import Refused
 from tests.fuzz.calls import FIELDS
 from tests.waiting import PATIENCE
-from zeromt.cli import search
 from zeromt.cli.main import COMMANDS, main
 
 PLACES = {
@@ -99,39 +97,6 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [
-        ("learning rate", {"optimizer.lr", "schedule", "schedule.warmup_updates"}),
-        ("Learning-Rates", {"optimizer.lr"}),  # as people write it
-        ("gpu memory", {"plan --gpu-memory", "training.memory_probe", "training.fit_memory"}),
-        ("bleu", {"evaluation.metrics", "evaluation.tokenizer", "evaluate"}),
-        ("finetune", {"train"}),  # other programs' word for a command
-        ("gradient accumulation", {"K", "stream.micro_batches"}),  # the glossary's column of others
-        ("muon", {"optimizer.momentum"}),
-        ("%", set()),
-    ],
-)
-def test_words_find_names_and_meanings(capsys: pytest.CaptureFixture[str], typed: str, wanted: set[str]) -> None:
-    if not wanted:
-        assert main(["help", *typed.split()]) == 2
-        return
-    *_, listed, hint = shown(capsys, "help", *typed.split()).rstrip().split("\n\n")
-    lines = listed.splitlines()
-    assert wanted <= {re.split("  +", line.strip())[0] for line in lines}
-    assert all(len(line) <= 120 for line in lines)
-    [name] = re.findall("`zeromt help (.*)`", hint)
-    assert shown(capsys, "help", *name.split()) != shown(capsys, "help", *typed.split())
-
-
-def test_kinds_and_terms_are_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "  optimizer.momentum (muon)  <number, " in shown(capsys, "help", "muon")
-    assert shown(capsys, "help", "lane").startswith("  lane: one of the K streams that an epoch is dealt to")
-    names = {entry.name for entry in search.entries(COMMANDS, {})}
-    assert {"lane", "muon", "plan --gpu", "launch slurm", "optimizer.lr"} <= names
-    assert not any("[N]" in name or name.startswith("phases.optimizer") for name in names)
-
-
-@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         ("train debug --lr 5e-4", "settings are written section.key=value: optimizer.lr=5e-4"),
@@ -148,101 +113,44 @@ def test_kinds_and_terms_are_told_in_full(capsys: pytest.CaptureFixture[str]) ->
         ("launch --nproc 2 my.yaml", "`zeromt launch local --nproc 2 my.yaml`"),
         ("translate . --beem 2", "did you mean --beam?"),
         ("translate . --zzz", "unrecognized arguments: --zzz; see"),
-        ("help nonsense", "WORD: 'nonsense': no setting, kind, command, option or term has it"),
+        ("help nonsense", "COMMAND: 'nonsense' is unknown; give one of init, "),
     ],
 )
 def test_hints(refused: Refused, arguments: str, said: str) -> None:
     assert said in refused(*arguments.split())
 
 
-def completed(shell_script: Path, *words: str, folder: Path | None = None) -> list[str]:
-    """What bash offers for the last word, where no program can be started; words as bash cuts them, at `=` too."""
-    code = f"""
-source {shell_script}
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${{#COMP_LINE}}
-spec="$(complete -p zeromt)"; spec="${{spec#*-F }}"
-"${{spec%% *}}" zeromt "${{@: -1}}" "${{@: -2:1}}"
+def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "zeromt.bash"
+    script.write_text(shown(capsys, "completion", "bash"))
+
+    def completed(*words: str) -> list[str]:
+        """What bash offers for the last word, where no program can be started."""
+        code = f"""
+source {script}
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_shtab_zeromt zeromt "${{@: -1}}" "${{@: -2:1}}"
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    command = [shutil.which("bash") or "", "-c", code, "bash", *words]
-    nothing = {"PATH": "/nonexistent", "HOME": str(folder)}
-    done = subprocess.run(
-        command, cwd=folder, env=nothing, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.stderr == ""
-    return [line for line in done.stdout.splitlines() if line]
+        command = [shutil.which("bash") or "", "-c", code, "bash", *words]
+        done = subprocess.run(
+            command, env={"PATH": "/nonexistent"}, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    assert completed("zeromt", "tra") == [name for name in COMMANDS if name.startswith("tra")]
+    assert completed("zeromt", "launch", "loc") == ["local"]
+    assert completed("zeromt", "launch", "local", "--npr") == ["--nproc"]
+    assert completed("zeromt", "train", "debug", "--device", "c") == ["cpu", "cuda"]
+    assert completed("zeromt", "train", f"{tmp_path}/ze") == [str(script)]
 
 
-@pytest.fixture
-def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    file = tmp_path / "zeromt.bash"
-    file.write_text(shown(capsys, "completion", "bash"))
-    return file
-
-
-def test_completion_in_bash(script: Path, tmp_path: Path) -> None:
-    assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
-    assert completed(script, "zeromt", "tra") == ["trace", "train", "translate"]
-    assert completed(script, "zeromt", "launch", "loc") == ["local"]
-    assert completed(script, "zeromt", "launch", "local", "--npr") == ["--nproc"]
-    assert set(completed(script, "zeromt", "train", "debug", "--device", "")) >= {"auto", "cpu", "cuda"}
-    assert "--beam" in completed(script, "zeromt", "translate", "runs/my", "--")
-    (tmp_path / "my.yaml").touch()
-    assert completed(script, "zeromt", "train", f"{tmp_path}/my") == [f"{tmp_path}/my.yaml"]
-
-
-OFFERED = [
-    ("train debug training.max_up", ["training.max_updates="]),
-    ("train debug optimizer.lr = 5e-4 training.max_up", ["training.max_updates="]),
-    ("train debug engine.device = c", ["cpu", "cuda"]),
-    ("train debug engine.device=c", ["engine.device=cpu", "engine.device=cuda"]),  # where words are not cut at =
-    ("plan debug optimizer =", ["adafactor", "adamw", "muon"]),
-    ("train debug preset = vaswani_b", ["vaswani_base", "vaswani_big"]),
-    ("train deb", ["debug"]),
-    ("train m", ["multi30k", "my.yaml"]),
-    ("pipeline stu", ["student"]),
-    ("launch slurm debug --site cp", ["cpu"]),
-    ("status ", ["runs", "~a b"]),
-    ("stop runs/", ["runs/one", "runs/two"]),
-    ("train debug --from runs/o", ["runs/one"]),
-    ("batch ~/runs/t", ["~/runs/two"]),
-    ("translate runs/one/", ["runs/one/checkpoints"]),
-    ("status data/", ["data/none"]),  # no run is below: any folder
-]
-
-
-def test_completion_knows_settings_runs_and_configurations(script: Path, tmp_path: Path) -> None:
-    for run in ("runs/one", "runs/one/checkpoints/step-1", "runs/two", "~a b/run"):
-        (tmp_path / run).mkdir(parents=True)
-        (tmp_path / run / "config.yaml").touch()
-    (tmp_path / "data" / "none").mkdir(parents=True)
-    (tmp_path / "my.yaml").touch()
-    (tmp_path / "my.txt").touch()
-    for words, offered in OFFERED:
-        assert sorted(completed(script, "zeromt", *words.split(" "), folder=tmp_path)) == offered, words
-
-
-def test_completion_imports_nothing_heavy() -> None:
-    imported = ask_python(
-        """
-import contextlib, io, sys
-from zeromt.cli.main import main
-with contextlib.redirect_stdout(io.StringIO()):
-    main(["completion", "bash"])
-answer = sorted({"torch", "numpy", "deepspeed"} & set(sys.modules))
-"""
-    )
-    assert imported == []
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_completion_elsewhere(shell: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "zeromt", "completion", shell]
-    text = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True).stdout
-    for name in COMMANDS:
-        assert name.split()[-1] in text
-    assert "nproc" in text
-    if shutil.which(shell):
+def test_completion_in_zsh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "completion", "zsh")
+    assert text.startswith("#compdef zeromt")
+    assert "--nproc" in text
+    if shutil.which("zsh"):
         (tmp_path / "script").write_text(text)
-        done = subprocess.run([shell, "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
+        done = subprocess.run(["zsh", "-n", str(tmp_path / "script")], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")

@@ -49,7 +49,6 @@ OTHERS = {
     "files of installed packages, this one among them": [
         "launcher/clusters/slurm/script.py",
         "zeromt/cli/reference.py",
-        "zeromt/cli/search.py",
         "zeromt/comparing/page/page.py",
         "configs/process/gpus.py",
     ],
