@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -12,7 +11,7 @@ from configs.fields import STRICT, PathText, Positive
 
 FieldPath = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")] | Positive
 """A key, or several keys joined by dots; or the number of a column."""
-FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet", "webdataset")
+FORMS = ("tsv", "jsonl", "huggingface", "tmx", "parquet")
 """The formats of raw text that have both sides in one file or folder: fields of `CorpusFiles`."""
 ScoreName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=64)]
 """Name of a score, which its files have too: score-NAME.npy."""
@@ -45,10 +44,6 @@ class CorpusFiles:
     """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
     parquet: list[PathText] = field(default_factory=list)
     """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
-    webdataset: list[PathText] = field(default_factory=list)
-    """Tar files of webdataset, such as `corpus-{000..099}.tar`: a sample is a pair; the fields are the extensions of
-    members, such as `en.txt`, or fields within one of JSON, such as `json.en`.
-    """
     translations: PathText | None = None
     """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
     folder or file. Each line is compared with the one that was translated; holes are dropped as empty.
@@ -63,7 +58,7 @@ class CorpusFiles:
     header: bool = False
     """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
     document_field: FieldPath | None = None
-    """Field with the id of each pair's document, like `source_field`; of WMT's sets, `docid`. Consecutive lines with
+    """Field with the id of each pair's document, like `source_field`. Consecutive lines with
     one id then stay one after the other, for the modifier `join`. Lines without an id are in no document.
     """
     rejected_field: FieldPath | None = None
@@ -102,7 +97,7 @@ class CorpusFiles:
             forms.insert(0, "source and target")
         if len(forms) > 1:
             yield f"{', '.join(forms)}: given together; use one format"
-        if self.document_field is not None and self.form in (None, "text", "translations") and not self._is_wmt():
+        if self.document_field is not None and self.form in (None, "text", "translations"):
             yield (
                 f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
                 "another format with one"
@@ -127,8 +122,6 @@ class CorpusFiles:
         for name, paths in self.score_files.items():
             if len(paths) != number:
                 yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
-        if self.score_files and any("{" in name for name in self.webdataset):
-            yield "score_files: beside shards named with braces; name each shard, as each has a file"
         if self.scores and self.source:
             yield "scores: fields of parallel text, which has none; name files in score_files"
 
@@ -136,11 +129,8 @@ class CorpusFiles:
         """Lists about files that are not one for each."""
         number = len((getattr(self, forms[0].partition(" ")[0]) if forms else ()) or self.target)
         for name in ("licence", "attribution"):
-            if isinstance(given := getattr(self, name), list):
-                if len(given) != number:
-                    yield f"{name}: {len(given)} texts, the corpus has {number} files; give one for each, or null"
-                if any("{" in one for one in self.webdataset):
-                    yield f"{name}: one for each file beside shards named with braces; name each shard"
+            if isinstance(given := getattr(self, name), list) and len(given) != number:
+                yield f"{name}: {len(given)} texts, the corpus has {number} files; give one for each, or null"
 
     def source_of(self, name: Literal["licence", "attribution"], unit: int) -> list[str | None]:
         """What is said of the files of a unit of the corpus, by the unit's number."""
@@ -148,11 +138,6 @@ class CorpusFiles:
         if isinstance(given, list):
             return given if self.translations is not None else [given[unit]]
         return [given]
-
-    def _is_wmt(self) -> bool:
-        """Whether names say that the text is a set of WMT, as `raw.wmt` takes it."""
-        suffixes = {suffix.lower() for path in (*self.source, *self.target) for suffix in Path(path).suffixes[-2:]}
-        return not suffixes.isdisjoint({".sgm", ".sgml", ".xml"})
 
     @property
     def form(self) -> str | None:

@@ -194,14 +194,8 @@ def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[lis
     Raises:
         UserError: they cannot be read, differ in length or are empty.
     """
-    sources: list[str] = []
-    texts: list[list[str]] = []
-    for reference in references:
-        beside, lines = read_whole(CorpusFiles(source=[source], target=[reference]), ".")
-        if texts and beside != sources:  # of sets that are paired by ids
-            raise UserError(f"{place}: {reference!r} has not the segments that {references[0]!r} has")
-        sources = beside
-        texts.append(lines)
+    pairs = [read_whole(CorpusFiles(source=[source], target=[reference]), ".") for reference in references]
+    sources, texts = pairs[0][0], [lines for _, lines in pairs]
     if not sources:
         raise UserError(f"{place}: {source!r} is empty; it must have at least one line")
     return sources, texts

@@ -16,8 +16,6 @@ from data_pipeline.preparation.raw.tmx import TmxUnit
 from data_pipeline.preparation.raw.translations import TranslationsUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
 from data_pipeline.preparation.raw.unit import Languages, Span, Unit
-from data_pipeline.preparation.raw.webdataset import WebdatasetUnit
-from data_pipeline.preparation.raw.wmt import WmtUnit, is_wmt
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -33,7 +31,6 @@ FORMATS: Mapping[str, type[Unit]] = {
     "tmx": TmxUnit,
     "parquet": ParquetUnit,
     "translations": TranslationsUnit,
-    "webdataset": WebdatasetUnit,
 }
 """By `CorpusFiles.form`."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
@@ -76,8 +73,7 @@ def unit_of(
         UserError: see `corpus_units`.
     """
     assert files.form is not None
-    is_set = files.form == "text" and any(is_wmt(Path(name)) for name in (*files.source, *files.target))
-    return (WmtUnit if is_set else FORMATS[files.form]).of(files, paths, extra or {}, languages)
+    return FORMATS[files.form].of(files, paths, extra or {}, languages)
 
 
 def read_spans(

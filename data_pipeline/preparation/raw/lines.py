@@ -83,23 +83,7 @@ def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     names = getattr(files, files.form, ())
     if files.form == "text":
         names = itertools.chain.from_iterable(zip(files.source, *([files.target] if files.target else []), strict=True))
-    elif files.form == "webdataset":
-        names = itertools.chain.from_iterable(map(_expanded, names))
     return [Path(root) / name for name in names]
-
-
-def _expanded(pattern: str) -> Iterator[str]:
-    """The names that a pattern of shards such as `a-{000..099}.tar` means, as webdataset understands it.
-
-    Raises:
-        UserError: its braces are unbalanced.
-    """
-    from braceexpand import braceexpand
-
-    try:
-        yield from braceexpand(pattern)
-    except ValueError as error:
-        raise UserError(f"webdataset: {pattern}: {error}; write braces such as {{000..099}}") from error
 
 
 def merged_file(given: Path) -> Path:
@@ -332,8 +316,7 @@ def _marked_up(path: Path, form: str) -> UserError:
     advice = (
         "name it in `tmx` of the corpus, or take the corpus as Moses text, which OPUS offers"
         if form == "TMX"
-        else "`prepare` and `evaluate` take WMT's as source and target, if they end in .sgm, .sgml or .xml; "
-        "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write their text"
+        else "`sacrebleu -t wmt20 -l en-de --echo src` and `--echo ref` write the text of a set of WMT"
     )
     return UserError(
         f"{path}: is {form}, whose markup would be taken for sentences; allowed is text, a sentence a line: {advice}"

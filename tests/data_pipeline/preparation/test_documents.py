@@ -129,25 +129,13 @@ def test_a_field_that_is_the_same_in_all_lines_is_cut(
     assert all(dataset.documents[rows[n]] == 0 for n in range(498, 6000, 500) if n in rows)
 
 
-def test_tsv_and_sets_of_wmt(corpus: Corpus, tmp_path: Path) -> None:
+def test_of_tsv(corpus: Corpus, tmp_path: Path) -> None:
     rows = [f"{s}\t{t}\t{n // 3}\n" for n, (s, t) in enumerate(PAIRS)]
     (tmp_path / "a.tsv").write_text("".join(rows))
-    wmt = "".join(_document(f"d{first}", PAIRS[first : first + 5]) for first in range(0, 200, 5))
-    (tmp_path / "set.xml").write_text(f"<dataset>{wmt}</dataset>")
-    for files, wanted in (
-        (CorpusFiles(tsv=["a.tsv"], document_field=3), [2, 1, 0] * 66 + [1, 0]),
-        (CorpusFiles(source=["set.xml"], target=["set.xml"], document_field="docid"), [4, 3, 2, 1, 0] * 40),
-    ):
-        output = str(tmp_path / str(files.form))
-        prepare.run(corpus(PAIRS, train=files, record_places=True, output=output))
-        dataset = Dataset.load(output)
-        lines = _by_line(dataset)
-        assert [int(dataset.documents[lines[n]]) for n in range(200)] == wanted
-
-
-def _document(name: str, pairs: list[tuple[str, str]]) -> str:
-    source, target = ("".join(f'<seg id="{n}">{pair[side]}</seg>' for n, pair in enumerate(pairs)) for side in (0, 1))
-    return f'<doc id="{name}"><src>{source}</src><ref>{target}</ref></doc>'
+    prepare.run(corpus(PAIRS, train=CorpusFiles(tsv=["a.tsv"], document_field=3), record_places=True))
+    dataset = Dataset.load(tmp_path / "out")
+    lines = _by_line(dataset)
+    assert [int(dataset.documents[lines[n]]) for n in range(200)] == [2, 1, 0] * 66 + [1, 0]
 
 
 def test_without_them_nothing_is_written(corpus: Corpus, tmp_path: Path) -> None:

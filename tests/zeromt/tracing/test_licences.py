@@ -131,7 +131,6 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
     [
         ({"tsv": ["a", "b"], "licence": ["x"]}, "licence: 1 texts, the corpus has 2 files; give one for each, or null"),
         ({"target": ["a"], "translations": "out", "attribution": ["x", "y"]}, "attribution: 2 texts, the corpus has 1"),
-        ({"webdataset": ["a-{0..3}.tar"], "licence": ["x"]}, "licence: one for each file beside shards named with br"),
     ],
 )
 def test_lists_have_one_for_each_file(fields: dict[str, Any], said: str) -> None:
