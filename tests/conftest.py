@@ -32,8 +32,6 @@ settings.register_profile("no deadlines", deadline=None)  # a busy machine is no
 settings.register_profile("same examples", deadline=None, derandomize=True)
 settings.load_profile("same examples")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["XDG_STATE_HOME"] = str(REPO / ".pytest_cache" / "state")
-"""Of all tests' processes alike, and not the home folder: the key by which zeromt knows its user's runs."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

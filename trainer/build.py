@@ -12,8 +12,8 @@ from configs import RunConfig, UserError
 from configs.components import make
 from configs.load import dump_run
 from configs.plugins import hashes
+from configs.process.files.inside import write_text
 from configs.reading.interpolations import saved_fields
-from configs.reading.own_runs import write_config
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.updates import UpdateRecords
 from trainer.runs.history.positions import LEFT_OUT
-from trainer.runs.layout import CHECKPOINTS
+from trainer.runs.layout import CHECKPOINTS, CONFIG
 from trainer.runs.parents import PARENT, Parent, check_pull
 from trainer.runs.versions import versions
 from trainer.saving import Saver
@@ -316,7 +316,7 @@ def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step
     folder, phase = Path(config.folder), None if state.phase is None else state.phase.number
     trackers = [*([make("tracker", "tensorboard")] if config.training.tensorboard else []), *config.trackers]
     metrics = RunMetrics(folder, resume_step=step, phase=phase, trackers=trackers, config=saved_fields(config))
-    write_config(folder, config, identity.config_yaml)
+    write_text(folder / CONFIG, identity.config_yaml)
     return metrics
 
 

@@ -21,7 +21,6 @@ from configs.process.chart import Panel, svg
 from configs.process.document import Cell, Code, Part, Table, plain, to_markdown
 from configs.process.files import is_file
 from configs.process.files.inside import read_json, read_text, write_text
-from configs.reading.own_runs import of_caller
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tables import dataset_tables
 from trainer.checkpoint.format import Checkpoint, read_checkpoint
@@ -64,18 +63,17 @@ class _Run:
     """What is not at hand."""
 
 
-def write(folder: Path, *, allow_paths: bool = False) -> Path:
+def write(folder: Path) -> Path:
     """Write the report of a run and its curves; returns the report.
 
     Args:
         folder: of the run, which may still be training.
-        allow_paths: read the sets and data that the run names, though it be a stranger's.
 
     Raises:
         UserError: its configuration or its figures cannot be read.
         OSError: they cannot be read, or the report cannot be written.
     """
-    run = _read(folder, allow_paths=allow_paths)
+    run = _read(folder)
     panels = list(_panels(run))
     if panels:
         write_text(folder / CURVES, svg(panels, below="updates"))
@@ -92,7 +90,7 @@ def write(folder: Path, *, allow_paths: bool = False) -> Path:
     return folder / REPORT
 
 
-def _read(folder: Path, *, allow_paths: bool) -> _Run:
+def _read(folder: Path) -> _Run:
     config = load_saved(folder / CONFIG, any_version=True)
     checkpoint = None
     with contextlib.suppress(UserError):
@@ -104,11 +102,10 @@ def _read(folder: Path, *, allow_paths: bool) -> _Run:
     try:
         if remote:
             raise UserError(f"{', '.join(remote)}: not fetched for this")
-        config = of_caller(folder, config, allow=allow_paths, sets=True)
         datasets = [Dataset.load(source.path) for source in config.datasets]
         texts = all_sets(config, tokenizer_of(datasets) if datasets else None)
     except (UserError, OSError) as error:
-        notes.append(f"Data and held-out sets are not at hand: {str(error).removeprefix('RUN: ')}")
+        notes.append(f"Data and held-out sets are not at hand: {error}")
     ranks = None if checkpoint is None else checkpoint.manifest.get("world_size")
     return _Run(
         folder=folder,

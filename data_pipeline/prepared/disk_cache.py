@@ -28,11 +28,7 @@ KEEP_FRACTION = 0.9
 STALE_SECONDS = 24 * 3600
 """Seconds after which an unfinished file belongs to a process that died."""
 
-MARKER = "CACHEDIR.TAG"
-"""Its name and first line are those of the Cache Directory Tagging Specification, by which backups leave it out."""
-_MARK = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of zeromt's: it deletes what it has downloaded.\n"
 LOCKS = "locks"
-_SHELF = re.compile(r"[0-9a-f]{2}")
 _NAME = re.compile(r"[0-9a-f]{64}(?P<part>\.[0-9]+-[0-9]+\.(?P<size>[0-9]+)\.part)?")
 
 _numbers = itertools.count()
@@ -41,14 +37,12 @@ _numbers = itertools.count()
 class DiskCache:
     """Files by the hash of their content, in `folder`, with at most `max_bytes` in total.
 
-    The folder is one that a cache has made or found empty, and has marked: in any other, files might be somebody's.
-    Methods raise UserError if it is not, or cannot be written to.
+    Methods raise UserError if it cannot be written to.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
         self._max_bytes = max_bytes
-        self._is_marked = False
 
     def find(self, key: str, size: int, *, hashed: bool = True) -> Path | None:
         """The file of a hash, if it exists and is whole. A broken file is removed.
@@ -59,8 +53,6 @@ class DiskCache:
             hashed: read the file and compare its hash; otherwise compare only its size.
         """
         path = self._path(key)
-        if not self._has_mark():
-            return None
         try:
             is_whole = path.stat().st_size == size and (not hashed or hash_file(path) == key)
             if is_whole:
@@ -74,8 +66,6 @@ class DiskCache:
     def read(self, key: str) -> bytes | None:
         """The content of a hash, if it exists and is whole. A broken file is removed."""
         path = self._path(key)
-        if not self._has_mark():
-            return None
         try:
             content = read_bytes(path)
             os.utime(path)
@@ -118,31 +108,6 @@ class DiskCache:
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key
 
-    def _mark(self) -> None:
-        """Mark a new or empty folder, or one of a version without marks, as a cache's.
-
-        Raises:
-            UserError: the folder holds something else.
-        """
-        if self._has_mark():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        names = {path.name for path in self.folder.iterdir()}
-        is_older = LOCKS in names and all(_SHELF.fullmatch(name) for name in names - {LOCKS})
-        if names and not is_older and not self._has_mark():
-            raise UserError(
-                f"stream.cache: {self.folder}: holds files that no cache of zeromt's has made; "
-                "name a new or empty folder"
-            )
-        with contextlib.suppress(FileExistsError):
-            made = opened(self.folder / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-            with os.fdopen(made, "w", encoding="ascii") as file:
-                file.write(_MARK)
-
-    def _has_mark(self) -> bool:
-        self._is_marked = self._is_marked or (self.folder / MARKER).is_file()
-        return self._is_marked
-
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
@@ -156,7 +121,6 @@ class DiskCache:
     @contextlib.contextmanager
     def _part(self, key: str, size: int) -> Iterator[Path]:
         """A temporary file, after eviction has made room for it. Its name contains its final size."""
-        self._mark()
         path = self._path(key).with_name(f"{key}.{os.getpid()}-{next(_numbers)}.{size}.part")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -168,7 +132,6 @@ class DiskCache:
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[BinaryIO]:
         """Hold a lock among processes and threads, which is released when the holder dies. Yields the lock's file."""
-        self._mark()
         folder = self.folder / LOCKS
         folder.mkdir(parents=True, exist_ok=True)
         with os.fdopen(opened(folder / name, os.O_RDWR | os.O_CREAT), "r+b") as file:

@@ -60,15 +60,6 @@ def add_run_folder(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
 
 
-def add_allow_paths(parser: Parser) -> None:
-    """`--allow-paths`: whether a stranger's run may name what is read."""
-    parser.add_argument(
-        "--allow-paths",
-        action="store_true",
-        help="read the datasets and sets that a run names, though you have not trained it on this machine",
-    )
-
-
 def add_run(parser: Parser, *, is_optional: bool = False) -> None:
     """RUN: a run's folder or a checkpoint."""
     nargs = "?" if is_optional else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.conftest import REPO, environment
 from tests.fuzz import forgery, genuine, places
 from tests.fuzz.call import Call, Outcome
-from tests.fuzz.watch import READS, SECRET, Watch, outside
+from tests.fuzz.watch import READS, Watch, outside
 from tests.waiting import PATIENCE
 
 SECONDS = 60.0
@@ -85,7 +85,7 @@ class Server:
             "HOME": str(folder.parent / "outside" / "home" if call.forged else home),
             "TMPDIR": str(home),
             "PATH": str(Path(sys.executable).parent),
-            **({"XDG_STATE_HOME": str(home), "MPLCONFIGDIR": str(home)} if call.forged else {}),
+            **({"MPLCONFIGDIR": str(home)} if call.forged else {}),
         }
         request = {
             "argv": call.argv,
@@ -151,17 +151,12 @@ def judge(call: Call, outcome: Outcome, before: dict[str, str], after: dict[str,
 def judge_forged(call: Call, outcome: Outcome, touched: Sequence[tuple[str, str]], folder: Path) -> list[str]:
     """What is wrong beside that with a call on forged files."""
     problems = []
-    hows = set(call.forged.values())
-    is_named = any(f"{word}/".startswith(f"{name}/") for word in call.argv for name in call.forged)  # or the way there
-    may_follow = "--allow-paths" in call.argv or forgery.OWN_LINK in hows or _is_of_links(call) or is_named
-    bad = [f"{what} {path}" for what, path in touched if not (may_follow and what in READS)]
+    bad = [f"{what} {path}" for what, path in touched if what not in READS]
     if bad:
         problems.append(f"outside: {', '.join(bad[:6])}")
     home = folder.parent / "outside" / "home"
-    if elsewhere := outside(outcome.opened, folder.parent if may_follow else folder, home):
+    if elsewhere := outside(outcome.opened, folder.parent, home):
         problems.append(f"opened elsewhere: {', '.join(elsewhere[:6])}")
-    if SECRET in outcome.out + outcome.err:
-        problems.append("printed what is in a canary")
     if outcome.memory_bytes > FORGED_BYTES:
         problems.append(f"took {outcome.memory_bytes >> 20} MiB")
     if outcome.code == 2:
@@ -169,11 +164,6 @@ def judge_forged(call: Call, outcome: Outcome, touched: Sequence[tuple[str, str]
         if len(lines) != 1 and "config.yaml" not in " ".join(call.forged):  # a line for each field
             problems.append(f"{len(lines)} lines of errors")
     return problems
-
-
-def _is_of_links(call: Call) -> bool:
-    """Whether the folder is one whose files may be links: Hugging Face's cache consists of them."""
-    return call.argv[0] == "import" and any(name.startswith(("model/", "marian/")) for name in call.forged)
 
 
 def _is_listed(call: Call, outcome: Outcome) -> bool:

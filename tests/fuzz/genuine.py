@@ -18,7 +18,7 @@ CHECKPOINT = f"{RUN}/checkpoints/step-00000006"
 COMMANDS = (
     "train small.yaml training.max_updates=6 checkpoint.every_updates=3 evaluation.every_updates=3 "
     "evaluation.max_pairs=2 training.record_pairs=true evaluation.attention_maps=0 training.tensorboard=false",
-    f"compare {RUN} --bootstrap=20 --allow-paths",
+    f"compare {RUN} --bootstrap=20",
     f"export {RUN} --format=huggingface -o {MODEL}",
 )
 MADE_MARIAN = """
@@ -55,7 +55,7 @@ def build(into: Path, *, marian: bool) -> None:
 
 
 def _run(script: str, cwd: Path, *arguments: str) -> None:
-    variables = {**environment(), "XDG_STATE_HOME": str(cwd / "state"), "HOME": str(cwd / "state")}
+    variables = {**environment(), "HOME": str(cwd / "state")}
     command = [sys.executable, "-c", script, *arguments]
     done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     shutil.rmtree(cwd / "state", ignore_errors=True)

@@ -42,14 +42,14 @@ for line in {_COMMANDS!r}:
 
 @functools.cache
 def small_runs() -> Path:
-    """All of it, made once in a run of the tests and not to be written to; the runs are a stranger's."""
+    """All of it, made once in a run of the tests and not to be written to."""
     return once("small", _make)
 
 
 def _make(root: Path) -> None:
     shutil.copytree(FILES / "corpus", root / "corpus")
     shutil.copy(FILES / "small.yaml", root)
-    variables = {**environment(), "XDG_STATE_HOME": str(root / "state"), "HOME": str(root / "state")}
+    variables = {**environment(), "HOME": str(root / "state")}
     command = [sys.executable, "-c", _SCRIPT]
     done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr[-4000:]

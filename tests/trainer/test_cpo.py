@@ -226,7 +226,7 @@ def test_from_candidates_to_a_tuned_model(place: Path, forked: Forked) -> None:
     print(f"margin {margins[0]:.3f} to {margins[1]:.3f}")
     assert margins[1] > margins[0]
     assert read_metrics(place / "runs" / "whole", "evaluation")[-1]["loss"] > 0
-    shown = run("batch", "runs/whole", "16", "--loss", "--allow-paths")
+    shown = run("batch", "runs/whole", "16", "--loss")
     assert "a token of either translation under step-00000015" in shown
     done = forked.trainer(1, *settings, "stream.datasets=[{path: dataset}]", "name=pairs", cwd=place)
     assert done.code == 2

@@ -26,7 +26,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_report_has_what_is_known_of_a_run(root: Path) -> None:
     trained = (root / "runs/mixture/report.md").read_text()
-    written = write(root / "runs/mixture", allow_paths=True).read_text()
+    written = write(root / "runs/mixture").read_text()
     assert lasting(trained) == lasting(written), "the same at the end of training and later"
     parts = [line for line in written.splitlines() if line.startswith("## ")]
     assert parts == [
@@ -57,7 +57,6 @@ def test_a_run_that_has_just_begun_and_a_folder_that_is_none(root: Path, capsys:
     assert main(["report", "runs/begun"]) == 0
     text = (begun / "report.md").read_text()
     assert "no status: - updates" in text
-    assert "--allow-paths" in text, "nobody has trained it here"
     assert "## Scores" not in text
     assert main(["report", "corpus"]) == 2
     assert "config.yaml" in capsys.readouterr().err

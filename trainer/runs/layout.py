@@ -2,7 +2,6 @@
 
     config.yaml                  the resolved configuration
     status.json                  what the run is doing
-    seals                        by which zeromt knows the runs of its user (configs.reading.own_runs)
     origin.json                  the configuration file that it was started with
     parent.json                  the checkpoint of another run that it began from (`--from`)
     cooldown.json                the checkpoint of another run that it goes on with (`--cooldown`)

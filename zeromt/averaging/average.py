@@ -9,14 +9,13 @@ from torch import Tensor
 from configs import UserError, load_saved
 from configs.process.files import is_dir
 from configs.process.streams import tell
-from configs.reading.own_runs import is_own, seal
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import SOURCES, Checkpoint, CheckpointError, StoredTensors, read_whole
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.inference.loading import TRIES, no_checkpoint, places_of, while_they_last
-from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, run_of, step_of
+from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
 from trainer.runs.new_folder import check_new, new_folder
 
 
@@ -47,8 +46,6 @@ def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, raw_weigh
     stored = [checkpoint.stored(kind) for checkpoint, kind in zip(checkpoints, kinds, strict=True)]
     config = load_saved(newest.folder / CONFIG)
     with new_folder(output) as folder:
-        if is_own(run_of(newest.folder) or newest.folder, config):
-            seal(folder, config)
         write_run(
             folder,
             output,

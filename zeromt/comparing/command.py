@@ -35,7 +35,6 @@ def compare_runs(
     sentences: int,
     form: Literal["terminal", "json", "markdown"] | None,
     html: str | None,
-    allow_paths: bool = False,
 ) -> int:
     """Compare runs, or report one: on standard output, or as a page.
 
@@ -51,7 +50,6 @@ def compare_runs(
         sentences: how many of each set to show.
         form: the format to print; None: the terminal's, or nothing if a page is written.
         html: a file for the page.
-        allow_paths: read the sets and data that the runs name, though they be a stranger's.
 
     Raises:
         UserError: see `zeromt.comparing.comparison.compare`.
@@ -71,7 +69,6 @@ def compare_runs(
             samples=Samples(bootstrap=bootstrap, randomisation=randomisation),
             how=How(search=search, raw=raw_weights, precision=precision),
             sentences=sentences,
-            allow_paths=allow_paths,
         ),
     )
     if form is not None or html is None:

@@ -33,8 +33,6 @@ class Asked:
     how: How = field(default_factory=How)
     sentences: int = 10
     """Sentences of each set to show."""
-    allow_paths: bool = False
-    """Read the sets and data that the runs name, though they be a stranger's."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -108,7 +106,7 @@ def _compare(subjects: Sequence[Subject], asked: Asked) -> Comparison:
     shared: list[SharedSet] = []
     validated: list[dict[str, str]] = [{} for _ in subjects]
     if not notes:
-        shared, notes, validated = shared_sets(subjects, asked.sets, allow_paths=asked.allow_paths)
+        shared, notes, validated = shared_sets(subjects, asked.sets)
         if not shared:
             notes.append("nothing is scored: there is no set that every run is evaluated on; --set names one")
     hypotheses = translations(subjects, shared, asked.how) if shared else {}

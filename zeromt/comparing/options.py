@@ -1,7 +1,7 @@
 """The command `zeromt compare` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_raw_weights
+from launcher.options.parser import Parser, add_plugins, add_raw_weights
 from launcher.options.values import existing, page_file, whole
 from zeromt.translating.options import add_metrics, add_precision, add_search
 
@@ -56,7 +56,6 @@ def add_compare(parser: Parser) -> None:
     add_raw_weights(parser)
     add_precision(parser)
     add_search(parser)
-    add_allow_paths(parser)
     add_plugins(parser)
 
 

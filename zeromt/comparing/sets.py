@@ -37,23 +37,22 @@ class SharedSet:
 
 
 def shared_sets(
-    subjects: Sequence[Subject], named: Sequence[str | HeldOutSection], *, allow_paths: bool = False
+    subjects: Sequence[Subject], named: Sequence[str | HeldOutSection]
 ) -> tuple[list[SharedSet], list[str], list[dict[str, str]]]:
     """The sets that were asked for, else those that all runs have; notes on those left aside; and `_validated`.
 
     Args:
         subjects: the runs.
         named: names of sets of any of the runs, or other sets.
-        allow_paths: read what the runs name, though they be a stranger's.
 
     Raises:
         UserError: no run has a set of that name, or another set cannot be read.
     """
     notes: list[str] = []
-    own = [_own_sets(subject, notes, allow_paths=allow_paths) for subject in subjects]
+    own = [_own_sets(subject, notes) for subject in subjects]
     validated = [_validated(subject, sets) for subject, sets in zip(subjects, own, strict=True)]
     if named:
-        return [_named(one, subjects, own, notes, allow_paths=allow_paths) for one in named], notes, validated
+        return [_named(one, subjects, own, notes) for one in named], notes, validated
     shared = []
     for name, text in own[0].items():
         texts = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
@@ -80,13 +79,9 @@ def _validated(subject: Subject, sets: Mapping[str, SetText]) -> dict[str, str]:
     }
 
 
-def _own_sets(subject: Subject, notes: list[str], *, allow_paths: bool) -> dict[str, SetText]:
+def _own_sets(subject: Subject, notes: list[str]) -> dict[str, SetText]:
     """The sets that a run is evaluated on, by name; a note tells of each that cannot be read."""
-    try:
-        config = subject.of_caller(allow=allow_paths)
-    except UserError as error:
-        notes.append(f"{subject.label}: its sets are not read: {str(error).removeprefix('RUN: ')}")
-        return {}
+    config = subject.config
     datasets: list[Dataset] = []
     try:
         datasets = [Dataset.load(d.path, config.stream) for d in config.datasets]
@@ -112,8 +107,6 @@ def _named(
     subjects: Sequence[Subject],
     own: Sequence[dict[str, SetText]],
     notes: Sequence[str],
-    *,
-    allow_paths: bool,
 ) -> SharedSet:
     """A set that was asked for, in the form of every run.
 
@@ -126,9 +119,8 @@ def _named(
             raise UserError("; ".join([f"--set: {unknown(wanted, known, what='set of the runs')}", *notes]))
         text = known[wanted]
     else:
-        needs_data = wanted.prepared is not None
-        config = subjects[0].of_caller(allow=allow_paths) if needs_data else subjects[0].config
-        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
+        config = subjects[0].config
+        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if wanted.prepared is not None else []
         [text, *others] = load_sets([wanted], config.prepare, dataset_names(datasets), option="--set")
         if others:
             raise UserError(f"--set: {wanted.name} is of several datasets; name files, or a set of the run")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from configs import RunConfig, UserError, load_saved
 from configs.process.files import is_file
-from configs.reading.own_runs import of_caller
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
@@ -32,10 +31,6 @@ class Subject:
     """The checkpoint's configuration if there is one, else the run's."""
     tokenizer: Tokenizer | None = None
     """The checkpoint's."""
-
-    def of_caller(self, *, allow: bool) -> RunConfig:
-        """Its configuration, to read its sets and data; see `configs.reading.own_runs.of_caller`."""
-        return of_caller(self.folder or Path(self.path), self.config, allow=allow, sets=True)
 
     @property
     def step(self) -> int | None:

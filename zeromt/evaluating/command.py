@@ -12,7 +12,6 @@ from configs.components import Metric, unknown
 from configs.process.environment import restored_environment
 from configs.process.files import written
 from configs.process.streams import tell
-from configs.reading.own_runs import of_caller
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from model.search import Ensemble
@@ -24,7 +23,6 @@ from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import Translator
 from trainer.ranks.process import tune_process
-from trainer.runs.layout import run_of
 from zeromt.evaluating.documents import read_documents
 from zeromt.evaluating.doubts import of_sides
 from zeromt.evaluating.engine import evaluate as of_engine
@@ -84,7 +82,6 @@ def of_run(
     paragraphs: bool,
     documents: str | None,
     teacher: str | None,
-    allow_paths: bool,
     as_json: bool,
 ) -> int:
     """Translate held-out sets with a run, score and print them.
@@ -103,7 +100,6 @@ def of_run(
         paragraphs: translate each sentence of a line by itself.
         documents: a file with a document's id for each line of `source`.
         teacher: a file with translations of one set, with whose scores these are compared.
-        allow_paths: read the sets and data that the run names, though it be a stranger's.
         as_json: print JSON on a terminal too.
     """
     tune_process()
@@ -112,7 +108,7 @@ def of_run(
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
     )
-    texts = chosen.texts(chosen.of_caller(trained.config, checkpoints[0], allow=allow_paths), trained.tokenizer)
+    texts = chosen.texts(trained.config, trained.tokenizer)
     if documents is not None and chosen.files is None:
         raise UserError("--documents: given without --source, whose lines it is about; give both")
     for option, file in (("--output", output), ("--teacher", teacher)):
@@ -149,12 +145,6 @@ class Chosen:
     """Their languages, by side; None: the run's."""
     sets: Sequence[str | HeldOutSection]
     """If no files are named: names of the run's sets, or others; empty for all of the run's."""
-
-    def of_caller(self, config: RunConfig, checkpoint: Checkpoint, *, allow: bool) -> RunConfig:
-        """The run's configuration, if what it names may be read or need not be; see `own_runs.of_caller`."""
-        needed = not self.sets or any(isinstance(one, str) or one.prepared is not None for one in self.sets)
-        run = run_of(checkpoint.folder) or checkpoint.folder
-        return of_caller(run, config, allow=allow, sets=True) if self.files is None and needed else config
 
     def texts(self, config: RunConfig, tokenizer: Tokenizer) -> list[SetText]:
         """The text of the sets, with the run's tag; see `trainer.evaluation.sets.tagged`.

@@ -1,7 +1,7 @@
 """The command `zeromt evaluate` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_allow_paths
+from launcher.options.parser import Parser
 from launcher.options.values import existing_file, output_file
 from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, add_search
 
@@ -46,7 +46,6 @@ def add_evaluate(parser: Parser) -> None:
     add_search(parser)
     add_metrics(parser)
     add_paragraphs(parser)
-    add_allow_paths(parser)
     parser.add_argument(
         "--json", dest="as_json", action="store_true", help="print JSON on a terminal too, as into a file or a pipe"
     )

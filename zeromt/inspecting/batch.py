@@ -84,7 +84,7 @@ class Pair:
     target: str
 
 
-def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool = False) -> int:
+def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     """Print the pairs of an update.
 
     Raises:
@@ -94,7 +94,7 @@ def run(*, run: str, update: int, loss: bool, as_json: bool, allow_paths: bool =
     tune_process()
     with naming("RUN"):
         folder = Path(run)
-        found = find_update(folder, update, allow_paths=allow_paths)
+        found = find_update(folder, update)
         recorded = Recorded.of(folder, found)
         recorded.check(update)
         checkpoint = checkpoint_before(folder, update) if loss else None

@@ -58,7 +58,7 @@ class Compared:
         return min(partings, key=lambda one: one.last) if partings else None
 
 
-def run(*, run: str, other: str, allow_paths: bool = False) -> int:
+def run(*, run: str, other: str) -> int:
     """Print where two runs diverge and what differs there; returns 0 if they do not, else 1.
 
     Raises:
@@ -77,7 +77,7 @@ def run(*, run: str, other: str, allow_paths: bool = False) -> int:
         print(f"the same from update {compared.begin:,} to {min(compared.num_updates):,}, the last that both have")
         return 0
     print("\n".join(_where(compared)))
-    for kind, line in what_differs(first, second, compared, parting, allow_paths):
+    for kind, line in what_differs(first, second, compared, parting):
         print(f"  {kind:<14} {visible(line)}")
     return 1
 
@@ -168,9 +168,7 @@ def _where(compared: Compared) -> Iterator[str]:
         yield f"{what}: part at {where} (loss {parting.losses[0]:.7f} in A, {parting.losses[1]:.7f} in B)"
 
 
-def what_differs(
-    first: Path, second: Path, compared: Compared, parting: Parting, allow_paths: bool
-) -> Iterator[tuple[Kind, str]]:
+def what_differs(first: Path, second: Path, compared: Compared, parting: Parting) -> Iterator[tuple[Kind, str]]:
     """What differs in how the update was made where two runs diverge, likeliest causes first."""
     standings = []
     for path in (first, second):
@@ -179,7 +177,7 @@ def what_differs(
         except UserError as error:
             yield "configuration", f"cannot be compared: {error}"
             return
-    causes = [*_of_configuration(*standings), *_of_data(first, second, parting, standings, allow_paths)]
+    causes = [*_of_configuration(*standings), *_of_data(first, second, parting, standings)]
     causes += _of_versions(*standings)
     yield from causes
     if compared.pairs is not None and compared.pairs == parting:
@@ -216,9 +214,7 @@ def _of_versions(a: Standing, b: Standing) -> Iterator[tuple[Kind, str]]:
             yield "versions", f"{key.replace('world_size', 'ranks')}: {one} in A, {two} in B"
 
 
-def _of_data(
-    first: Path, second: Path, parting: Parting, standings: Sequence[Standing], allow_paths: bool
-) -> Iterator[tuple[Kind, str]]:
+def _of_data(first: Path, second: Path, parting: Parting, standings: Sequence[Standing]) -> Iterator[tuple[Kind, str]]:
     """Datasets whose hashes differ, and pairs of the update that differ."""
     fingerprints = [_data_fingerprints(standing) for standing in standings]
     if fingerprints[0] == fingerprints[1]:
@@ -231,7 +227,7 @@ def _of_data(
     if parting.first != parting.last:
         return
     try:
-        updates = [find_update(path, parting.first, allow_paths=allow_paths) for path in (first, second)]
+        updates = [find_update(path, parting.first) for path in (first, second)]
     except UserError as error:
         yield "data", f"the pairs of the update cannot be shown: {error}"
         return

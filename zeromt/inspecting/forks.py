@@ -57,7 +57,7 @@ class Replayed:
     """Pairs."""
 
 
-def find_beginning(run: Path, update: int, *, allow_paths: bool = False) -> Forking:
+def find_beginning(run: Path, update: int) -> Forking:
     """The newest whole checkpoint before an update, with the configuration of the updates after it.
 
     Raises:
@@ -65,7 +65,7 @@ def find_beginning(run: Path, update: int, *, allow_paths: bool = False) -> Fork
     """
     checkpoint = checkpoint_before(run, update)
     step = int(checkpoint.manifest["step"])
-    standing, at = (standing_before(run, one).of_caller(run, allow=allow_paths) for one in (step + 1, update))
+    standing, at = (standing_before(run, one) for one in (step + 1, update))
     stream = checkpoint.state().get("stream")
     is_anew = _phase(standing.stream) <= _phase(stream)  # else a phase has begun there
     if standing.step == step and stream != standing.stream and is_anew:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, UserError, load_saved
-from configs.reading.own_runs import of_caller
 from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
@@ -42,10 +41,6 @@ class Standing:
     switches: Sequence[tuple[int, int]] = ()
     """Phases that begin from there on: the updates done before, and the number of the phase."""
 
-    def of_caller(self, run: Path, *, allow: bool) -> "Standing":
-        """As the caller may use it; see `configs.reading.own_runs.of_caller`."""
-        return replace(self, config=of_caller(run, self.config, allow=allow))
-
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class FoundUpdate:
@@ -69,19 +64,18 @@ class FoundUpdate:
         return self.datasets[micro_batch.dataset], int(micro_batch.pair_ids[row]) - first
 
 
-def find_update(run: Path, step: int, *, allow_paths: bool = False) -> FoundUpdate:
+def find_update(run: Path, step: int) -> FoundUpdate:
     """An update of a run, by number.
 
     Args:
         run: the run's folder.
         step: from 1.
-        allow_paths: read the datasets that it names, though it be a stranger's.
 
     Raises:
         UserError: the run has not made it, or its data are missing or have changed.
     """
     check_made(run, step)
-    standing = standing_before(run, step).of_caller(run, allow=allow_paths)
+    standing = standing_before(run, step)
     reader = open_stream(standing)
     try:
         updates = updates_from(reader, standing)

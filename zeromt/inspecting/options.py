@@ -1,7 +1,7 @@
 """The commands `zeromt batch`, `diff` and `replay`, which inspect the updates of a run, and `inspect`."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_allow_paths, add_plugins, add_run_folder
+from launcher.options.parser import Parser, add_plugins, add_run_folder
 from launcher.options.values import existing_file, existing_folder, existing_or_url, whole
 
 MAX_UPDATES = 10**12
@@ -17,7 +17,6 @@ def add_batch(parser: Parser) -> None:
         help="print each pair's loss too, computed with the newest checkpoint before the update",
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object per pair")
-    add_allow_paths(parser)
     add_plugins(parser)
 
 
@@ -25,7 +24,6 @@ def add_diff(parser: Parser) -> None:
     """Arguments of `zeromt diff`."""
     parser.add_argument("run", metavar="RUN_A", type=existing_folder, help="a run's folder")
     parser.add_argument("other", metavar="RUN_B", type=existing_folder, help="another run's folder")
-    add_allow_paths(parser)
     add_plugins(parser)
 
 
@@ -66,7 +64,6 @@ def add_replay(parser: Parser) -> None:
         help="file of pairs to leave out: each line begins with the number of a pair",
     )
     parser.add_argument("--blame", action="store_true", help="find the dataset, or the block, behind a spike at UPDATE")
-    add_allow_paths(parser)
     add_plugins(parser)
 
 

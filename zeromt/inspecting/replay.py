@@ -36,7 +36,6 @@ def run(
     without_pairs: str | None,
     blame: bool,
     spikes: int | None = None,
-    allow_paths: bool = False,
 ) -> int:
     """Print the losses of a fork next to the run's, or find the cause of a spike, or list spikes.
 
@@ -48,7 +47,6 @@ def run(
         without_pairs: a file with the pairs to leave out: each line begins with a pair's number.
         blame: instead of these, search for what to leave out.
         spikes: the number of updates to list.
-        allow_paths: see `configs.reading.own_runs`.
 
     Raises:
         UserError: the run has not made the update, has no checkpoint before it, or has no such data.
@@ -63,7 +61,7 @@ def run(
     folder = Path(run)
     with naming("RUN"):
         check_made(folder, update)
-        forking = find_beginning(folder, update, allow_paths=allow_paths)
+        forking = find_beginning(folder, update)
         losses = recorded_losses(folder, max(1, update - USUAL_UPDATES), update + num_updates)
         usual = usual_loss(update, losses) if blame else None  # before anything is read or trained
         data = read_data(forking, update)

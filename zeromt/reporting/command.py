@@ -8,12 +8,11 @@ from configs.process.text import visible
 from zeromt.pipeline.options import is_pipeline
 
 
-def run(*, run: str, allow_paths: bool) -> int:
+def run(*, run: str) -> int:
     """Write `report.md` in the folder, and say where it is.
 
     Args:
         run: the folder of a run, or of a pipeline.
-        allow_paths: read the sets and data that a run names, though it be a stranger's.
 
     Raises:
         UserError: it is neither, or the report cannot be written.
@@ -27,6 +26,6 @@ def run(*, run: str, allow_paths: bool) -> int:
         from trainer.report import write
 
         with disk_errors("RUN", place):
-            written = write(place, allow_paths=allow_paths)
+            written = write(place)
     say(f"report: {visible(str(written))}")
     return 0

@@ -1,7 +1,7 @@
 """The command `zeromt report` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_allow_paths, add_plugins
+from launcher.options.parser import Parser, add_plugins
 from launcher.options.values import existing_folder
 
 
@@ -13,14 +13,13 @@ def add_report(parser: Parser) -> None:
         type=existing_folder,
         help="the folder of a run, which may still be training, or of a pipeline",
     )
-    add_allow_paths(parser)
     add_plugins(parser)
 
 
 COMMANDS = {
     "report": Command(
         summary="write report.md of a run or a pipeline: data, model, curves, scores, translations, cost, commands",
-        usage="RUN | PIPELINE [--allow-paths]",
+        usage="RUN | PIPELINE",
         add_arguments=add_report,
         target="zeromt.reporting.command:run",
         group="look into a run",

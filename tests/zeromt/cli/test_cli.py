@@ -262,7 +262,6 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "paragraphs": False,
         "documents": None,
         "teacher": None,
-        "allow_paths": False,
         "as_json": False,
         "plugins": [],
     }

@@ -33,7 +33,7 @@ def page(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(planted.root)
         runs = (*planted.runs, f"runs/{NAME}")
-        given = ("--set", planted.option, "--set", "dataset", "--allow-paths", *ALL)
+        given = ("--set", planted.option, "--set", "dataset", *ALL)
         assert main(["compare", *runs, *given, "--html", str(path)]) == 0
     return path
 

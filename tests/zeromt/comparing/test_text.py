@@ -18,7 +18,7 @@ ALL = (*FAST, "--sentences", "70")
 
 
 def test_terminal(zeromt: Zeromt, planted: Planted) -> None:
-    given = ("--set", planted.option, "--sentences", "70", "--allow-paths", *FAST)
+    given = ("--set", planted.option, "--sentences", "70", *FAST)
     done = zeromt("compare", *planted.runs, *given, cwd=planted.root)
     assert done.code == 0, done.err
     for part in ("RUNS", "SCORES", "BY LENGTH AND FREQUENCY", "CURVES", "COST", "CONFIGURATION AND DATA"):
@@ -66,13 +66,13 @@ def test_sets_that_not_all_have_are_named(planted: Planted, monkeypatch: pytest.
     more = HeldOutSection(name="more", source=str(planted.source), references=[str(planted.references[0])])
     evaluation = dataclasses.replace(two.config.evaluation, sets=[more])
     two = dataclasses.replace(two, config=dataclasses.replace(two.config, evaluation=evaluation))
-    found, notes, _ = shared_sets([one, two], [], allow_paths=True)
+    found, notes, _ = shared_sets([one, two], [])
     assert found == [], "two has its own in place of the data's"
     assert [note.partition(",")[0] for note in notes] == ["small: dataset not compared", "mixture: more not compared"]
-    [asked], _, _ = shared_sets([one, two], ["more"], allow_paths=True)
+    [asked], _, _ = shared_sets([one, two], ["more"])
     assert asked.sources == list(planted.source.read_text(encoding="utf-8").splitlines())
     with pytest.raises(UserError, match=r"--set: .*mroe.*more"):
-        shared_sets([one, two], ["mroe"], allow_paths=True)
+        shared_sets([one, two], ["mroe"])
 
 
 def test_a_run_without_a_checkpoint_has_a_report(zeromt: Zeromt, planted: Planted) -> None:

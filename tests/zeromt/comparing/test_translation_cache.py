@@ -16,7 +16,7 @@ from zeromt.comparing.comparison import Asked, compare
 from zeromt.evaluating.resampling import Samples
 
 DECODES = "translating"
-QUICK = ("--json", "--bootstrap", "0", "--sentences", "0", "--allow-paths")
+QUICK = ("--json", "--bootstrap", "0", "--sentences", "0")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_is_decoded_is_kept_by_checkpoint_and_search(zeromt: Zeromt, kept: 
 
 
 def test_evaluate_and_report_share_them(zeromt: Zeromt, kept: Path) -> None:
-    done = zeromt("evaluate", "runs/small", "--set", "{name: valid, prepared: valid}", "--allow-paths", cwd=kept)
+    done = zeromt("evaluate", "runs/small", "--set", "{name: valid, prepared: valid}", cwd=kept)
     assert done.code == 0, done.err
     _, done = report(zeromt, kept)
     assert DECODES not in done.err
@@ -102,26 +102,6 @@ def test_a_checkpoint_that_is_deleted_meanwhile_gives_way_to_the_newest(
         return load_checkpoint(checkpoint, **how)
 
     monkeypatch.setattr("zeromt.comparing.hypotheses.load_checkpoint", delete_first)
-    found = compare(["runs/small"], Asked(samples=Samples(bootstrap=0, randomisation=0), allow_paths=True))
+    found = compare(["runs/small"], Asked(samples=Samples(bootstrap=0, randomisation=0)))
     assert [run.step for run in found.runs] == [5]
     assert len(found.sets) == 1
-
-
-def test_what_a_strangers_run_names_is_not_read(zeromt: Zeromt, kept: Path) -> None:
-    """The run has no seal of this user's, as a stranger's has none."""
-    named = "runs/small names stream.datasets: 'dataset', and you have not trained it on this machine"
-    done = zeromt("compare", "runs/small", *QUICK[:-1], cwd=kept)
-    assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert found["sets"] == []
-    assert f"small: its sets are not read: {named}; if that may be read, add --allow-paths" in found["notes"]
-    done = zeromt("compare", "runs/small", "--set", "dataset", *QUICK[:-1], cwd=kept)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert f"'dataset'; none is known; small: its sets are not read: {named}; if that may be read, add" in done.err
-    mine = f"{{name: mine, source: {kept}/a, references: [{kept}/a]}}"
-    (kept / "a").write_text("a\n")
-    for option, code in ((mine, 0), ("{name: valid, prepared: valid}", 2)):
-        done = zeromt("evaluate", "runs/small", "--set", option, cwd=kept)
-        assert done.code == code, done.err
-    assert done.err.count("\n") == 1
-    assert f"{kept}/{named}; if that may be read, add --allow-paths" in done.err

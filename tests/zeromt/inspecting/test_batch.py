@@ -55,7 +55,7 @@ def test_pairs_with_another_digest_are_refused(tmp_path: Path, refused: Refused)
     shutil.copytree(small_runs(), tmp_path, dirs_exist_ok=True)
     log = tmp_path / "runs" / "mixture" / "metrics.jsonl"
     log.write_text(log.read_text().replace('"pairs_digest": ', '"pairs_digest": 1, "was": '))
-    said = refused("batch", "runs/mixture", "1", "--allow-paths")
+    said = refused("batch", "runs/mixture", "1")
     assert said.startswith("UPDATE: 1: its pairs cannot be found again: metrics.jsonl has another digest of them")
 
 

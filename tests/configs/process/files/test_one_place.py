@@ -26,7 +26,6 @@ OTHERS = {
         "zeromt/inspecting/replay.py",
     ],
     "the user's own keys and secrets, in folders of mode 0700": [
-        "configs/reading/own_runs.py",
         "launcher/agents/secret.py",
     ],
     "files of the kernel, and streams of this process": [
