@@ -12,7 +12,7 @@
 #   make gpu-report  on a machine with GPUs: all that a card can tell, into OUT=runs/gpu-report, seven and a half minutes at a time;
 #                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
 #   make check       lint, format, types, import contracts, sizes, GitHub's workflows
-#   make bench       every benchmark of benchmarks/README.md, two hours; make bench-NAME does one. The results take the place of the last ones
+#   make bench       every benchmark of benchmarks/README.md, an hour; make bench-NAME does one. The results take the place of the last ones
 #                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
 #   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
@@ -40,7 +40,7 @@ BENCH := $(CORPUS)
 SOURCE := en
 TARGET := fr
 RUN := $(DEMO)
-BENCHES := training ranks startup data checkpoints decoding time_to_bleu
+BENCHES := training ranks data decoding
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
@@ -132,24 +132,14 @@ bench-training: $(STAMP)
 bench-ranks: $(STAMP)
 	$(call benchmark,training.ranks,--vocab 1000 --budget 1024 --rounds 1 --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
 
-bench-startup: $(STAMP)
-	$(call benchmark,startup.first_update,$(small),$(eole)) $(corpus)
-
 bench-data: $(STAMP)
-	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1 --parts preparation disk padding memory --memory-pairs 1000 --webdataset-pairs 200)
-
-bench-checkpoints: $(STAMP)
-	$(call benchmark,training.saving,--rounds 1,--rounds 3)
+	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1)
 
 bench-decoding: $(STAMP)
 	@if test -d $(RUN)/checkpoints; then set -x; \
 		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000 $(others)) \
 			$(RUN) --source $(test_source) --reference $(test_target); \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
-
-bench-time_to_bleu: $(STAMP)
-	$(call benchmark,training.time_to_bleu,$(tiny) --updates 4 --every 2 --warmup 1 --sentences 20 --goal 0.001) $(corpus) \
-		--test-source $(test_source) --test-target $(test_target)
 
 # Two at a time on two cores: most tests are one process.
 usual = not slow and not gpu and not slurm

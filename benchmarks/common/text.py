@@ -71,16 +71,6 @@ def head(text: Text, folder: Path, count: int) -> Text:
     return Text(f"{text.name}.head", *copies)
 
 
-def repeat(text: Text, folder: Path, times: int) -> Text:
-    """Write a text `times` times in a row."""
-    copies = [folder / f"{text.name}x{times}.{side}" for side in ("source", "target")]
-    for path, copy in zip(text.sides, copies, strict=True):
-        lines = "".join(f"{line}\n" for line in read_lines(path))
-        with copy.open("w", encoding="utf-8", newline="") as file:
-            file.writelines([lines] * times)
-    return Text(f"{text.name}x{times}", *copies)
-
-
 def _words(side: int, seed: int) -> NDArray[np.object_]:
     """(words,): the words of a side by rank; rarer words have more syllables."""
     rng = np.random.default_rng([seed, side])

@@ -3,12 +3,12 @@
 import resource
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import sentencepiece
 
 from benchmarks.common.text import read_lines
-from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
+from configs import CorpusFiles, PrepareSection, TokenizerSection
 from data_pipeline.preparation.prepare import run
 from data_pipeline.prepared.dataset import Dataset
 
@@ -23,7 +23,6 @@ def prepare(
     workers: int,
     tokenizer: str | None = None,
     held_out: tuple[str, str] | None = None,
-    cleaning: CleaningSection | None = None,
 ) -> dict[str, Any]:
     """Prepare two files with default settings. Includes the start of worker processes, but not Python's start and
     imports.
@@ -35,7 +34,6 @@ def prepare(
         workers: `prepare.workers`.
         tokenizer: `prepare.tokenizer.path`; None trains a tokenizer.
         held_out: source and target file of a validation set.
-        cleaning: `prepare.cleaning`.
     """
     section = PrepareSection(
         output=output,
@@ -44,7 +42,6 @@ def prepare(
         valid=CorpusFiles(source=[held_out[0]], target=[held_out[1]]) if held_out else CorpusFiles(),
         tokenizer=TokenizerSection(path=tokenizer),
         workers=workers,
-        cleaning=cleaning or CleaningSection(),
     )
     begin, processor_begin = time.monotonic(), _processor_seconds()
     run(section)
@@ -57,18 +54,7 @@ def prepare(
         "pairs": index.pairs,
         "tokens": index.source_tokens + index.target_tokens,
         "shards": [shard.sha256 for shard in index.shards],
-        "bytes": sum(p.stat().st_size for p in Path(output).iterdir() if p.suffix in (".tar", ".npy", ".json")),
     }
-
-
-def with_memory(*, near_duplicates: Literal["keep", "pair"], **arguments: Any) -> dict[str, Any]:
-    """`prepare` with or without near duplicates, and the peak bytes of this process and its largest worker."""
-    figures = prepare(cleaning=CleaningSection(near_duplicates=near_duplicates), **arguments)
-    peaks = {
-        name: resource.getrusage(who).ru_maxrss * 1024
-        for name, who in (("process", resource.RUSAGE_SELF), ("worker", resource.RUSAGE_CHILDREN))
-    }
-    return {**figures, "peaks": peaks}
 
 
 def bare_sentencepiece(*, source: str, target: str, tokenizer: str, threads: int) -> dict[str, Any]:

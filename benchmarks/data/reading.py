@@ -43,44 +43,13 @@ def read_epochs(*, dataset: str, stream: dict[str, Any], seconds: float = 0) -> 
     tokens = opened.index.source_tokens + opened.index.target_tokens + 2 * opened.num_pairs  # EOS counts
     return {
         "seconds": taken,
-        "epochs": num_epochs,
-        "pairs": pairs,
         "tokens": num_epochs * tokens,
         "padded": padded,
         "micro_batches": num_micro_batches,
     }
 
 
-def bytes_of_ranks(*, dataset: str, stream: dict[str, Any], world_sizes: list[int]) -> dict[str, Any]:
-    """Bytes that each rank of a world reads in an epoch, one rank after the other.
-
-    Counts read calls (`rchar` of /proc/self/io). Tables are memory-mapped, so they do not count.
-    """
-    section = StreamSection(**{**stream, "prefetch_updates": 0})
-    worlds = {}
-    for world_size in world_sizes:
-        opening = reading = pairs = 0
-        for rank in range(world_size):
-            begin = _bytes_read()
-            reader = StreamReader(
-                [(Dataset.load(Path(dataset)), 1.0)], section, seed=SEED, rank=rank, world_size=world_size
-            )
-            opened = _bytes_read()
-            pairs += sum(m.num_pairs for m in micro_batches(reader))
-            opening += opened - begin
-            reading += _bytes_read() - opened
-            reader.close()
-        worlds[str(world_size)] = {"opening": opening, "reading": reading, "pairs": pairs}
-    shards = sum(shard.bytes for shard in Dataset.load(Path(dataset)).index.shards)
-    return {"shards": shards, "worlds": worlds}
-
-
 def micro_batches(reader: StreamReader) -> Iterator[MicroBatch]:
     """The remaining micro-batches of a rank's epoch."""
     while found := [m for m in reader.next_update() if m is not None]:
         yield from found
-
-
-def _bytes_read() -> int:
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("rchar:")).split()[1])

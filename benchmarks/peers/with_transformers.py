@@ -137,7 +137,6 @@ class _Clock:
             "seconds_per_update": took / len(timed),
             "padding": 1 - filled / padded,
             "padded_per_update": padded / len(timed),
-            "first_update_at": self.ends[0],
             "ends": ends,
             "counts": [count for count, _, _ in timed],
         }

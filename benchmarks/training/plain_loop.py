@@ -126,39 +126,6 @@ class Tally:
         }
 
 
-class Average:
-    """Exponential moving average of the weights; with a decay of 0 the weights themselves."""
-
-    def __init__(self, weights: Sequence[Tensor], decay: float) -> None:
-        self.weights, self.decay = list(weights), decay
-        self.averages = [w.detach().clone() for w in weights] if decay else self.weights
-
-    @torch.no_grad()
-    def add(self, update: int) -> None:
-        """Add the weights after an update, counted from 1."""
-        if self.decay:
-            torch._foreach_lerp_(self.averages, self.weights, 1 - min(self.decay, update / (9 + update)))
-
-
-class Keeper:
-    """Saves weights every `every` updates, with their times on a clock that excludes saving."""
-
-    def __init__(self, folder: str, every: int) -> None:
-        self.folder, self.every = Path(folder), every
-        self.paused = 0.0
-        self.kept: list[dict[str, Any]] = []
-
-    def keep_if_due(self, update: int, model: nn.Module, average: Average) -> None:
-        """After an update: save the fp32 weights under the model's names, if due."""
-        if self.every == 0 or update % self.every:
-            return
-        begin = time.time()
-        file = self.folder / f"{update}.pt"
-        torch.save(dict(zip(dict(model.named_parameters()), average.averages, strict=True)), file)
-        self.kept.append({"update": update, "at": begin - self.paused, "file": str(file)})
-        self.paused += time.time() - begin
-
-
 def tune_process(threads: int) -> None:
     """Process-wide settings that make torch faster on a CPU."""
     torch.set_num_threads(threads)
@@ -201,49 +168,34 @@ def train(
     peak: float,
     warmup_updates: int,
     seed: int = 1,
-    ema_decay: float = 0.0,
-    keep_every: int = 0,
-    folder: str = "",
 ) -> dict[str, Any]:
     """Train, and time the updates after the first `warm_up`.
 
     Args:
         pieces: an .npz file with the ids of both sides, and where each sentence ends.
         sizes: sizes of the model.
-        ema_decay: decay of the weights' moving average, which is then what is saved.
-        keep_every: save the weights every so many updates; 0 saves none. Rates include the time of saving.
-        folder: folder for the saved weights.
 
     Returns:
-        Rates, memory and losses; `first_update_at`, in seconds since the epoch; `kept`, a list of update, file and
-        `at`, in seconds since the epoch minus the time spent on saving.
+        Rates, memory and losses.
     """
     tune_process(threads)
     torch.manual_seed(seed)
     model = Model(sizes).train()
     masters = Masters(model, getattr(torch, dtype))
     optimizer = adamw(masters.masters, peak)
-    average = Average(masters.masters, ema_decay)
     stream = endless(read_pairs(Path(pieces)), budget, random.Random(seed))
-    keeper = Keeper(folder, keep_every)
-    losses, tally, first = [], Tally(), 0.0
+    losses, tally = [], Tally()
     for update in range(1, updates + 1):
         if update == warm_up + 1:
             tally = Tally()
         batch = next(stream)
         lr = rate(update, peak=peak, warmup=warmup_updates, last=updates)
         losses.append(train_on(batch, model, masters, optimizer, lr))
-        average.add(update)
         tally.add(batch)
-        if update == 1:
-            first = time.time()
-        keeper.keep_if_due(update, model, average)
     return {
         **tally.figures(),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "first_update_at": first,
         "losses": [losses[0], losses[-1]],
-        "kept": keeper.kept,
         "version": torch.__version__,
     }
 

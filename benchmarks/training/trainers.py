@@ -1,7 +1,7 @@
 """Trains the same model on the same corpus with zeromt, the plain loop and Transformers.
 
-Each function takes a `Work` and returns target tokens a second without padding, seconds per update, padding, peak
-memory of the process tree and seconds to the first update, from the program's own reports.
+Each function takes a `Work` and returns target tokens a second without padding, seconds per update, padding and peak
+memory of the process tree, from the program's own reports.
 """
 
 import json
@@ -191,21 +191,19 @@ def updates_of(metrics: Path) -> list[str]:
 
 def plain(work: Work, *, dtype: str, **more: Any) -> dict[str, Any]:
     """Train with the plain loop; further arguments are those of `plain_loop.train`."""
-    return _timed_child(plain_loop.train, work, dtype=dtype, **more)
+    return _child(plain_loop.train, work, dtype=dtype, **more)
 
 
 def transformers(work: Work) -> dict[str, Any]:
     """Train Marian with Transformers' Seq2SeqTrainer, with batches grouped by length."""
-    return _timed_child(with_transformers.train, work)
+    return _child(with_transformers.train, work)
 
 
-def _timed_child(function: Any, work: Work, **more: Any) -> dict[str, Any]:
-    begun = time.time()
+def _child(function: Any, work: Work, **more: Any) -> dict[str, Any]:
     fields = asdict(work)
     for name in ("folder", "source", "target"):
         fields.pop(name)
-    found: dict[str, Any] = call(function, pieces=str(work.pieces), **fields, **more)
-    return {**found, "first_update_seconds": found["first_update_at"] - begun}
+    return dict(call(function, pieces=str(work.pieces), **fields, **more))
 
 
 def _run(

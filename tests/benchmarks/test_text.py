@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common import text
-from benchmarks.common.text import generate, head, read_lines, repeat
+from benchmarks.common.text import generate, head, read_lines
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,6 @@ def test_the_text_is_like_language(tmp_path: Path) -> None:
     assert 3.5 < sum(map(len, words)) / len(words) < 7
 
 
-def test_head_and_repeat(tmp_path: Path) -> None:
+def test_head(tmp_path: Path) -> None:
     made = generate(tmp_path, 20)
     assert read_lines(head(made, tmp_path, 3).target) == read_lines(made.target)[:3]
-    assert read_lines(repeat(made, tmp_path, 3).source) == 3 * read_lines(made.source)

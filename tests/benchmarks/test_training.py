@@ -1,6 +1,5 @@
 """What the training benchmarks rest on: the plain loop's products, and its weights in our model."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -9,14 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.training import plain_model, train, trainers
-from benchmarks.training.plain_loop import Average
-from benchmarks.training.plain_weights import load_plain
-from benchmarks.training.time_to_bleu import Point, reached
-from benchmarks.training.trainers import Work
 from configs import UserError, model_section
 from model import SpecialIds, Transformer, build_transformer
 from model.dropout import Dropout
-from trainer.engines.ema import EMA, WeightAverage
 
 SIZES: dict[str, Any] = {
     "d_model": 16,
@@ -48,21 +42,6 @@ def our_model() -> Transformer:
     return build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=special, seed=1).eval()
 
 
-def test_the_plain_loops_weights_compute_the_same_in_our_model(tmp_path: Path) -> None:
-    torch.manual_seed(2)
-    model = plain_model.Model(SIZES)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    file = tmp_path / "1.pt"
-    torch.save(dict(model.named_parameters()), file)
-    unused: dict[str, Any] = dict.fromkeys(("updates", "warm_up", "budget", "threads"), 1)
-    work = Work(folder=tmp_path, source=tmp_path, target=tmp_path, sizes=SIZES, **unused)
-    ours = our_model()
-    load_plain(file, ours, work)  # raises where logits differ
-    assert torch.equal(ours.output.weight, model.embedding.weight)
-
-
 def masks(model: nn.Module, *inputs: Tensor) -> list[tuple[torch.Size, int]]:
     """The shape and the probability in 256ths of every mask that a forward pass draws, in order."""
     found: list[tuple[torch.Size, int]] = []
@@ -87,29 +66,6 @@ def test_the_plain_loop_and_our_model_draw_the_same_masks() -> None:
     ours, plain = masks(our_model(), source, target), masks(plain_model.Model(SIZES), source, target, target)
     assert ours == plain
     assert len(ours) == 2 + 3 * SIZES["encoder_layers"] + 4 * SIZES["decoder_layers"]
-
-
-def test_the_plain_loop_and_ours_average_alike() -> None:
-    weight = nn.Parameter(torch.randn(5))
-    optimizer = torch.optim.AdamW([weight], lr=0.1)
-    ours, plain = WeightAverage(optimizer, 0.5), Average([weight], 0.5)
-    assert Average([weight], 0.0).averages[0] is weight
-    for update in range(1, 20):
-        weight.grad = torch.randn(5)
-        with ours.update():
-            optimizer.step()
-        ours.num_updates = update
-        plain.add(update)
-        torch.testing.assert_close(plain.averages[0], optimizer.state[weight][EMA])
-        assert not plain.averages[0].equal(weight)
-
-
-def test_when_a_score_is_reached() -> None:
-    curve = [Point(update=u, seconds=10.0 * u, bleu=b) for u, b in ((1, 2.0), (2, 6.0), (3, 5.0), (4, 9.0))]
-    assert reached(curve, 1.0) == 10.0
-    assert reached(curve, 5.0) == pytest.approx(17.5)
-    assert reached(curve, 8.0) == pytest.approx(37.5)
-    assert reached(curve, 9.5) is None
 
 
 def test_a_program_that_fails_is_left_out() -> None:

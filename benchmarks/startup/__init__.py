@@ -1,1 +1,0 @@
-"""Time from a command to the first update."""
