@@ -190,7 +190,7 @@ class PrepareSection:
     pairs have no target; `zeromt translate` reads it in place of a file, and `train.translations` makes pairs of it.
     """
     record_places: bool = False
-    """Record the raw file and line that each pair comes from, for `zeromt batch` and `trace`; 8 bytes per pair."""
+    """Record the raw file and line that each pair comes from, for `zeromt batch`; 8 bytes per pair."""
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

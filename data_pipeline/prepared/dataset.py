@@ -4,19 +4,18 @@ import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
-from configs.process.files.inside import parse_json, read_bytes
+from configs.process.files.inside import read_bytes
 from data_pipeline.errors import DataError, MissingError, OtherDataError, ReadError
 from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
-    ORIGIN_FILE,
     DatasetIndex,
     FileEntry,
     block_key,
@@ -185,19 +184,6 @@ class Dataset:
     def places(self, rows: slice) -> NDArray[np.uint64]:
         """The places of some pairs in the raw corpus, which must have been recorded: see `index.place_numbers`."""
         return self._places[rows]
-
-    def origin(self) -> Any:
-        """Where the raw corpus was, as `assembly.write_index` wrote it; None if it was not recorded.
-
-        Raises:
-            DataError: it cannot be read.
-        """
-        try:
-            return parse_json(self._storage.read_beside(ORIGIN_FILE))
-        except MissingError:
-            return None
-        except (ReadError, ValueError) as error:
-            raise DataError(f"{self._storage.path(ORIGIN_FILE)}: {error}") from error
 
     @cached_property
     def _places(self) -> NDArray[np.uint64]:

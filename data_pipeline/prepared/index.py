@@ -28,8 +28,6 @@ BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
 DOCUMENTS_FILE = "documents.npy"
-ORIGIN_FILE = "origin.json"
-"""Beside places, and not in the index, whose bytes do not depend on where the corpus was: the paths of its files."""
 VERSION = 2
 
 BLOCK_DTYPE = np.dtype(

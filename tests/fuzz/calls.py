@@ -86,7 +86,6 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "import": ("--huggingface=hf-marian", "-o", "out/new"),
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     "inspect": (places.RUN,),
-    "trace": (places.DATASET, "1"),
     "pipeline": ("pipeline.yaml", "--dry-run"),
     "sweep": ("small.yaml", "seed=[1,2]", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),

@@ -174,8 +174,6 @@ def _is_listed(call: Call, outcome: Outcome) -> bool:
         return (len(errors) <= 1 and all(line.startswith("zeromt: ") for line in lines)) or call.trains
     if call.argv[0] == "inspect":
         return bool(re.search(r"^broken|BROKEN|^whole +NO", outcome.out, re.MULTILINE))
-    if call.argv[0] == "trace":
-        return bool(re.search(r'^ *PROBLEM  |"problems": \["', outcome.out, re.MULTILINE))
     if call.argv[0] == "doctor":
         return bool(re.search(r'^FAULT|"grade": "fault"', outcome.out, re.MULTILINE))
     if call.argv[0] == "diff":

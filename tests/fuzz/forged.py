@@ -45,7 +45,7 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     DATASET: (
         "places.npy", "hashes.json", "parts.json", "tokenizer.source.model", "tokenizer.target.model", "parts",
-        "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy", "origin.json",
+        "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy",
     ),
     MODEL: ("tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model", "pytorch_model.bin"),
     MARIAN: ("tokenizer_config.json", "tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model"),
@@ -78,8 +78,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         f"import {RUN}/x.safetensors --preset=marian_base --tokenizer={CHECKPOINT} -o {NEW}",
     ),
     DATASET: (
-        f"inspect {DATASET}", f"trace {DATASET} 1", f"batch {RUN} 5",
-        f"batch {RUN} 5 --loss",
+        f"inspect {DATASET}", f"batch {RUN} 5", f"batch {RUN} 5 --loss",
         f"replay {RUN} --at=5", f"evaluate {RUN} --set dataset",
         f"report {RUN}", f"compare {RUN} --bootstrap 20",
         f"export {RUN} --format=huggingface -o {NEW}",

@@ -50,7 +50,9 @@ def corpus_units(
     Raises:
         UserError: a file whose beginning says what its fields are cannot be read, or does not have them.
     """
-    return [unit_of(files, paths, extra, languages) for paths in unit_paths(files, root)]
+    if files.form is None:
+        return []
+    return [FORMATS[files.form].of(files, paths, extra or {}, languages) for paths in unit_paths(files, root)]
 
 
 def unit_paths(files: CorpusFiles, root: str) -> list[tuple[Path, ...]]:
@@ -59,21 +61,6 @@ def unit_paths(files: CorpusFiles, root: str) -> list[tuple[Path, ...]]:
     if files.form == "translations":
         return [tuple(paths)]
     return list(zip(paths[::2], paths[1::2], strict=True)) if files.form == "text" else [(path,) for path in paths]
-
-
-def unit_of(
-    files: CorpusFiles,
-    paths: tuple[Path, ...],
-    extra: Mapping[str, str] | None = None,
-    languages: Languages = NO_LANGUAGES,
-) -> Unit:
-    """A unit of a corpus, of these files of it.
-
-    Raises:
-        UserError: see `corpus_units`.
-    """
-    assert files.form is not None
-    return FORMATS[files.form].of(files, paths, extra or {}, languages)
 
 
 def read_spans(

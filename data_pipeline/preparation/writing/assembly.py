@@ -17,7 +17,7 @@ from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing import warnings
-from data_pipeline.preparation.writing.origins import sources_of, write_origin
+from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.shards import ShardJob, ShardTable
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
@@ -109,8 +109,6 @@ def write_index(
         documents=_write_documents(job, num_shards) if job.encoding.has_documents else None,
         sources=_sources(job, num_shards),
     )
-    if section.record_places:
-        write_origin(folder, section)
     if scores:
         write_scores(folder, scores, num_pairs, _scores_of(job, num_shards))
     write_bytes(folder / INDEX_FILE, index.to_json())

@@ -68,7 +68,7 @@ def test_without_torch(zeromt_alone: Zeromt, tmp_path: Path, arguments: list[str
 
 
 BAD = [
-    ([], "COMMAND: none given; give one of init, prepare, score, trace, launch local, train"),
+    ([], "COMMAND: none given; give one of init, prepare, score, launch local, train"),
     (["trian"], "COMMAND: 'trian' is unknown; did you mean train?"),
     (["zzz"], "COMMAND: 'zzz' is unknown; give one of init"),
     (
@@ -272,9 +272,6 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
     assert parse(["launch", "local", "x"])[1]["nproc"] is None
     assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
     assert parse(["inspect", file])[1] == {"path": file, "worst": None, "best": None}
-    for typed, line in (("3", 3), ("a 3", "a 3")):
-        _, found = parse(["trace", file, typed, "--json"])
-        assert found == {"corpus": file, "line": line, "translated": [], "as_json": True, "plugins": []}
 
 
 def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

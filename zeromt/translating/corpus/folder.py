@@ -32,8 +32,6 @@ from zeromt.translating.corpus.source import Corpus, sizes, survey
 _TABLE, _CHUNKS, _PARTS, _BEGINNING = "lines.bin", "chunks", "parts", "begin.lock"
 _IN_A_FOLDER = 1000
 """Chunks in a folder, for file systems that are slow with many."""
-ORIGIN = "origin"
-"""Key of job.json: where the input was, which decides nothing."""
 _DECIDING = ("chunk_lines", "candidates", "engine")
 """Keys of job.json that decide what is translated, and how."""
 
@@ -133,7 +131,6 @@ def begin(
                     **versions(["zeromt"]),
                     **given,
                     "input": _described(corpus, bytes_now),
-                    ORIGIN: {"folder": str(Path.cwd()), "files": [str(path) for path in files]},
                 }
                 inside.write_bytes(file, f"{json.dumps(tree, indent=1, ensure_ascii=False)}\n".encode(), sync=True)
                 inside.sync_folder(root)

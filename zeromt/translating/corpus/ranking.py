@@ -100,23 +100,6 @@ class Ranking:
             yield [next(numbers) for _ in record.candidates]
 
 
-def kept_scores(root: Path, chunk: Path) -> Iterator[tuple[str, list[list[float]]]]:
-    """Rankings by their names, and the scores that each gave the lines of a chunk, in the order of its candidates.
-
-    Args:
-        root: the folder.
-        chunk: the chunk's file.
-
-    Raises:
-        UserError: a file is corrupt.
-    """
-    for path in sorted((root / _FOLDER).glob(f"*/{chunk.parent.name}/{_beside(chunk)}")):
-        try:
-            yield path.parents[1].name, [list(map(float, one)) for one in _read(path)["scores"]]
-        except _CORRUPT as error:
-            raise UserError(f"{path}: is corrupt; remove it and rank again") from error
-
-
 def by_score(record: Record, scores: Sequence[float]) -> list[int]:
     """The numbers of a line's candidates, the highest score first; of equal ones that of higher log-probability."""
     log_probs = [-math.inf if one.log_prob is None else one.log_prob for one in record.candidates]
