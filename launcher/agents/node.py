@@ -1,4 +1,4 @@
-"""`zeromt launch node`: runs once on each machine of a job on several, started by srun or ssh."""
+"""`zeromt launch node`: runs once on each machine of a job on several, started by srun, pdsh, a JobSet or by hand."""
 
 import contextlib
 import ipaddress

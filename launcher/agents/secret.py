@@ -19,7 +19,7 @@ from configs import UserError
 from configs.process.files.inside import is_listed, look_again
 
 SECRET = "ZEROMT_SECRET"
-"""Environment variable, from launches that reach every node by a channel of their own: ssh by stdin, SLURM by srun."""
+"""Environment variable, from a launch that reaches every node by a channel of its own: SLURM by srun."""
 _LENGTH = 64
 _LOOK_SECONDS = 0.5
 

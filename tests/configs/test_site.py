@@ -26,23 +26,11 @@ def test_a_profile_that_says_nothing_is_the_defaults(text: str, tmp_path: Path) 
     assert load_site("slurm", profile(tmp_path, text)) == load_site("slurm")
 
 
-def test_sections_of_several_clusters(tmp_path: Path) -> None:
-    file = profile(tmp_path, "ssh: {hosts: /hosts, environment: {A: '1', B: '2'}}\nslurm: {partition: gpu}\n")
-    assert load_site("slurm", file).partition == "gpu"
-    found = load_site("ssh", file, ["connect_timeout=7"], {"environment": {"B": "3"}, "python": "/py"})
-    assert (found.hosts, found.environment, found.connect_timeout, found.python) == (
-        *("/hosts", {"A": "1", "B": "3"}),
-        *(7, "/py"),
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("scheduler: slrum\n", "scheduler: there is no kind 'slrum'; did you mean slurm?"),
         ("scheduler: [1]\n", "scheduler: there is no kind [1]; known are"),
-        ("scheduler: ssh\n", "FILE: scheduler: ssh; use `zeromt launch ssh`, or a profile for slurm"),
-        ("ssh: {hosts: a}\n", "FILE: has a section ssh but none for slurm; use `zeromt launch ssh`"),
         ("slrum: {time: x}\n", "slrum: unknown key; did you mean slurm?"),
         ("partition: x\n", "partition: unknown key; did you mean slurm.partition?"),
         ("1: x\n", "1: unknown key; allowed: scheduler, "),

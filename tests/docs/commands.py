@@ -16,8 +16,8 @@ from zeromt.cli.main import _split, in_array
 
 _OTHERS = frozenset(
     """. apptainer awk bash buildah cd chmod cp curl cut date debootstrap docker du echo eval export git grep gzip head
-    jupyter kill kubectl ls mkdir mv nvidia-smi parallel paste pre-commit rm sacrebleu sbatch sed seq shuf sleep sort
-    spm_encode squeue ssh tail tar tensorboard torchrun unzip wc yes zcat""".split()  # noqa: SIM905
+    jupyter kill kubectl ls mkdir mv nvidia-smi parallel paste pdsh pre-commit rm sacrebleu sbatch sed seq shuf sleep
+    sort spm_encode squeue ssh tail tar tensorboard torchrun unzip wc yes zcat""".split()  # noqa: SIM905
 )
 """Programs of others: bash alone looks at their words."""
 _THAT_LOOK = {

@@ -74,7 +74,6 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
         "--job-id=x",
         "--join-timeout=3",
     ),
-    "launch ssh": ("small.yaml", "--hosts=file", "--connect-timeout=1"),
     "status": (places.RUN,),
     "stop": (places.RUN, "--no-wait"),
     "log": (places.RUN,),

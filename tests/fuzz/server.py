@@ -60,7 +60,6 @@ def import_all() -> None:
         importlib.import_module(module)
     for module in (
         "configs",
-        "launcher.clusters.ssh.launch",
         "sacrebleu",
         "tensorboard.plugins.text.text_plugin",
         "torch.utils.tensorboard",

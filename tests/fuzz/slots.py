@@ -53,8 +53,6 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--plugins", "{}"),
     ("translate", places.RUN, "-i", places.TEXTS[0], "--plugins", "{}"),
     ("launch", "slurm", "small.yaml", "--dry-run", "--site", "{}"),
-    ("launch", "ssh", "small.yaml", "--site", "{}", "--hosts=file", "--connect-timeout=1"),
-    ("launch", "ssh", "small.yaml", "--hosts", "{}", "--connect-timeout=1"),
 )
 PREPARE = ("prepare", "small.yaml", "prepare.output=made", "prepare.workers=1")
 TRAIN = ("train", "small.yaml", "training.max_updates=11", "evaluation.max_pairs=2", "stream.retries=0")

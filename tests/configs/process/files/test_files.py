@@ -214,7 +214,6 @@ class TestWritten:
         (["launch", "local", "c.yaml", "prepare.output=PLACE"], "prepare.output"),
         (["launch", "local", "c.yaml", "stream.datasets=[{path: PLACE}]"], "stream.datasets"),
         (["launch", "slurm", "c.yaml", "--site", "PLACE", "--dry-run"], "--site"),
-        (["launch", "ssh", "c.yaml", "--hosts", "PLACE"], "argument --hosts"),
         (["status", "PLACE"], "argument RUN"),
         (["plan", "c.yaml", "--write", "PLACE", "--gpu-memory", "80GB"], "argument --write"),
     ],

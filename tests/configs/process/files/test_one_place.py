@@ -18,7 +18,6 @@ OTHERS = {
         "data_pipeline/preparation/raw/parquet.py",
         "data_pipeline/preparation/raw/text.py",
         "data_pipeline/preparation/raw/lines.py",
-        "launcher/clusters/ssh/hosts.py",
         "zeromt/pipeline/digests.py",
         "zeromt/pipeline/driver.py",
         "zeromt/translating/corpus/source.py",
@@ -29,7 +28,6 @@ OTHERS = {
         "launcher/agents/secret.py",
     ],
     "files of the kernel, and streams of this process": [
-        "launcher/clusters/ssh/remote.py",
         "zeromt/cli/commands.py",
         "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
@@ -50,10 +48,6 @@ OTHERS = {
         "zeromt/cli/reference.py",
         "zeromt/comparing/page/page.py",
         "configs/process/gpus.py",
-    ],
-    "files that Kubernetes mounts into a pod": [
-        "launcher/clusters/kubernetes/pod.py",
-        "launcher/clusters/kubernetes/wait.py",
     ],
     "a new folder or file with a name that cannot be guessed": [
         "zeromt/translating/entry.py",

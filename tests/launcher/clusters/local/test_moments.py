@@ -1,4 +1,4 @@
-"""SIGTERM to the launchers of a job's nodes at any moment leaves no process behind; of ssh, see test_ssh.py."""
+"""SIGTERM to the launchers of a job's nodes at any moment leaves no process behind."""
 
 import contextlib
 import os

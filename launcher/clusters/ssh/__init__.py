@@ -1,1 +1,0 @@
-"""Machines that share a file system, reached by ssh."""
