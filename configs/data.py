@@ -112,11 +112,6 @@ class CleaningSection:
     """Maximum number of pieces of the longer side, divided by that of the shorter side."""
     duplicates: Literal["keep", "drop"] = "keep"
     """drop: keep only the first of several identical pairs in the whole corpus."""
-    near_duplicates: Literal["keep", "source", "target", "pair"] = "keep"
-    """Reject pairs that nearly repeat an earlier one in the whole corpus: its source, its target, or both together
-    (optional package: zeromt[near])."""
-    min_similarity: Annotated[float, Field(ge=0.5, le=1)] = 0.8
-    """Minimum similarity of near duplicates: the fraction of their runs of five characters that they have in common."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -201,7 +196,7 @@ class PrepareSection:
         if self.train.document_field is not None and self.cleaning.duplicates == "drop":
             yield (
                 "train.document_field: given with cleaning.duplicates=drop, which deals pairs by their text; "
-                "use cleaning.near_duplicates, or leave one out"
+                "leave one out"
             )
         if self.train.rejected_field is not None and self.max_pieces > MAX_TRIPLE_PIECES:
             yield f"max_pieces: {self.max_pieces} with train.rejected_field; allowed is at most {MAX_TRIPLE_PIECES}"

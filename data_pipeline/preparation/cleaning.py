@@ -23,14 +23,13 @@ from data_pipeline.preparation.filters.languages import LanguageIdentification, 
 from data_pipeline.preparation.filters.sides import Empty, Identical
 
 NORMALIZATION, EMPTY = "normalization", "empty"
-TOO_LONG, UNSPELLED, LENGTH_RATIO, DUPLICATE, NEAR_DUPLICATE = OF_PIECES = (
+TOO_LONG, UNSPELLED, LENGTH_RATIO, DUPLICATE = OF_PIECES = (
     "too long",
     "unknown pieces",
     "length ratio",
     "duplicate",
-    "near duplicate",
 )
-"""Names in the report; these are implemented in `encode`, `shards` and `near`, and are applied last."""
+"""Names in the report; these are implemented in `encode` and `shards`, and are applied last."""
 
 Rows = NDArray[np.int64]
 

@@ -55,10 +55,8 @@ from data_pipeline.preparation.staging import (
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
-from data_pipeline.preparation.writing import near
 from data_pipeline.preparation.writing.documents import document_fields
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
-from data_pipeline.preparation.writing.near import NearJob, find_near_duplicates, make_signer
 from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
 from data_pipeline.preparation.writing.triples import rejected_fields
@@ -70,8 +68,6 @@ BYTES_A_WORKER = 1 << 22
 """Bytes below which no processes are started, as each takes half a second."""
 SMALL_CORPUS = 1 << 30
 """Below this many bytes, spans are smaller, so that processes finish at about the same time."""
-MANY_REPEATS = 0.01
-"""Pairs that repeat held-out ones, per held-out pair, that are worth a warning; fewer are said."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
 
@@ -119,7 +115,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     warn_of_languages(section)
     check_others(work, preparation.begun_with, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
-        check_disk(output, inputs, near.BYTES_A_BYTE if section.cleaning.near_duplicates != "keep" else 0.0)
+        check_disk(output, inputs)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         folder = work.of_recipe(preparation.begun_with)
         keep_hashes(inputs, work.hashes)
@@ -196,19 +192,6 @@ class Encoding:
         """Becomes the output."""
         return self.folder / "dataset"
 
-    def near_job(self) -> NearJob | None:
-        """The job that finds near duplicates, unless they are kept."""
-        cleaning = self.job.section.cleaning
-        if cleaning.near_duplicates == "keep":
-            return None
-        return NearJob(
-            spill=self.job.spill_folder(),
-            num_spans=len(self.survey.spans),
-            num_pairs=self.survey.num_pairs,
-            folder=self.folder / "near",
-            similarity=cleaning.min_similarity,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
@@ -254,12 +237,10 @@ class Preparation:
         section = self.section
         sets = read_held_out(section)
         is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
-        every = [pair for pairs in sets.values() for pair in pairs]
-        held_out = every if is_needed else []
+        held_out = [pair for pairs in sets.values() for pair in pairs] if is_needed else []
         for name, command in section.scores.items():
             check_program(command.command, f"prepare.scores.{name}.command")
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
-        make_signer(section.cleaning)
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         train = section.train.twice() if section.monolingual else section.train
@@ -285,7 +266,6 @@ class Preparation:
             units=units,
             tokenizer_files=tokenizer.files(),
             held_out=held_out,
-            sets=every,
             dtype=_token_dtype(tokenizer),
             spill=folder / "spill",
             num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
@@ -331,16 +311,10 @@ class Preparation:
 
         spill = encoding.job.spill_folder()
         num_spans = len(encoding.survey.spans)
-        near_job = encoding.near_job()
         report = Report.empty()
         for span in range(num_spans):
             report = report.merge(spill.report(span))
         check_unknown(self.section, report)
-        if report.num_repeats:
-            is_much = report.num_repeats > MANY_REPEATS * len(encoding.job.sets)
-            say(f"{'zeromt: warning: ' * is_much}{report.repeats_in_words()}", file=sys.stderr if is_much else None)
-        if near_job is not None:
-            find_near_duplicates(near_job, self._num_workers(near_job.num_partitions))
         report = dataclasses.replace(report, scores=_histograms(encoding, spill))
         for name in (name for name, scores in report.scores.items() if not scores.num_scored):
             say(f"zeromt: warning: no pair has the score {name}", file=sys.stderr)
@@ -350,7 +324,6 @@ class Preparation:
             folder=encoding.dataset,
             tables=encoding.folder / "tables",
             pairs_per_block=encoding.pairs_per_block,
-            near=near_job.folder if near_job is not None else None,
         )
         num_shards = encoding.job.num_shards
         missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]

@@ -150,10 +150,6 @@ class Report:
     the first few."""
     left_out: dict[str, Count] = field(default_factory=dict)
     """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`raw.unit.LeftOut`)."""
-    num_repeats: Count = 0
-    """Kept pairs that repeat a held-out pair, or nearly do; a warning, and not in `report.json`."""
-    repeats: list[Example] = field(default_factory=list)
-    """The first of them."""
     scores: dict[str, ScoreReport] = field(default_factory=dict)
     """Histograms by score; of a whole dataset alone."""
 
@@ -205,8 +201,6 @@ class Report:
             },
             tags_as_text=_first_few(self.tags_as_text, later.tags_as_text),
             left_out=dict(Counter(self.left_out) + Counter(later.left_out)),
-            num_repeats=self.num_repeats + later.num_repeats,
-            repeats=[*self.repeats, *later.repeats][:NUM_EXAMPLES],
             scores={**self.scores, **later.scores},
         )
 
@@ -245,8 +239,6 @@ class Report:
             tree["tags_as_text"] = self.tags_as_text
         if self.left_out:
             tree["left_out"] = self.left_out
-        if self.num_repeats:
-            tree |= {"num_repeats": self.num_repeats, "repeats": [dataclasses.asdict(one) for one in self.repeats]}
         if self.scores:
             tree["scores"] = {name: dataclasses.asdict(entry) for name, entry in self.scores.items()}
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
@@ -254,15 +246,7 @@ class Report:
     def for_keeps(self) -> "Report":
         """The form that is written to a dataset."""
         has_unknown = any(count.unknown for count in self.pieces.values())
-        return dataclasses.replace(self, pieces=self.pieces if has_unknown else {}, num_repeats=0, repeats=[])
-
-    def repeats_in_words(self) -> str:
-        """What to say of pairs that repeat held-out ones."""
-        shown = "; ".join(f"{one.where}: {one.source[:60]!r}" for one in self.repeats)
-        return (
-            f"prepare.train: pairs that repeat a held-out pair, or nearly do: {self.num_repeats:,} ({shown}); "
-            "prepare.cleaning.held_out_overlap rejects those that are equal"
-        )
+        return dataclasses.replace(self, pieces=self.pieces if has_unknown else {})
 
     @classmethod
     def from_json(cls, content: bytes, where: Path | str = REPORT_FILE) -> "Report":
@@ -303,12 +287,7 @@ def _first_few(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, 
 
 
 def _of_rows(text: TextChunk, rows: Rows) -> FilterReport:
-    return FilterReport(dropped=len(rows), examples=examples(text, rows))
-
-
-def examples(text: TextChunk, rows: Rows) -> list[Example]:
-    """The first few of some rows of a chunk."""
-    return [_example(text, int(row)) for row in rows[:NUM_EXAMPLES]]
+    return FilterReport(dropped=len(rows), examples=[_example(text, int(row)) for row in rows[:NUM_EXAMPLES]])
 
 
 def _example(text: TextChunk, row: int) -> Example:

@@ -188,13 +188,12 @@ def check_places(section: PrepareSection, output: Path) -> None:
         raise UserError(f"prepare.output: {output}: cannot be written: {explain(error)}") from error
 
 
-def check_disk(output: Path, inputs: list[Input], further: float = 0.0) -> None:
+def check_disk(output: Path, inputs: list[Input]) -> None:
     """Refuse to start if the disk is too small, by a rough estimate.
 
     Args:
         output: the dataset.
         inputs: its corpus.
-        further: bytes of other intermediate files per byte of text.
 
     Raises:
         UserError: with the needed and the free space.
@@ -202,7 +201,7 @@ def check_disk(output: Path, inputs: list[Input], further: float = 0.0) -> None:
     text = {True: 0, False: 0}
     for file in (one for one in inputs if one.split in SPLITS):
         text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packing_of(file.path) else 1)
-    needed = int(text[True] * (BYTES_A_BYTE + further)) + text[False]
+    needed = int(text[True] * BYTES_A_BYTE) + text[False]
     folder = output.absolute().parent
     while not folder.exists():
         folder = folder.parent

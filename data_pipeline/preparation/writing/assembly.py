@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from configs import UserError
 from configs.process.files.inside import read_bytes, replacing, write_bytes
 from configs.process.progress import say
-from data_pipeline.preparation.cleaning import DUPLICATE, NEAR_DUPLICATE
+from data_pipeline.preparation.cleaning import DUPLICATE
 from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
@@ -68,12 +68,10 @@ def write_index(
         UserError: no pair was kept.
     """
     folder, section = job.folder, job.encoding.section
-    entries, all_blocks, num_duplicates, num_near = _write_tables(job, num_shards)
+    entries, all_blocks, num_duplicates = _write_tables(job, num_shards)
     num_pairs = sum(entry.pairs for entry in entries)
     if section.cleaning.duplicates == "drop":
         report = report.merge(Report.of(dropped={DUPLICATE: num_duplicates}))
-    if job.near is not None:
-        report = report.merge(Report.of(dropped={NEAR_DUPLICATE: num_near}))
     if num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
         raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
@@ -115,9 +113,9 @@ def write_index(
     return index
 
 
-def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDArray[Any], int, int]:
-    """Join the shards' lengths and blocks into the side files; entries, all blocks, duplicates and near duplicates."""
-    entries, blocks, num_pairs, num_duplicates, num_near = [], [], 0, 0, 0
+def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDArray[Any], int]:
+    """Join the shards' lengths and blocks into the side files; entries, all blocks and duplicates."""
+    entries, blocks, num_pairs, num_duplicates = [], [], 0, 0
     with replacing(job.folder / LENGTHS_FILE) as file:  # one shard's lengths at a time: all may be gigabytes
         header = {"descr": "<u2", "fortran_order": False, "shape": (job.num_pairs(num_shards), 2)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -129,11 +127,10 @@ def _write_tables(job: ShardJob, num_shards: int) -> tuple[list[ShardEntry], NDA
             blocks.append(table.blocks)
             num_pairs += table.entry.pairs
             num_duplicates += table.duplicates
-            num_near += table.near_duplicates
     all_blocks = np.concatenate(blocks)
     with replacing(job.folder / BLOCKS_FILE) as file:
         np.save(file, all_blocks, allow_pickle=False)
-    return entries, all_blocks, num_duplicates, num_near
+    return entries, all_blocks, num_duplicates
 
 
 def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:

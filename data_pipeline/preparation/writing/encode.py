@@ -19,11 +19,9 @@ from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, UNSPELLED, Cleaner, filters_of
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
-from data_pipeline.preparation.repeats import HeldOutRepeats
-from data_pipeline.preparation.report import SIDES, PieceCount, Report, examples
+from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.writing.documents import IN_EXTRA, document_keys
-from data_pipeline.preparation.writing.near import Signatures, make_signer, spilled
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.preparation.writing.triples import IN_EXTRA as REJECTED
 from data_pipeline.preparation.writing.triples import first_dropped, kept_of_both, lengths_of
@@ -47,8 +45,6 @@ class EncodeJob:
     tokenizer_files: dict[str, bytes]
     held_out: HeldOutPairs
     """Held-out pairs, for a filter that needs them."""
-    sets: HeldOutPairs
-    """The same, of which repeats are reported."""
     dtype: TokenType
     spill: Path
     num_shards: int
@@ -65,9 +61,8 @@ class EncodeJob:
 
     @property
     def needs_places(self) -> bool:
-        """Whether spans have the places of their pairs, by which near duplicates and neighbours are told."""
-        of_near = self.section.cleaning.near_duplicates != "keep"
-        return self.keeps_places or of_near or self.has_documents
+        """Whether spans have the places of their pairs, by which neighbours are told."""
+        return self.keeps_places or self.has_documents
 
     @property
     def keeps_places(self) -> bool:
@@ -97,7 +92,6 @@ class _Chunk:
     target: Pieces
     lengths: NDArray[np.uint16]
     hashes: NDArray[np.uint8]
-    signatures: Signatures | None
 
 
 class SpanEncoder:
@@ -111,8 +105,6 @@ class SpanEncoder:
         self._cleaner = make_cleaner(job.section, job.held_out)
         self._spill = job.spill_folder()
         self._drops_duplicates = job.section.cleaning.duplicates == "drop"
-        self._signer = make_signer(job.section.cleaning)
-        self._repeats = HeldOutRepeats(job.sets)
 
     def encode_span(self, task: tuple[Span, RawSpan | None]) -> int:
         """Encode a span and write it to the spill folder. The text of a span that is not seekable is passed in.
@@ -148,19 +140,15 @@ class SpanEncoder:
             places=place_numbers(span.unit, span.first_line + rows) if self._job.needs_places else None,
             scores=None if scored is None else scored[rows],
         )
-        signatures = [c.signatures for c in chunks if c.signatures is not None]
-        signed = Signatures.joined(signatures) if signatures else None
         shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)
         if self._drops_duplicates:
             is_first = first_occurrences(pairs.hashes)
             report = report.merge(Report.of(dropped={DUPLICATE: int(np.count_nonzero(~is_first))}))
             pairs = select(pairs, np.flatnonzero(is_first))
-            signed = signed.select(np.flatnonzero(is_first)) if signed is not None else None
             # By the text, so that duplicates from different spans meet in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
-        near = spilled(pairs, signed) if signed is not None else ()
-        self._spill.write(span.number, pairs, shards, report, near=near, all_scores=scored)
+        self._spill.write(span.number, pairs, shards, report, all_scores=scored)
         return first
 
     def _encode_chunk(
@@ -206,18 +194,14 @@ class SpanEncoder:
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
         if len(kept) < len(lengths):
             source, target = take(source, stored[:, 0], kept), take(target, stored[:, 1], kept)
-        hashes, signatures = np.empty((len(kept), 0), dtype=np.uint8), None
+        hashes = np.empty((len(kept), 0), dtype=np.uint8)
         sides = [cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept]
-        repeats = cleaned.rows[kept[self._repeats.find(*sides)]]
         report = report.merge(self._text_report(source, target, sides[0]))
-        report = dataclasses.replace(report, num_repeats=len(repeats), repeats=examples(text, repeats))
         if self._drops_duplicates:
             of_texts = sides[1] if rejected is None else [f"{cleaned.targets[r]}\0{rejected[r]}" for r in kept]
             hashes = _hashes(sides[0], of_texts)
-        if self._signer is not None:
-            signatures = self._signer.sign(*sides)
         rows, sizes = cleaned.rows[kept] + first_row, lengths[kept].astype(np.uint16)
-        return _Chunk(rows, source, target, sizes, hashes, signatures), report
+        return _Chunk(rows, source, target, sizes, hashes), report
 
     def _text_report(self, source: Pieces, target: Pieces, sources: list[str]) -> Report:
         """The report on unknown pieces of the kept pairs."""

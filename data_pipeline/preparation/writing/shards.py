@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from data_pipeline.preparation.writing.documents import count_behind
 from data_pipeline.preparation.writing.encode import EncodeJob
-from data_pipeline.preparation.writing.near import are_dropped
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
 from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key, hash_file
 
@@ -57,8 +56,6 @@ class ShardJob:
     tables: Path
     """The folder for the shards' tables."""
     pairs_per_block: int
-    near: Path | None = None
-    """The folder with the list of near duplicates; None if they are kept."""
 
     def open(self) -> Callable[[int], int]:
         """The function that writes a shard and returns its number of pairs."""
@@ -70,9 +67,6 @@ class ShardJob:
         left = np.arange(len(pairs))
         if self.encoding.section.cleaning.duplicates == "drop":
             left = left[first_occurrences(pairs.hashes)]
-        num_different = len(left)
-        if self.near is not None and pairs.places is not None:
-            left = left[~are_dropped(pairs.places[left], self.near)]
         order = left[np.argsort(pairs.keys[left], kind="stable")]
         with replacing(self.folder / shard_name(shard)) as file:
             blocks = _write_blocks(file, shard, pairs, order, self.pairs_per_block)
@@ -92,8 +86,7 @@ class ShardJob:
                 lengths=pairs.lengths[order],
                 sha256=whole,
                 bytes=size,
-                duplicates=len(pairs) - num_different,
-                near_duplicates=num_different - len(order),
+                duplicates=len(pairs) - len(order),
                 **arrays,
             )
         return len(order)
@@ -130,9 +123,8 @@ class ShardJob:
                 source_tokens=int(blocks["source_tokens"].sum()),
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
-            dropped = int(content["duplicates"]), int(content["near_duplicates"])
             beside = (content.get(name) for name in ("places", "scores", "behind"))
-            return ShardTable(entry, blocks, content["lengths"], *dropped, *beside)
+            return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), *beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +135,6 @@ class ShardTable:
     blocks: NDArray[np.void]
     lengths: NDArray[np.uint16]
     duplicates: int
-    near_duplicates: int
     places: NDArray[np.uint64] | None
     scores: NDArray[np.float32] | None
     behind: NDArray[np.uint8] | None

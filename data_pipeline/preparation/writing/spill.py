@@ -7,7 +7,7 @@ with their hashes in the span's table, which is written last, so that a span wit
 import hashlib
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,6 @@ class SpillFolder:
         shards: NDArray[np.int64],
         report: Report,
         *,
-        near: Sequence[NDArray[np.generic]] = (),
         all_scores: NDArray[np.float32] | None = None,
     ) -> None:
         """Write a span's pairs: always the same bytes, and atomically.
@@ -118,7 +117,6 @@ class SpillFolder:
             pairs: its pairs that are kept.
             shards: (pairs,) the shard of each.
             report: on all of its pairs.
-            near: what `near` wants to find again in a file of its own.
             all_scores: (all of its pairs, scores), for `scores_of`; None if they have none.
         """
         order = np.argsort(shards, kind="stable")
@@ -153,40 +151,10 @@ class SpillFolder:
                 digests[shard] = int.from_bytes(digest.digest(), "little")
         arrays: dict[str, Any] = {"table": table, "digests": digests}
         arrays["report"] = np.frombuffer(report.to_json(), dtype=np.uint8)
-        if near:
-            arrays["near"] = self._write_near(span, near)
         if all_scores is not None:
             arrays["scores"] = all_scores
         with replacing(self._table(span), sync=True) as file:
             np.savez(file, **arrays)
-
-    def _write_near(self, span: int, arrays: Sequence[NDArray[np.generic]]) -> NDArray[np.uint8]:
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        with replacing(self.near_path(span), sync=True) as file:
-            for array in arrays:
-                digest.update(content := np.ascontiguousarray(array).view(np.uint8).data)
-                file.write(content)
-        return np.frombuffer(digest.digest(), dtype=np.uint8)
-
-    def check_near(self, span: int) -> None:
-        """Compare a span's file for near duplicates with its hash; there is none where they are kept.
-
-        Raises:
-            DamagedSpanError: it is not as it was written.
-        """
-        with reading(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
-            wanted = content.get("near")
-        if wanted is None:
-            return
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        try:
-            with reading(self.near_path(span)) as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-        except FileNotFoundError as error:
-            raise DamagedSpanError(f"{self.near_path(span)}: is missing") from error
-        if digest.digest() != wanted.tobytes():
-            raise DamagedSpanError(f"{self.near_path(span)}: is not as it was written")
 
     def report(self, span: int) -> Report:
         """The report on a span's pairs.
@@ -215,7 +183,6 @@ class SpillFolder:
             segments = self._read_table(span)[0]
             for shard in np.flatnonzero(segments[:, 1]).tolist():
                 self._read_segment(span, segments[shard], self._rows(segments[shard : shard + 1]), np.zeros(3, "i8"))
-            self.check_near(span)
         except (DamagedSpanError, OSError):
             return False
         return True
@@ -224,7 +191,6 @@ class SpillFolder:
         """Remove a span, so that it is encoded again."""
         self._table(span).unlink(missing_ok=True)
         self._data(span).unlink(missing_ok=True)
-        self.near_path(span).unlink(missing_ok=True)
 
     def collect_segments(self, num_spans: int) -> Path:
         """Merge the spans' tables into one file sorted by shard, in which `read` finds a shard's segments together.
@@ -314,10 +280,6 @@ class SpillFolder:
         yield rows.lengths, 0
         yield rows.source, 1
         yield rows.target, 2
-
-    def near_path(self, span: int) -> Path:
-        """A span's file for near duplicates."""
-        return self.folder / f"{span:08d}.near"
 
     def _data(self, span: int) -> Path:
         return self.folder / f"{span:08d}.pairs"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import CleaningSection, CorpusFiles, PrepareSection, UserError, load_run
+from configs import CorpusFiles, PrepareSection, UserError, load_run
 from data_pipeline.errors import DataError
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.prepare import Part
@@ -100,20 +100,6 @@ def test_parts_and_processes_give_the_same_bytes(
     assert contents(tmp_path / "out") == wanted
     prepare.run(dataclasses.replace(section, output=str(tmp_path / "two"), workers=2))
     assert contents(tmp_path / "two") == wanted
-
-
-def test_near_duplicates_leave_gaps(in_documents: tuple[PrepareSection, list[Line]], tmp_path: Path) -> None:
-    section, lines = in_documents
-    for number in range(100, 4000, 7):
-        lines[number] |= {"source": "one line of many that are all the same", "target": "une ligne comme les autres"}
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    cleaning = CleaningSection(near_duplicates="pair", min_similarity=0.95)
-    prepare.run(dataclasses.replace(section, cleaning=cleaning))
-    dataset = Dataset.load(section.output)
-    rows = _by_line(dataset)
-    left = [line if number in rows else {**line, "target": ""} for number, line in enumerate(lines)]
-    assert len(rows) < 5500
-    assert [int(dataset.documents[rows[number]]) for number in sorted(rows)] == _behind(left)
 
 
 def test_a_field_that_is_the_same_in_all_lines_is_cut(
