@@ -27,6 +27,12 @@ def micro_batches(tokens: int) -> list[NDArray[np.int64]]:
     return [lengths[plan.micro_batch(number)].astype(np.int64) + 1 for number in range(len(plan))]
 
 
+def sampled(tokens: int, number: int) -> list[NDArray[np.int64]]:
+    """`number` of `micro_batches`, at even quantiles of their rows: together they have the corpus's lengths."""
+    batches = sorted(micro_batches(tokens), key=len)
+    return [batches[int(len(batches) * (i + 0.5) / number)] for i in range(number)]
+
+
 def typical_micro_batch(tokens: int) -> NDArray[np.int64]:
     """Of `micro_batches`, the one whose padding is closest to the mean."""
     batches = micro_batches(tokens)

@@ -56,28 +56,26 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
     shutil.rmtree(folder, ignore_errors=True)  # the next run would resume from a failed attempt
     run_command([sys.executable, *command], environment() | extra, job.folder)
     ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
-    found = read_metrics(folder / "metrics.jsonl", job.warm_up)
+    found = read_metrics(folder / "metrics.jsonl")
     shutil.rmtree(folder)
     for key in ("peak_allocated", "peak_reserved"):
         found[key] = None if job.device == "cpu" else max(rank[key] for rank in ranks)
     return found | {key: value for key, value in ranks[0].items() if key not in found}
 
 
-def read_metrics(path: Path, warm_up: int) -> Figures:
-    """Rates over the timed updates, and the loss of every update."""
+def read_metrics(path: Path) -> Figures:
+    """Rates over the intervals after the first, and the mean loss of every interval."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    lines = [line for line in lines if line["kind"] == "train"]
-    timed = lines[warm_up:]
-    seconds = lines[-1]["total_seconds"] - lines[warm_up - 1]["total_seconds"]
+    first, *timed = (line for line in lines if line["kind"] == "train")
+    seconds = timed[-1]["total_seconds"] - first["total_seconds"]
     filled = [line["target_tokens"] + line["source_tokens"] for line in timed]
     padded = sum(n / (1 - line["padding"]) for n, line in zip(filled, timed, strict=True))
     return {
         "tokens_per_second": sum(line["target_tokens"] for line in timed) / seconds,
-        "seconds_per_update": seconds / len(timed),
+        "seconds_per_update": seconds / (timed[-1]["step"] - first["step"]),
         "padding": 1 - sum(filled) / padded,
-        "logging": 1 - sum(line["seconds_per_update"] for line in timed) / seconds,  # after every update
-        "waiting_for_data": sum(line["waiting_for_data"] * line["seconds_per_update"] for line in timed) / seconds,
-        "losses": [math.nan if line["loss"] is None else line["loss"] for line in lines],
+        "waiting_for_data": sum(line["waiting_for_data"] for line in timed) / len(timed),
+        "losses": [math.nan if line["loss"] is None else line["loss"] for line in (first, *timed)],
     }
 
 

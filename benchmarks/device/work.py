@@ -38,6 +38,7 @@ class Job:
     tokens: int
     """Padded tokens per side of a micro-batch; an update has one micro-batch for each GPU."""
     updates: int
+    """Of all, a multiple of `warm_up`."""
     warm_up: int
     vocab: int
     settings: Sequence[str]
@@ -67,7 +68,7 @@ class Job:
             "optimizer.clip_norm": CLIP_NORM,
             "engine.precision": "bf16",
             "training.max_updates": self.updates,
-            "training.log_every": 1,
+            "training.log_every": self.warm_up,  # a line takes 770 kernels and a wait
             "training.tensorboard": "false",
             "evaluation.every_updates": 0,
             "checkpoint.every_updates": 0,

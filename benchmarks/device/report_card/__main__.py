@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not args.toy and not found["cards"]:
         raise UserError("torch sees no GPU; `zeromt doctor` says why, and --toy tries this command on a CPU")
     place = {"code": keeping.code(), "card": found["card"], "toy": args.toy}
-    cells = {cell.name: cell for cell in CELLS if cell.letter in args.parts}
+    cells = {
+        cell.name: cell for cell in CELLS if cell.letter in args.parts and cell.name in (args.cells or (cell.name,))
+    }
     show = {"commit": commit(), "cards": found["cards"], "versions": found["versions"], **place}
     is_left, failures = False, 0
     try:
@@ -167,6 +169,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     options.add_argument("--minutes", type=float, default=7.5, help="after which it ends with what it has (7.5)")
     options.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS), help="only some parts")
+    options.add_argument("--cells", nargs="+", choices=[cell.name for cell in CELLS], metavar="NAME", help="only these")
     options.add_argument(
         "--work", type=Path, metavar="FOLDER", help="for temporary files; default: the system's folder"
     )

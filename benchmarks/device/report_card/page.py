@@ -6,7 +6,6 @@ from typing import Any
 from benchmarks.device.report_card import tables
 from benchmarks.device.report_card.cells import Cell
 from benchmarks.device.report_card.kept import DONE, Line
-from benchmarks.device.report_card.tables import Known
 
 PAGE = "page.md"
 SHOWN = 8
@@ -17,9 +16,11 @@ READING = """\
 - **Target tokens/s** count target tokens without padding. **MFU** (Chowdhery et al., 2022) is FLOP/s by the formulas of
   `zeromt plan`, without padding, over the data sheet's dense bf16 rate; where the card is not in
   `model/gpus.py`, over its own best rate in square bf16 matmuls.
-- **Pass** is forward and backward of one micro-batch. **Host**: until the host has launched it all. **Device**: time in
-  which a kernel ran. **Both**: until the device is done. Device near both: the card limits; see the dearest operators.
-  Otherwise host near both: launches limit, and larger micro-batches, fewer kernels or a faster processor help.
+- **Pass** is forward and backward of a micro-batch, as a mean over twelve that have the corpus's lengths. **Host**:
+  until the host has launched it all on an idle device. **Device**: time in which a kernel ran. **Both**: twelve passes
+  back to back, until the device is done. **MHz**: the clock of the card's multiprocessors in training. Device near
+  both: the card limits; see the dearest kernels. Otherwise host near both: launches limit, and larger
+  micro-batches, fewer kernels or a faster processor help.
 - **A kernel earns its place** where its milliseconds are fewer than plain torch's; it loses to plain above them. What
   counts in the end is the line of base and big: `cuda` beside `plain`.
 - **Memory** is the peak of torch's allocator, beside `zeromt plan`'s for the same micro-batch; both in GiB.
@@ -37,15 +38,23 @@ def page(lines: Sequence[Line], show: Mapping[str, Any], cells: Sequence[Cell], 
         parts: titles by letter.
     """
     newest = _newest(lines, show)
-    known: Known = {name: line["figures"] for name, line in newest.items() if "figures" in line}
+    known: dict[str, Mapping[str, Any]] = {}
+    for name, line in newest.items():
+        figures = line.get("figures", {})
+        known |= {f"{name} {variant}": found for variant, found in figures.get("variants", {}).items()} or {
+            name: figures
+        }
     done = [cell.name for cell in cells if newest.get(cell.name, {}).get("status") in DONE]
     out = [f"# What {show['card']} says of zeromt\n", _head(show, newest, f"{len(done)} of {len(cells)} cells")]
     out += [READING, "## What follows\n", tables.verdicts(known)]
     for letter, title in parts.items():
         names = [cell.name for cell in cells if cell.letter == letter]
-        found = tables.part(letter, {name: known[name] for name in names if name in known}, known)
+        mine = {name: found for name, found in known.items() if name in names or name.rpartition(" ")[0] in names}
+        found = tables.part(letter, mine, known)
         states = [
-            f"`{name}` {newest[name]['status'] if name in newest else 'not yet'}" for name in names if name not in known
+            f"`{name}` {newest[name]['status'] if name in newest else 'not yet'}"
+            for name in names
+            if newest.get(name, {}).get("status") not in DONE
         ]
         out += [f"## {letter}. {title}\n", *([found] if found else ["Nothing yet.\n"])]
         out += [f"Left: {', '.join(states)}.\n"] if states else []

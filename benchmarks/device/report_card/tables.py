@@ -104,6 +104,7 @@ def updates(mine: Known, known: Known) -> str:
             "pass: host ms": f"{1e3 * f['host_seconds']:.2f}",
             "device ms": milliseconds(f["device_seconds"]),
             "both ms": f"{1e3 * f['pass_seconds']:.2f}",
+            "MHz": "" if f.get("megahertz") is None else f"{f['megahertz']:.0f}",
             "limit": limit(f),
             "attention": f["layout"],
             "GiB": gib(f["peak_allocated"]),
@@ -201,12 +202,12 @@ def hosts(mine: Known, known: Known) -> str:
 
 
 def dearest(mine: Known, known: Known) -> str:
-    """Operators by their part of the time of an update."""
+    """Kernels by their part of the time of an update."""
     out = []
     for name, cell in mine.items():
         if cell.get("operators"):
             rows = [
-                {"operator": f"`{o['name']}`", "calls": f"{o['calls']}", "share": f"{o['share']:.1%}"}
+                {"kernel": f"`{o['name']}`", "calls": f"{o['calls']}", "share": f"{o['share']:.1%}"}
                 for o in cell["operators"]
             ]
             out.append(f"`{name}`, three updates:\n\n{markdown(rows)}")

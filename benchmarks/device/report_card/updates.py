@@ -2,15 +2,17 @@
 
 import dataclasses
 import os
+import shutil
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.device.budget_batches import LENGTH_MULTIPLE, micro_batches
+from benchmarks.device.budget_batches import LENGTH_MULTIPLE, sampled
 from benchmarks.device.plain_loop import peaks, wait
 from benchmarks.device.profiling import profiled
 from benchmarks.device.programs import setting_of
@@ -29,8 +31,6 @@ from trainer.ranks.precision import DTYPES
 from trainer.ranks.process import tune_process
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
-PASSES = 5
-"""Of which host and device are timed."""
 
 
 def measure(
@@ -41,13 +41,15 @@ def measure(
     tokens: int,
     vocab: int,
     updates: int,
-    shapes: int = 8,
-    settings: Sequence[str] = (),
+    shapes: int = 12,
+    settings: Mapping[str, Sequence[str]],
     precision: str = "bf16",
     operators: int = 0,
     waits: bool = False,
 ) -> Figures:
     """Measure a run's model and optimizer on one rank, with lengths like WMT14 English-German's and random pieces.
+
+    Several settings take turns in one process, since the host of a rented card changes from minute to minute.
 
     Args:
         work: not used; every cell gets it.
@@ -57,19 +59,38 @@ def measure(
         vocab: size of the joint vocabulary.
         updates: timed updates; a third as many come before them.
         shapes: different micro-batches, which come again in turn.
-        settings: overrides `section.key=value` of the run.
+        settings: overrides `section.key=value` of the run, by name.
         precision: of the engine.
-        operators: how many of the dearest operators to return.
+        operators: how many of the dearest kernels to return.
         waits: whether the host reads the norm of an update before it begins the next, so that the device runs dry.
+
+    Returns:
+        `variants`: what was measured with each of `settings`.
     """
     tune_process()  # as the trainer does: its allocator, and no attention that plans for every new shape
-    config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *settings])
-    if (why := _why_not(config, device)) is not None:
-        return {"skipped": why}
-    all_lengths = micro_batches(tokens)
-    lengths = all_lengths[:: max(1, len(all_lengths) // shapes)][:shapes]
     world = World(timeout_minutes=2)
-    engine = _engine(config, vocab, precision, world)
+    lengths, variants = sampled(tokens, shapes), {}
+    for name, more in settings.items():
+        config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *more])
+        if (why := _why_not(config, device)) is not None:
+            return {"skipped": why}
+        engine = _engine(config, vocab, precision, world)
+        variants[name] = _measure(engine, config, lengths, vocab, updates, operators, waits, device)
+        planned = planned_peak(config, setting_of(config), vocab=vocab, tokens=tokens, precision=precision)
+        variants[name]["planned_peak"] = planned
+        engine.close()
+        del engine
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+    world.close()
+    return {"variants": variants}
+
+
+def _measure(
+    engine: DeepSpeedEngine, config: RunConfig, lengths: Sequence[NDArray[np.int64]], vocab: int, updates: int,
+    operators: int, waits: bool, device: str,
+) -> Figures:  # fmt: skip
     batches = [_micro_batch(pairs, vocab) for pairs in lengths]
     times = _choose_layout(engine, config.model, lengths)
     warm_up = max(1, updates // 3)
@@ -78,25 +99,31 @@ def measure(
     begin = time.perf_counter()
     numbers = range(warm_up, warm_up + updates)
     losses += [_update(engine, batches[number % len(batches)], number, waits) for number in numbers]
+    clock = _clock(device)
     wait(device)
     seconds = time.perf_counter() - begin
     timed = [batches[number % len(batches)] for number in numbers]
-    found = {
+    return {
         "tokens_per_second": sum(m.num_target_tokens for m in timed) / seconds,
         "seconds_per_update": seconds / updates,
+        "megahertz": clock,
         "padding": 1 - sum(map(_tokens, timed)) / sum(m.num_padded_source + m.num_padded_target for m in timed),
         "flops_per_target_token": flops_per_target_token(config.model, vocab, np.concatenate(lengths)),
         **peaks(device),
-        "planned_peak": planned_peak(config, setting_of(config), vocab=vocab, tokens=tokens, precision=precision),
         "layout": engine.layout_kind,
         "why_padded": engine.why_padded,
         "layout_ms": times,
         "losses": [float(x) for x in (losses[0], losses[-1])],
         **_parts(engine, batches, device, operators),
     }
-    engine.close()
-    world.close()
-    return found
+
+
+def _clock(device: str) -> float | None:
+    """The clock of the GPU's multiprocessors in MHz; None where there is no nvidia-smi."""
+    if device == "cpu" or shutil.which("nvidia-smi") is None:
+        return None
+    query = ["nvidia-smi", "--id=0", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
+    return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
 
 
 def _choose_layout(
@@ -117,18 +144,28 @@ def _tokens(micro_batch: MicroBatch) -> int:
 
 
 def _parts(engine: DeepSpeedEngine, batches: Sequence[MicroBatch], device: str, operators: int) -> Figures:
-    """Seconds of a pass on host and device, and the dearest operators of an update."""
-    passing = [_time_pass(engine, batches[0], device) for _ in range(PASSES)]
-    batch = _pass(engine, batches[0], 0).batch
-    one_pass = profiled(lambda: engine.accumulate(batch, scale=1e-4, is_last=False), repetitions=3)
-    engine.accumulate(batch, scale=1e-4, is_last=True)
+    """Seconds of a pass on host and device, as a mean over all batches, and the dearest kernels of an update."""
+    laid_out = [_pass(engine, micro_batch, 0).batch for micro_batch in batches]
+
+    def run_all() -> None:
+        """Back to back, as in training."""
+        for batch in laid_out:
+            engine.accumulate(batch, scale=1e-4, is_last=False)
+
+    host = float(np.mean([_host_seconds(engine, batch, device) for batch in laid_out]))
+    begin = time.perf_counter()
+    run_all()
+    wait(device)
+    both = (time.perf_counter() - begin) / len(batches)
+    profile = profiled(run_all, repetitions=1)
+    engine.accumulate(laid_out[0], scale=1e-4, is_last=True)
     engine.step(1e-4)
     dearest = profiled(lambda: _update(engine, batches[0], 0), repetitions=3) if operators else None
     return {
-        "host_seconds": float(np.median([host for host, _ in passing])),
-        "pass_seconds": float(np.median([both for _, both in passing])),
-        "device_seconds": one_pass.device_seconds,
-        "launches": one_pass.launches,
+        "host_seconds": host,
+        "pass_seconds": both,
+        "device_seconds": None if profile.device_seconds is None else profile.device_seconds / len(batches),
+        "launches": None if profile.launches is None else profile.launches / len(batches),
         "operators": [dataclasses.asdict(o) for o in dearest.operators[:operators]] if dearest else [],
         "update_device_seconds": dearest.device_seconds if dearest else None,
     }
@@ -183,14 +220,9 @@ def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int, waits
     return out.loss_sum / micro_batch.num_target_tokens
 
 
-def _time_pass(engine: DeepSpeedEngine, micro_batch: MicroBatch, device: str) -> tuple[float, float]:
-    """Seconds until the host has launched forward and backward of a micro-batch, and until the device is done."""
-    batch = _pass(engine, micro_batch, 0).batch
+def _host_seconds(engine: DeepSpeedEngine, batch: Any, device: str) -> float:
+    """Seconds until the host has launched forward and backward of a micro-batch on an idle device."""
     wait(device)
     begin = time.perf_counter()
-    engine.accumulate(batch, scale=1 / micro_batch.num_target_tokens, is_last=True)
-    host = time.perf_counter() - begin
-    wait(device)
-    both = time.perf_counter() - begin
-    engine.step(1e-4)
-    return host, both
+    engine.accumulate(batch, scale=1e-4, is_last=False)
+    return time.perf_counter() - begin

@@ -95,7 +95,7 @@ def test_killed_twice_and_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
 def test_cells_of_the_card_itself_at_toy_size(here: Callable[[Sequence[Cell]], int], tmp_path: Path) -> None:
     """What measures a machine, kernels and updates works on a CPU; test_all_of_it_at_toy_size has the others."""
     cells = {cell.name: cell for cell in CELLS}
-    tried = [cells[name] for name in ("machine", "kernels", "base 16384 plain")]
+    tried = [cells[name] for name in ("machine", "kernels", "base 3200")]
     assert here(tried) == 0
     assert {line["cell"]: line["status"] for line in lines(tmp_path / "out") if line["status"] != "begun"} == {
         cell.name: "ok" for cell in tried
