@@ -5,43 +5,21 @@ imported only when needed, so that `import zeromt` is quick and safe.
 
     import zeromt
 
-    zeromt.prepare("my.yaml")
-    zeromt.train("my.yaml", on_log=print)
     model = zeromt.load("runs/my")    # .model, a torch module; .tokenizer; .config; .checkpoint
     model.translate(["Hello."], beam=5)
 
-docs/python.md describes errors and Ctrl-C. The names in `__all__` follow semantic versioning.
+docs/python.md describes them. The names in `__all__` follow semantic versioning.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from configs import UserError
-    from zeromt.python.commands import CommandError, Outcome, export, prepare, train
-    from zeromt.python.loading import LoadedModel, load
+    from zeromt.loading import LoadedModel, load
 
-__all__ = [
-    "CommandError",
-    "LoadedModel",
-    "Outcome",
-    "UserError",
-    "__version__",
-    "export",
-    "load",
-    "prepare",
-    "train",
-]
+__all__ = ["LoadedModel", "UserError", "__version__", "load"]
 
-_MODULES = {
-    "CommandError": "zeromt.python.commands",
-    "LoadedModel": "zeromt.python.loading",
-    "Outcome": "zeromt.python.commands",
-    "UserError": "configs",
-    "export": "zeromt.python.commands",
-    "load": "zeromt.python.loading",
-    "prepare": "zeromt.python.commands",
-    "train": "zeromt.python.commands",
-}
+_MODULES = {"LoadedModel": "zeromt.loading", "UserError": "configs", "load": "zeromt.loading"}
 
 
 def __getattr__(name: str) -> Any:

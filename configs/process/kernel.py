@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import signal
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -13,6 +14,11 @@ def prctl(option: int, value: int | bytes) -> None:
     """prctl(2) for this process; does nothing where another C library does not have it."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value)
+
+
+def end_with_parent() -> None:
+    """In a child, before its program begins: the kernel ends it with its parent, even when that is killed."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _status_fields(pid: int) -> list[str]:

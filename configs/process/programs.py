@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from configs.errors import UserError
 from configs.process.files import inside
-from configs.process.kernel import PR_SET_PDEATHSIG, prctl
+from configs.process.kernel import end_with_parent
 
 NUMBER = "ZEROMT_PROGRAM"
 """Environment variable: the number of a program, from 0, among those of one command, as to choose its GPU by."""
@@ -51,7 +51,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, NUMBER: str(number)},
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             raise UserError(f"{self.name} cannot be started: {error.strerror or error}") from error
@@ -137,8 +137,3 @@ def answer(inbox: Inbox, seconds: float) -> dict[str, Any] | None:
     except queue.Empty:
         return None
     return program.read(line)
-
-
-def _end_with_parent() -> None:
-    """In the child: the kernel ends it with the process that feeds it, even when that is killed."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -150,18 +150,15 @@ class Place(NamedTuple):
         return cls(run.folder, run.name, run.plugins)
 
 
-def command_of(
-    words: Sequence[str], part: str | None, *, python: str = sys.executable, entry: Sequence[str] = ("zeromt",)
-) -> list[str]:
+def command_of(words: Sequence[str], part: str | None, *, python: str = sys.executable) -> list[str]:
     """The command line of one task of an array.
 
     Args:
         words: the command that runs in parts: its name, then its arguments.
         part: I/N; None for the merge of the parts.
         python: the interpreter that has zeromt.
-        entry: the module that runs the command, and what it gets before it.
     """
-    return [python, "-P", "-m", *entry, words[0], *(["--merge"] if part is None else ["--part", part]), *words[1:]]
+    return [python, "-P", "-m", "zeromt", words[0], *(["--merge"] if part is None else ["--part", part]), *words[1:]]
 
 
 def node_arguments(config: str, overrides: Sequence[str], options: dict[str, object]) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, Self
 
+from configs.process.kernel import end_with_parent
 from configs.process.signals import tell_in_handler
 
 # Signals of the launcher, and what ranks get: they know two requests to save and stop.
@@ -18,11 +19,6 @@ FORWARDED = {
     signal.SIGQUIT: signal.SIGTERM,
     signal.SIGUSR1: signal.SIGUSR1,
 }
-
-
-def as_child() -> tuple[str, str]:
-    """What stands behind `python -P -m` for a `zeromt` that saves and stops when this process ends, even by SIGKILL."""
-    return "zeromt.python.child", str(os.getpid())
 
 
 class Supervisor:
@@ -74,14 +70,20 @@ class Supervisor:
         self._handlers.clear()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start a child and wait for it.
+        """Start a child, which is asked to stop when this process ends, even by SIGKILL, and wait for it.
 
         Returns:
             Its exit code, or minus the number of the signal that ended it.
         """
         if self.was_stopped:
             return 1
-        child = subprocess.Popen(command, env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
         self._unasked.add(child)
         self._pass_on()  # a request may have come while the child was starting
         code = child.wait()

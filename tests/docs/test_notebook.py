@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PATH", os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]))
     notebook = executed(tmp_path)
     assert (tmp_path / "examples" / "served" / "model.bin").exists()
     assert kinds(notebook) == kinds(read(NOTEBOOK)), "python -m tests.docs.test_notebook"

@@ -8,7 +8,7 @@ from pathlib import Path
 from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
-from launcher.machine.supervise import Supervisor, as_child
+from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import complete_steps
 from zeromt.sweeping.grid import Run, runs_of
 
@@ -82,4 +82,4 @@ def _compare(supervisor: Supervisor, runs: Sequence[Run]) -> None:
 
 
 def _zeromt(supervisor: Supervisor, *words: str) -> int:
-    return supervisor.run([sys.executable, "-P", "-m", *as_child(), *words], os.environ)
+    return supervisor.run([sys.executable, "-P", "-m", "zeromt", *words], os.environ)

@@ -18,7 +18,7 @@ from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, choose_processes, describe_idle, shutdown_seconds
 from launcher.jobs.job import Place, command_of
 from launcher.machine.cores import choose_binding, num_cores
-from launcher.machine.supervise import Supervisor, as_child
+from launcher.machine.supervise import Supervisor
 from launcher.options.command import InParts
 
 
@@ -105,7 +105,7 @@ def run_array(supervisor: Supervisor, array: InParts, environment: Mapping[str, 
     def run(part: str | None) -> None:
         if any(codes):
             return
-        code = supervisor.run(command_of(array.words, part, entry=as_child()), environment)
+        code = supervisor.run(command_of(array.words, part), environment)
         if code and supervisor.was_stopped:
             code = STOPPED
         elif code:

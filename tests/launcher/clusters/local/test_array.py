@@ -46,7 +46,7 @@ ARRAY = ["launch", "local", "--plugins", "none.py", "--array", "2", "--", "prepa
 def run(folder: Path, stub: str, at_a_time: int = 1) -> "subprocess.Popen[str]":
     """An array of three parts, whose interpreter is a script of bash: after its words come the command's."""
     program = folder / "python"
-    program.write_text(f"#!/bin/bash\nshift 4\n{stub}\n")
+    program.write_text(f"#!/bin/bash\nshift 3\n{stub}\n")
     program.chmod(0o755)
     return subprocess.Popen(
         [sys.executable, "-c", RUN, str(program), str(at_a_time)],

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -22,7 +22,8 @@ from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.inference.translation.translator import Translation, Translator
 from zeromt.evaluating.command import Chosen, score_set
 from zeromt.evaluating.scoring import Wanted
-from zeromt.python.lists import as_list, as_text
+
+T = TypeVar("T")
 
 
 def load(
@@ -43,7 +44,7 @@ def load(
     Raises:
         UserError: there is no whole checkpoint, or a plugin is missing or differs; the message is one line.
     """
-    load_named([str(plugin) for plugin in as_list(plugins, (str, Path), "plugins")])
+    load_named([str(plugin) for plugin in _as_list(plugins, (str, Path), "plugins")])
     trained = load_trained(Path(expand(str(path))), raw=raw_weights, precision=precision)
     fields = {field.name: getattr(trained, field.name) for field in dataclasses.fields(trained)}
     return LoadedModel(**fields, raw_weights=raw_weights)
@@ -138,7 +139,7 @@ class LoadedModel(TrainedModel):
             TypeError: a string in place of a list, or an item that is no string.
             UserError: their number differs from the sources', or a language is wrong.
         """
-        lines, given = as_text(sources, "sources"), as_text(targets, "targets")
+        lines, given = _as_text(sources, "sources"), _as_text(targets, "targets")
         if len(lines) != len(given):
             raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
         translator = self._translator(self.config.evaluation.search, (source_language, target_language))
@@ -174,14 +175,14 @@ class LoadedModel(TrainedModel):
             TypeError: a string in place of a list, or an item that is no string.
             UserError: their numbers differ, there are none, or an option is wrong.
         """
-        lines = as_text(sources, "sources")
+        lines = _as_text(sources, "sources")
         columns = _columns(references)
         for column in columns:
             if len(column) != len(lines):
                 raise UserError(f"references: {len(column)} for {len(lines)} sources; give one for each")
         if not lines:
             raise UserError("sources: none; give at least one")
-        named = None if metrics is None else as_list(metrics, str, "metrics")
+        named = None if metrics is None else _as_list(metrics, str, "metrics")
         wanted = Wanted.of(named, None, lowercase=False)
         languages = {"source": source_language, "target": target_language}
         chosen = Chosen(files=(lines, columns), languages=languages, sets=())
@@ -201,7 +202,7 @@ class LoadedModel(TrainedModel):
         languages: tuple[str | None, str | None],
         search: dict[str, Any],
     ) -> list[list[Translation]]:
-        given, number = as_text(lines, "lines"), operator.index(number)
+        given, number = _as_text(lines, "lines"), operator.index(number)
         section = self._search(beam, search)
         if number < 1 or (section.sampler is None and number > section.beam):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
@@ -238,7 +239,42 @@ class LoadedModel(TrainedModel):
 
 def _columns(references: Iterable[str] | Iterable[Sequence[str]]) -> list[list[str]]:
     """One list for each reference translation of the set."""
-    items: list[Any] = as_list(references, (str, Sequence), "references")
+    items: list[Any] = _as_list(references, (str, Sequence), "references")
     if items and all(not isinstance(item, str) for item in items):
-        return [as_text(item, f"references[{number}]") for number, item in enumerate(items)]
-    return [as_text(items, "references")]
+        return [_as_text(item, f"references[{number}]") for number, item in enumerate(items)]
+    return [_as_text(items, "references")]
+
+
+def _as_text(given: Iterable[str], what: str) -> list[str]:
+    """The argument as a list of lines.
+
+    Raises:
+        TypeError: see `_as_list`.
+        UserError: a line is no text.
+    """
+    lines = _as_list(given, str, what)
+    for number, line in enumerate(lines):
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{what}[{number}]: holds half of a surrogate pair; allowed is text") from error
+    return lines
+
+
+def _as_list(given: Iterable[T], kind: type | tuple[type, ...], what: str) -> list[T]:
+    """The argument as a list.
+
+    A string is refused, as Python would treat it as a list of letters.
+
+    Raises:
+        TypeError: it is a string or not iterable, or an item has the wrong type.
+    """
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    names = " or ".join(one.__name__ for one in kinds)
+    if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
+        raise TypeError(f"{what}: a {type(given).__name__}; give a list of {names}: [{given!r:.60}]")
+    items = list(given)
+    for number, item in enumerate(items):
+        if not isinstance(item, kinds):
+            raise TypeError(f"{what}[{number}]: a {type(item).__name__}; give {names}")
+    return items

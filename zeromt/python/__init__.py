@@ -1,1 +1,0 @@
-"""zeromt from Python: `prepare`, `train`, `export` and `load`, which call what the command line calls."""
