@@ -69,16 +69,6 @@ class CorpusFiles:
     """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
     scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
     """Scores of pairs that stand in the corpus: a name, and the field that has the number, like `source_field`."""
-    score_files: dict[ScoreName, list[PathText | None]] = field(default_factory=dict)
-    """Scores of pairs in files beside the corpus, line N for pair N: a name, and a file for each in `source` or `tsv`
-    and so on; null where there is none.
-    """
-
-    score_datasets: dict[ScoreName, PathText] = field(default_factory=dict)
-    """Scores of pairs that a dataset of the same files has, such as those of `zeromt score`, by name. The dataset must
-    have been prepared with `record_places`; pairs that it does not have get no score.
-    """
-
     licence: OfFiles = None
     """Licence of the text, such as CC-BY-4.0, or a list with one for each file. It goes into the index, that of what is
     translated of it, and the model card of what is trained on it; the shards do not depend on it.
@@ -118,12 +108,8 @@ class CorpusFiles:
             yield "header: true without tsv; remove it"
         if self.inline_markup == "keep" and not self.tmx:
             yield "inline_markup: keep without tmx; remove it"
-        number = len(getattr(self, forms[0].partition(" ")[0]) if forms else ())
-        for name, paths in self.score_files.items():
-            if len(paths) != number:
-                yield f"score_files.{name}: {len(paths)} files, the corpus has {number}; give one for each, or null"
         if self.scores and self.source:
-            yield "scores: fields of parallel text, which has none; name files in score_files"
+            yield "scores: fields of parallel text, which has none; give TSV, JSON lines or another format with fields"
 
     def _problems_of_sources(self, forms: list[str]) -> Iterator[str]:
         """Lists about files that are not one for each."""

@@ -20,7 +20,6 @@ Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 MAX_TRIPLE_PIECES = 32_000
 """Two translations of so many pieces are stored as one target."""
 LossWeight = Annotated[float, Field(ge=0, le=1000)]
-LANGUAGE_SCORE = "language"
 """Name of the score that an identifier of languages gives."""
 
 
@@ -104,8 +103,8 @@ class CleaningSection:
     min_language_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability at which a side counts as being in another language."""
     language_model: PathText = "py3langid"
-    """What identifies languages: py3langid, heliport (zeromt[heliport]), or the path of a fastText model such as
-    lid.176.bin (zeromt[fasttext]), with labels like __label__en or __label__eng_Latn."""
+    """What identifies languages: py3langid, or the path of a fastText model such as lid.176.bin (zeromt[fasttext]),
+    with labels like __label__en or __label__eng_Latn."""
     held_out_overlap: Literal["keep", "pair", "side"] = "keep"
     """Reject pairs that occur in the validation or test sets: as the same pair, or with one side the same."""
     max_length_ratio: Annotated[float, Field(ge=1)] | None = None
@@ -123,8 +122,8 @@ class ScoreCommand:
     command: Annotated[list[str], Field(min_length=1)]
     """The program and its arguments; no shell. It reads pairs and writes scores as lines of JSON."""
     depends: list[PathText] = field(default_factory=list)
-    """Files and folders that the scores depend on, as the program itself and its model: pairs are scored again when
-    their content, or the command, changes."""
+    """Files and folders that the scores depend on, as the program itself and its model: their content is noted with
+    the scores."""
     processes: Annotated[int, Field(ge=1, le=1024)] = 1
     """How many of the program run at once."""
     batch: Positive = 256
@@ -157,9 +156,6 @@ class PrepareSection:
     after those filters of `cleaning` that look at the text."""
     scores: dict[ScoreName, ScoreCommand] = field(default_factory=dict)
     """Scores of training pairs that programs give, by name."""
-    language_score: bool = False
-    """Keep as the score `language` how probable it is that both sides are in their languages, by
-    `cleaning.language_model`: the lower of both. Alone it rejects nothing; a `threshold` filter can."""
     target_tag: Tag | None = None
     """Tag put before every source line of this dataset, such as `>>fra<<`; must be one of `tokenizer.tags`."""
     tag_both_sides: bool = False
@@ -209,12 +205,11 @@ class PrepareSection:
             yield "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one"
 
     def _score_problems(self) -> Iterator[str]:
-        names = [*self.train.scores, *self.train.score_files, *self.train.score_datasets, *self.scores]
-        names += [LANGUAGE_SCORE] * self.language_score
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            yield f"scores.{twice[0]}: is a score of prepare.train too, or of language_score; give it another name"
+        names = [*self.train.scores, *self.scores]
+        if twice := sorted(self.train.scores.keys() & self.scores):
+            yield f"scores.{twice[0]}: is a score of prepare.train too; give it another name"
         for split, files in (("valid", self.valid), ("test", self.test)):
-            if files.scores or files.score_files or files.score_datasets:
+            if files.scores:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
             if files.licence or files.attribution:
                 yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"

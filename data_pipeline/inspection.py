@@ -154,7 +154,6 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         *(f"  {line}" for line in report.table()),
         *(f"left out  {line}" for line in report.left_out_lines()),
         *([f"scores    {', '.join(names)}"] if (names := dataset.scores()) else []),
-        *(line for name, scores in report.scores.items() for line in scores.lines(name)),
         *_histogram(dataset.lengths),
         *_padding(dataset.lengths),
     ]

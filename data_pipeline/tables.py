@@ -2,19 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from configs.process.document import Cell, Code, Table, bar
 from data_pipeline.inspection import read_report
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 
-_BINS = 12
-
 
 def dataset_tables(dataset: Dataset, name: str, *, num_samples: int = 0) -> Iterator[Table]:
-    """Pairs, what filters dropped, histograms of scores, where the pairs come from, and the first of them.
+    """Pairs, what filters dropped, where the pairs come from, and the first of them.
 
     Args:
         dataset: the dataset.
@@ -34,8 +29,6 @@ def dataset_tables(dataset: Dataset, name: str, *, num_samples: int = 0) -> Iter
     kept = f"{languages}, {index.pairs:,} of {read:,} pairs kept"
     head = ("dropped by", "pairs", "of those read", "") if dropped else ()
     yield Table(title=name, head=head, rows=dropped, notes=[kept])
-    for score in dataset.scores():
-        yield _histogram(score, dataset.score(score)[:])
     if index.sources:
         yield sources_table(index.sources)
     pairs = [dataset.pieces(number) for number in range(min(num_samples, dataset.num_pairs))]
@@ -54,11 +47,3 @@ def sources_table(entries: Sequence[SourceEntry]) -> Table:
         for one in entries
     ]
     return Table(head=("files", "pairs", "licence", "attribution"), rows=rows)
-
-
-def _histogram(name: str, scores: NDArray[np.float32]) -> Table:
-    """Of each bin its lower end, and how many pairs it has."""
-    numbers, ends = np.histogram(scores[np.isfinite(scores)], bins=_BINS)
-    most = max(int(numbers.max()), 1)
-    rows = [(f"{end:.3g}", f"{int(n):,}", bar(n / most)) for end, n in zip(ends[:-1], numbers, strict=True)]
-    return Table(head=(f"{name} from", "pairs", ""), rows=rows)

@@ -1,16 +1,14 @@
 """Which script and which language a text is in, for the filters of both.
 
-Scripts: whether a line's letters are in those of its language (Unicode Standard Annex 24). Languages: by one of three
+Scripts: whether a line's letters are in those of its language (Unicode Standard Annex 24). Languages: by one of two
 identifiers, each an optional package; nothing is downloaded. py3langid is a fork of langid.py (Lui and Baldwin, 2012),
 naive Bayes over byte sequences, and includes its model. fastText (Joulin et al., 2017) reads a model from a file.
-heliport is HeLI-OTS (Jauhiainen et al., 2022) in Rust, and includes its model.
 """
 
 import difflib
 import functools
-import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,9 +91,8 @@ def _hint(script: str) -> str:
     return f"did you mean {near[0]}?" if near else "allowed is a Unicode script that has letters, such as Latin or Han"
 
 
-PY3LANGID, HELIPORT = "py3langid", "heliport"
-NAMED = PY3LANGID, HELIPORT
-"""Identifiers by name; any other name is the path of a fastText model."""
+PY3LANGID = "py3langid"
+"""An identifier by name; any other name is the path of a fastText model."""
 NO_LANGUAGE = frozenset({"zxx", "und"})
 """Labels for numbers, addresses and the like, and for what is undecided: they do not count as another language."""
 NORWEGIAN = frozenset({"no", "nn"})
@@ -114,46 +111,16 @@ class Identifier:
     """Codes of the languages that it knows, in any form of `configs.languages`."""
     classify: Callable[[str], tuple[str, float]]
     """The most probable label of a line, and its probability."""
-    rank: Callable[[str], Iterable[tuple[str, float]]]
-    """The labels of a line with their probabilities, the most probable first."""
-
-
-class OwnLanguages:
-    """The languages of both sides, as an identifier calls them.
-
-    Args:
-        place: of what asks, for messages.
-        source_language, target_language: codes.
-        model: the identifier: see `load_identifier`.
-
-    Raises:
-        UserError: a package or file is missing, or the model does not know a language.
-    """
-
-    def __init__(self, place: str, source_language: str, target_language: str, model: str) -> None:
-        try:
-            self.identifier = load_identifier(model)
-        except UserError as error:
-            raise UserError(f"{place}: {error}") from error
-        self.labels = tuple(
-            _labels(self.identifier, place, field, language)
-            for field, language in (("source_language", source_language), ("target_language", target_language))
-        )
-
-    def probability(self, line: str, side: int) -> float:
-        """How probable it is that a line is in the language of a side (0, 1); NaN if it has no language."""
-        ranked = list(self.identifier.rank(line))
-        if not ranked or ranked[0][0] in NO_LANGUAGE:
-            return math.nan
-        return min(1.0, sum(probability for label, probability in ranked if label in self.labels[side]))
 
 
 class LanguageFilter:
     """Finds pairs with a side in the wrong language.
 
     Args:
-        place, source_language, target_language, model: see `OwnLanguages`.
+        place: of what asks, for messages.
+        source_language, target_language: codes.
         min_probability: at which a side counts as another language.
+        model: the identifier: see `load_identifier`.
 
     Raises:
         UserError: a package or file is missing, or the model does not know a language.
@@ -163,9 +130,15 @@ class LanguageFilter:
         self, place: str, source_language: str, target_language: str, min_probability: float, model: str = PY3LANGID
     ) -> None:
         self._min_probability = min_probability
-        languages = OwnLanguages(place, source_language, target_language, model)
-        self._classify = languages.identifier.classify
-        self._own = languages.labels
+        try:
+            identifier = load_identifier(model)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+        self._classify = identifier.classify
+        self._own = tuple(
+            _labels(identifier, place, field, language)
+            for field, language in (("source_language", source_language), ("target_language", target_language))
+        )
 
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         """Rows of pairs with a side that is in another language with sufficient probability."""
@@ -186,18 +159,14 @@ def load_identifier(model: str) -> Identifier:
     """An identifier, loaded once per process.
 
     Args:
-        model: `py3langid` (half a second, about 100 MB), `heliport`, or the path of a fastText model.
+        model: `py3langid` (half a second, about 100 MB), or the path of a fastText model.
 
     Raises:
         UserError: a package or the file is missing, or the file is no fastText model that labels lines.
     """
-    package, extra = {PY3LANGID: (PY3LANGID, "langid"), HELIPORT: (HELIPORT, HELIPORT)}.get(
-        model, ("fasttext-predict", "fasttext")
-    )
+    package, extra = (PY3LANGID, "langid") if model == PY3LANGID else ("fasttext-predict", "fasttext")
     try:
-        if model == PY3LANGID:
-            return _py3langid()
-        return _heliport() if model == HELIPORT else _fasttext(Path(model))
+        return _py3langid() if model == PY3LANGID else _fasttext(Path(model))
     except ImportError as error:
         raise UserError(f"the package {package} is missing; install it with `pip install zeromt[{extra}]`") from error
 
@@ -206,29 +175,7 @@ def _py3langid() -> Identifier:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    return Identifier(PY3LANGID, frozenset(model.labels), model.classify, model.rank)
-
-
-def _heliport() -> Identifier:
-    """Its score is by how much the best language's logarithm (base 10) exceeds the second best's: of these two it has
-    the probability that is given. What it is less sure of than of other lines in that language is `und`.
-    """
-    from heliport import Identifier as Model
-
-    model = Model()
-    labels = frozenset(model.get_confidence_all())
-
-    def classify(line: str) -> tuple[str, float]:
-        label, score = model.identify_with_score(line)
-        return label, 1 / (1 + 10**-score)
-
-    def rank(line: str) -> Iterator[tuple[str, float]]:
-        best, *others = model.identify_topk_with_score(line, len(labels))
-        second = others[0][1] if others else best[1]
-        yield best[0], 1 / (1 + 10 ** (best[1] - second))
-        yield from ((label, 1 / (1 + 10 ** (score - best[1]))) for label, score in others)
-
-    return Identifier(HELIPORT, labels, classify, rank)
+    return Identifier(PY3LANGID, frozenset(model.labels), model.classify)
 
 
 def _fasttext(path: Path) -> Identifier:
@@ -236,8 +183,7 @@ def _fasttext(path: Path) -> Identifier:
 
     if not path.is_file():
         raise UserError(
-            f"{path}: no such file; allowed is {PY3LANGID}, {HELIPORT}, or the path of a fastText model such as "
-            "lid.176.bin"
+            f"{path}: no such file; allowed is {PY3LANGID}, or the path of a fastText model such as lid.176.bin"
         )
     try:
         model = fasttext.load_model(str(path))
@@ -251,11 +197,7 @@ def _fasttext(path: Path) -> Identifier:
             return "und", 0.0
         return labels[0].removeprefix(LABEL), float(probabilities[0])
 
-    def rank(line: str) -> Iterator[tuple[str, float]]:
-        labels, probabilities = model.predict(line.replace("\n", " "), k=-1)
-        return zip((label.removeprefix(LABEL) for label in labels), map(float, probabilities), strict=True)
-
-    return Identifier(path.name, frozenset(label.removeprefix(LABEL) for label in every), classify, rank)
+    return Identifier(path.name, frozenset(label.removeprefix(LABEL) for label in every), classify)
 
 
 def _labels(identifier: Identifier, place: str, field: str, code: str) -> frozenset[str]:

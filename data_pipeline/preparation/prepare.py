@@ -8,18 +8,13 @@ any moment and run again, it resumes and produces identical bytes, whatever the 
 
 import dataclasses
 import os
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from configs import PrepareSection, UserError
 from configs.corpus import FORMS
@@ -35,9 +30,8 @@ from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
-from data_pipeline.preparation.report import Report, ScoreReport
+from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.scoring.commands import score_chunks
-from data_pipeline.preparation.scoring.histogram import histogram
 from data_pipeline.preparation.scoring.sources import ScoreSources, fields_of, made_by
 from data_pipeline.preparation.staging import (
     Input,
@@ -58,7 +52,7 @@ from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags,
 from data_pipeline.preparation.writing.documents import document_fields
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.origins import sources_of
-from data_pipeline.preparation.writing.spill import DamagedSpanError, SpillFolder
+from data_pipeline.preparation.writing.spill import DamagedSpanError
 from data_pipeline.preparation.writing.triples import rejected_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
@@ -269,23 +263,22 @@ class Preparation:
             dtype=_token_dtype(tokenizer),
             spill=folder / "spill",
             num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
-            scores=ScoreSources.of_section(section, self.scores, surveyed.spans, folder / "scores"),
+            scores=ScoreSources(list(section.train.scores), list(section.scores), folder / "scores"),
         )
         return Encoding(folder, surveyed, job, entries, pairs_per_block)
 
     def _score(self, encoding: Encoding, missing: set[int]) -> None:
-        """Let commands score the pairs of these spans, but for those that they have scored before."""
+        """Let commands score the pairs of these spans, but for those that they have scored already."""
         job = encoding.job
         total = sum(span.pairs for span in encoding.survey.spans if span.number in missing)
         for name, command in self.section.scores.items():
-            kept = job.scores.kept[name]
             with Progress(f"scoring by {name}", total) as progress:
                 spans = (
-                    job.units[span.unit].read(span) if raw is None else raw
+                    (job.units[span.unit].read(span) if raw is None else raw, span.unit)
                     for span, raw in _tasks(job.units, encoding.survey.spans, missing)
                 )
-                chunks = (text for raw in spans for text in raw.chunks(CHUNK_LINES))
-                score_chunks(command, f"prepare.scores.{name}.command", kept, chunks, progress.advance)
+                chunks = ((text, unit) for raw, unit in spans for text in raw.chunks(CHUNK_LINES))
+                score_chunks(command, name, job.scores, chunks, progress.advance)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
@@ -315,9 +308,6 @@ class Preparation:
         for span in range(num_spans):
             report = report.merge(spill.report(span))
         check_unknown(self.section, report)
-        report = dataclasses.replace(report, scores=_histograms(encoding, spill))
-        for name in (name for name, scores in report.scores.items() if not scores.num_scored):
-            say(f"zeromt: warning: no pair has the score {name}", file=sys.stderr)
         spill.collect_segments(num_spans)
         job = ShardJob(
             encoding=encoding.job,
@@ -343,19 +333,6 @@ class Preparation:
 
     def _num_bytes(self) -> int:
         return sum(file.bytes for file in self.inputs if file.split == "train")
-
-
-def _histograms(encoding: Encoding, spill: SpillFolder) -> dict[str, ScoreReport]:
-    """Of each score, by corpus file."""
-    firsts = [unit.paths[0].name for unit in encoding.job.units]
-    files = [f"{name} (file {n + 1})" if firsts.count(name) > 1 else name for n, name in enumerate(firsts)]
-
-    def scores(column: int) -> Iterator[tuple[str, NDArray[np.float32]]]:
-        for span in encoding.survey.spans:
-            yield files[span.unit], spill.scores_of(span.number)[:, column]
-
-    names, total = encoding.job.scores.names, encoding.survey.num_pairs
-    return {name: histogram(partial(scores, column), total) for column, name in enumerate(names)}
 
 
 def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterator[tuple[Span, RawSpan | None]]:

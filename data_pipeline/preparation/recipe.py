@@ -18,7 +18,7 @@ from configs.process.files.inside import read_bytes
 from configs.reading.interpolations import as_saved
 from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.filters.languages import LanguageIdentification
-from data_pipeline.preparation.identification import NAMED
+from data_pipeline.preparation.identification import PY3LANGID
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.preparation.scoring.sources import made_by
 from data_pipeline.preparation.staging import SPLITS, Input
@@ -26,7 +26,7 @@ from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
-NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown", "scores", "language_score")
+NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown", "scores")
 _FIRST_SETTINGS = """
 source_language target_language target_tag max_pieces on_bad_pair pairs_per_block blocks_per_shard seed
 tokenizer.path tokenizer.kind tokenizer.vocabulary tokenizer.vocab_size tokenizer.target_vocab_size
@@ -192,8 +192,7 @@ def _stale_scores(section: PrepareSection, index: DatasetIndex) -> Iterator[str]
 
 def _maker(made: Mapping[str, Any]) -> Any:
     """What makes a score, without contents."""
-    files = [file and file["file"] for file in made.get("files", ())]
-    return made.get("command") or made.get("field") or made.get("identifier") or files or None
+    return made.get("command") or made.get("field")
 
 
 def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
@@ -222,7 +221,7 @@ def _settings_of(section: PrepareSection) -> dict[str, Any]:
 def _models(section: PrepareSection) -> Iterator[tuple[str, str]]:
     """Names and hashes of the models that identify languages, where they are files."""
     filters = filters_of(section).values()
-    models = {one.model for one in filters if isinstance(one, LanguageIdentification)} - {*NAMED}
+    models = {one.model for one in filters if isinstance(one, LanguageIdentification)} - {PY3LANGID}
     paths = sorted(map(Path, models))
     yield from ((path.name, hash_file(path)) for path in paths if path.is_file())
 

@@ -87,52 +87,6 @@ class PieceCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreCounts:
-    """The pairs of a corpus file, as they were read, by a score."""
-
-    __pydantic_config__ = STRICT
-
-    below: Count
-    """Pairs below the first edge."""
-    counts: list[Count]
-    """Pairs from each edge up to the next; of the last, all above."""
-    without: Count
-    """Pairs that have no such score."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreReport:
-    """The histogram of a score, before any filter."""
-
-    __pydantic_config__ = STRICT
-
-    edges: list[float]
-    """Ascending."""
-    files: dict[str, ScoreCounts]
-    """By corpus file."""
-
-    @property
-    def num_scored(self) -> int:
-        """Pairs that have the score."""
-        return sum(found.below + sum(found.counts) for found in self.files.values())
-
-    def lines(self, name: str) -> list[str]:
-        """The histogram as text, with the fraction of pairs that have at least each edge."""
-        lines = []
-        for file, found in self.files.items():
-            scored = found.below + sum(found.counts)
-            lines.append(f"score     {name} of {file}: {scored:,} pairs, {found.without:,} without")
-            counts = [found.below, *found.counts]
-            left = scored
-            for edge, count in zip(("below", *map("{:g}".format, self.edges)), counts, strict=True):
-                if left and (count or left < scored):  # not the empty bins before the first and behind the last
-                    bar = "#" * round(BAR_WIDTH * count / max(counts))
-                    lines.append(f"  {edge:>9} {count:>14,} {left / scored:>9.2%} {bar}".rstrip())
-                left -= count
-        return [*lines, "          lowest score, pairs from there to the next, and what at_least would keep of all"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What happened to the pairs of a corpus, or of a part of one."""
 
@@ -150,8 +104,6 @@ class Report:
     the first few."""
     left_out: dict[str, Count] = field(default_factory=dict)
     """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`raw.unit.LeftOut`)."""
-    scores: dict[str, ScoreReport] = field(default_factory=dict)
-    """Histograms by score; of a whole dataset alone."""
 
     @classmethod
     def empty(cls) -> "Report":
@@ -201,7 +153,6 @@ class Report:
             },
             tags_as_text=_first_few(self.tags_as_text, later.tags_as_text),
             left_out=dict(Counter(self.left_out) + Counter(later.left_out)),
-            scores={**self.scores, **later.scores},
         )
 
     def num_pieces(self, side: Side) -> PieceCount:
@@ -239,8 +190,6 @@ class Report:
             tree["tags_as_text"] = self.tags_as_text
         if self.left_out:
             tree["left_out"] = self.left_out
-        if self.scores:
-            tree["scores"] = {name: dataclasses.asdict(entry) for name, entry in self.scores.items()}
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
 
     def for_keeps(self) -> "Report":

@@ -28,7 +28,6 @@ from configs.process.files import TEMPORARY, check_apart, exists, explain, insid
 from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
-from data_pipeline.prepared.scores import score_file
 
 COMPRESSION_RATIO = 4  # estimated compression ratio of text
 
@@ -69,24 +68,18 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
         for given in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
                 inputs += _files_of(given, split, hashes, is_folder=_reads_folders(getattr(section, split)))
-    for place, given, is_folder in _further_files(section):
+    for place, given in _further_files(section):
         with naming(f"prepare.{place}"):
-            inputs += _files_of(given, place, hashes, is_folder=is_folder)
+            inputs += _files_of(given, place, hashes, is_folder=True)
     return inputs
 
 
-def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path, bool]]:
-    """Files of scores, and what scores and filters depend on: the field, the path, and whether it may be a folder."""
-    for name, paths in section.train.score_files.items():
-        yield from (
-            (f"train.score_files.{name}", Path(section.root) / path, False) for path in paths if path is not None
-        )
-    for name, path in section.train.score_datasets.items():
-        yield f"train.score_datasets.{name}", Path(section.root) / path / score_file(name), False
+def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path]]:
+    """What scores and filters depend on: the field and the path."""
     for name, command in section.scores.items():
-        yield from ((f"scores.{name}.depends", Path(path), True) for path in command.depends)
+        yield from ((f"scores.{name}.depends", Path(path)) for path in command.depends)
     for number, filter_ in enumerate(section.filters):
-        yield from ((f"filters.{number}.depends", Path(path), True) for path in filter_.depends_on())
+        yield from ((f"filters.{number}.depends", Path(path)) for path in filter_.depends_on())
 
 
 def _reads_folders(files: CorpusFiles) -> bool:

@@ -33,7 +33,7 @@ class ScoreEntry(FileEntry):
     form: Literal[1]
     pairs: Count
     made_by: dict[str, Any]
-    """A field, files, or a command, with the content of what it depends on."""
+    """A field, or a command with the content of what it depends on."""
 
 
 def entry_file(name: str) -> str:

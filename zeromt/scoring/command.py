@@ -6,6 +6,8 @@ which either direction is improbable are low, and those of which the directions 
 """
 
 import contextlib
+import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from configs import PrepareSection, UserError, load_saved
 from configs.languages import same_language
 from configs.process.environment import restored_environment
 from configs.process.files import disk_errors
+from configs.process.files.inside import replacing
 from configs.process.progress import Progress, say
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.scores import write_scores
@@ -42,6 +45,7 @@ def run(
     reverse: str | None,
     part: tuple[int, int] | None,
     merge: bool,
+    jsonl: str | None,
     raw_weights: bool,
     precision: str | None,
     processes: int | None,
@@ -54,6 +58,7 @@ def run(
         reverse: one of the other direction.
         part: I and N; None for all.
         merge: score nothing: the parts are ready.
+        jsonl: a file for all pairs with their scores, to prepare another dataset of.
         raw_weights: use the weights themselves, even if there are moving averages.
         precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
         processes: None for one on each GPU or core.
@@ -61,6 +66,8 @@ def run(
     Raises:
         UserError: a run is of another direction, or the scores were begun with something else.
     """
+    if part is not None and jsonl is not None:
+        raise UserError("--jsonl: given with --part, of which each has some scores; give it to --merge")
     tune_process()
     data = Dataset.load(dataset)
     judges = {LOG_PROB: find_checkpoint(Path(run))}
@@ -91,6 +98,9 @@ def run(
     made_by = {"command": "score", **judging.identity}
     with disk_errors("DATASET", data.folder):
         write_scores(data.folder, dict.fromkeys(names, made_by), data.num_pairs, _parts(judging, list(judges)))
+    if jsonl is not None:
+        with disk_errors("--jsonl", Path(jsonl)):
+            _write_pairs(Path(jsonl), judging, list(judges), names)
     say(f"{dataset}: {data.num_pairs:,} pairs have {' and '.join(names)}; see `zeromt inspect {dataset}`")
     judging.remove()
     return 0
@@ -101,6 +111,17 @@ def _parts(judging: Judging, judges: Sequence[str]) -> Iterator[NDArray[np.float
     for number in range(len(judging.chunks)):
         columns = [judging.read(name, number) for name in judges]
         yield np.stack([*columns, *([dual(*columns)] if len(columns) > 1 else [])], axis=1)
+
+
+def _write_pairs(path: Path, judging: Judging, judges: Sequence[str], names: Sequence[str]) -> None:
+    """Write a line of JSON for each pair: its sides, without the dataset's tag, and its scores."""
+    tag = f"{judging.dataset.index.target_tag} "
+    with replacing(path) as file:
+        for number, scores in enumerate(_parts(judging, judges)):
+            for source, target, row in zip(*judging.texts(number), scores.tolist(), strict=True):
+                found = {name: None if math.isnan(one) else one for name, one in zip(names, row, strict=True)}
+                pair = {"source": source.removeprefix(tag), "target": target, **found}
+                file.write(f"{json.dumps(pair, ensure_ascii=False)}\n".encode())
 
 
 def dual(log_prob: NDArray[np.float32], reverse: NDArray[np.float32]) -> NDArray[np.float32]:

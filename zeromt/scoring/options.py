@@ -2,7 +2,7 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_raw_weights
-from launcher.options.values import dataset_folder, existing, part
+from launcher.options.values import dataset_folder, existing, other_file, part
 from zeromt.translating.options import add_precision, add_processes
 
 
@@ -27,6 +27,12 @@ def add_score(parser: Parser) -> None:
         "job array",
     )
     which.add_argument("--merge", action="store_true", help="write the scores, once all parts are ready")
+    parser.add_argument(
+        "--jsonl",
+        metavar="FILE",
+        type=other_file,
+        help="write all pairs with their scores to this file, for prepare.train.jsonl; with --part, give it to --merge",
+    )
     add_raw_weights(parser)
     add_precision(parser)
     add_processes(parser)
@@ -36,7 +42,7 @@ def add_score(parser: Parser) -> None:
 COMMANDS = {
     "score": Command(
         summary="score the pairs of a dataset by models: log-probabilities, dual cross-entropy",
-        usage="DATASET --run RUN [--reverse RUN] [--part I/N | --merge] [--processes N] [...]",
+        usage="DATASET --run RUN [--reverse RUN] [--jsonl FILE] [--part I/N | --merge] [--processes N] [...]",
         add_arguments=add_score,
         target="zeromt.scoring.command:run",
         computes=True,

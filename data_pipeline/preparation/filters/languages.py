@@ -42,7 +42,7 @@ class LanguageIdentification(DroppingFilter):
     min_probability: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Minimum probability at which a side counts as another language."""
     model: PathText = "py3langid"
-    """py3langid, heliport (zeromt[heliport]), or the path of a fastText model, such as lid.176.bin."""
+    """py3langid, or the path of a fastText model, such as lid.176.bin (zeromt[fasttext])."""
 
     @override
     def report_name(self) -> str:

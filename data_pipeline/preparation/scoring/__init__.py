@@ -1,1 +1,1 @@
-"""Scores of pairs while a dataset is prepared: from fields, files and commands, kept, and counted."""
+"""Scores of pairs while a dataset is prepared: from fields of the corpus, and from commands."""

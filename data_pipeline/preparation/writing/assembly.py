@@ -203,11 +203,11 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     print(f"  shards   {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks")
     if index.places is not None:
         print(f"  places   {index.places.bytes:,} bytes: file and line of each pair")
-    if report.scores:
-        print(f"  scores   {', '.join(report.scores)}: zeromt inspect draws their histograms")
     if "valid" not in index.held_out and index.target_tokens:
         print("  no validation set (prepare.valid): training will report its loss alone")
     dataset = Dataset.load(output)
+    if scores := dataset.scores():
+        print(f"  scores   {', '.join(scores)}")
     if index.documents is not None:
         followed = _num_followed(dataset)
         print(f"  documents {followed:,} pairs are followed by the next line of theirs")

@@ -148,7 +148,7 @@ class SpanEncoder:
             # By the text, so that duplicates from different spans meet in one shard.
             bits = np.frombuffer(pairs.hashes[:, :4].tobytes(), dtype="<u4").astype(np.uint64)
             shards = _spread(bits, self._job.num_shards)
-        self._spill.write(span.number, pairs, shards, report, all_scores=scored)
+        self._spill.write(span.number, pairs, shards, report)
         return first
 
     def _encode_chunk(

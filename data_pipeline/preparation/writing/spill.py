@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,15 +100,7 @@ class SpillFolder:
         there = frozenset(self.folder.iterdir())
         return [span for span in spans if self._table(span) not in there]
 
-    def write(
-        self,
-        span: int,
-        pairs: PairRows,
-        shards: NDArray[np.int64],
-        report: Report,
-        *,
-        all_scores: NDArray[np.float32] | None = None,
-    ) -> None:
+    def write(self, span: int, pairs: PairRows, shards: NDArray[np.int64], report: Report) -> None:
         """Write a span's pairs: always the same bytes, and atomically.
 
         Args:
@@ -117,7 +108,6 @@ class SpillFolder:
             pairs: its pairs that are kept.
             shards: (pairs,) the shard of each.
             report: on all of its pairs.
-            all_scores: (all of its pairs, scores), for `scores_of`; None if they have none.
         """
         order = np.argsort(shards, kind="stable")
         lengths = pairs.lengths[order]
@@ -149,12 +139,9 @@ class SpillFolder:
                     digest.update(content := array.tobytes())
                     file.write(content)
                 digests[shard] = int.from_bytes(digest.digest(), "little")
-        arrays: dict[str, Any] = {"table": table, "digests": digests}
-        arrays["report"] = np.frombuffer(report.to_json(), dtype=np.uint8)
-        if all_scores is not None:
-            arrays["scores"] = all_scores
+        said = np.frombuffer(report.to_json(), dtype=np.uint8)
         with replacing(self._table(span), sync=True) as file:
-            np.savez(file, **arrays)
+            np.savez(file, table=table, digests=digests, report=said)
 
     def report(self, span: int) -> Report:
         """The report on a span's pairs.
@@ -163,19 +150,6 @@ class SpillFolder:
             DamagedSpanError: its table is damaged.
         """
         return self._read_table(span)[1]
-
-    def scores_of(self, span: int) -> NDArray[np.float32]:
-        """(pairs, scores): of all pairs of a span, whether or not they were kept.
-
-        Raises:
-            DamagedSpanError: its table is damaged.
-        """
-        try:
-            with reading(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
-                scores: NDArray[np.float32] = content["scores"]
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise DamagedSpanError(f"{self._table(span)}: is damaged") from error
-        return scores
 
     def is_whole(self, span: int) -> bool:
         """Whether a span is complete, and all of it as it was written."""

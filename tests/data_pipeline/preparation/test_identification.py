@@ -1,22 +1,17 @@
 """Language identifiers by choice."""
 
 import dataclasses
-import math
 import struct
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from configs import CleaningSection, UserError
-from configs.components import Filter
 from data_pipeline.preparation import identification, prepare
-from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.identification import LanguageFilter
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.report import Report
-from data_pipeline.preparation.scoring.languages import LanguageScore
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus
@@ -67,7 +62,7 @@ def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no model")
     (tmp_path / "vectors").write_bytes(_model({"eng": ENGLISH}, is_supervised=False))
     for path, said in (
-        ("none.bin", r"no such file; allowed is py3langid, heliport, or the path of a fastText model such as lid"),
+        ("none.bin", r"no such file; allowed is py3langid, or the path of a fastText model such as lid"),
         ("text", r"text: is no fastText model that labels lines"),
         ("vectors", r"vectors: is no fastText model that labels lines"),
     ):
@@ -101,50 +96,8 @@ def test_a_model_is_known_by_its_content(model: Path, corpus: Corpus, tmp_path: 
     assert stale_fields(section, Dataset.load(tmp_path / "out").index) == []
 
 
-def test_the_probability_is_kept_as_a_score(model: Path, corpus: Corpus, tmp_path: Path) -> None:
-    """Of the lower side; where no filter goes by it, the dataset has the same pairs."""
-    pairs = [(ENGLISH, FRENCH), (f"{ENGLISH} {FRENCH}", FRENCH), (ENGLISH, NORWEGIAN), (ENGLISH, "un deux")] * 20
-    cleaning = CleaningSection(language_model=str(model))
-    section = corpus(pairs, cleaning=cleaning, target_language="fr", record_places=True)
-    prepare.run(section)
-    without = Dataset.load(tmp_path / "out").index
-    scored = dataclasses.replace(section, language_score=True, output=str(tmp_path / "scored"))
-    prepare.run(scored)
-    dataset = Dataset.load(tmp_path / "scored")
-    assert dataset.scores() == ["language"]
-    mixed = np.exp([16 * 4 / 10, 16 * 5 / 10, 0])  # of nine words and the end of the line
-    wanted = [1, mixed[0] / mixed.sum(), 0, 1 / 3]
-    lines = [int(str(dataset.place(pair)).partition(":")[2]) - 1 for pair in range(dataset.num_pairs)]
-    assert len(lines) == len(pairs)
-    np.testing.assert_allclose(dataset.score("language"), [wanted[line % 4] for line in lines], atol=1e-4)
-    made = dataset.score_entry("language").made_by
-    assert (made["identifier"], made["languages"]) == ("lid.bin", ["en", "fr"])
-    assert (dataset.index.shards, dataset.index.recipe) == (without.shards, without.recipe)
-    alone = LanguageScore.of_section(dataclasses.replace(scored, monolingual=True, target_language="tlh"))
-    assert alone is not None
-    assert alone.of([ENGLISH, FRENCH], [ENGLISH, FRENCH])[0] > 0.9, "of monolingual text there is one language"
-    filters: list[Filter] = [Threshold(score="language", at_least=0.6)]
-    prepare.run(dataclasses.replace(scored, filters=filters, output=str(tmp_path / "filtered")))
-    assert Dataset.load(tmp_path / "filtered").num_pairs == 20
-
-
-def test_heliport() -> None:
-    pytest.importorskip("heliport")
-    english, french = "The committee will meet again on Thursday.", "Le comité se réunira de nouveau jeudi."
-    norwegian = "Komiteen skal møtes igjen på torsdag for å drøfte forslaget."
-    find = LanguageFilter("place", "en", "fr", 0.8, "heliport").find
-    assert find([english, french, english, "42"], [french, english, norwegian, "-"]) == [1, 2]
-    own = identification.OwnLanguages("place", "en", "fr", "heliport")
-    assert own.probability(english, 0) > 0.9 > 0.1 > own.probability(english, 1)
-    assert math.isnan(own.probability("42", 0))
-    assert LanguageFilter("place", "no", "zh", 0.9, "heliport").find([norwegian], ["他们昨天在北京"]) == []
-
-
-@pytest.mark.parametrize(
-    ("model", "package", "extra"), [("heliport", "heliport", "heliport"), ("x", "fasttext", "fasttext")]
-)
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch, model: str, package: str, extra: str) -> None:
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     identification.load_identifier.cache_clear()
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"^place: the package {package}.* is missing; .*zeromt\[{extra}\]"):
-        LanguageFilter("place", "en", "fr", 0.5, model)
+    monkeypatch.setitem(sys.modules, "fasttext", None)
+    with pytest.raises(UserError, match=r"^place: the package fasttext.* is missing; .*zeromt\[fasttext\]"):
+        LanguageFilter("place", "en", "fr", 0.5, "x")

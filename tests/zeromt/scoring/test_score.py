@@ -1,8 +1,7 @@
 """`zeromt score`: each pair's numbers against a plain loop over the model, in any number of parts."""
 
-import dataclasses
+import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from configs import CorpusFiles, PrepareSection, TokenizerSection
 from configs.components import make
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
@@ -97,6 +96,33 @@ def test_the_scores_are_those_of_a_plain_loop_in_any_number_of_parts(made: Any) 
     assert Dataset.load(root / "data").fingerprint == dataset.fingerprint
 
 
+def test_a_later_preparation_filters_by_them(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root, _ = made
+    written = ("--jsonl", str(root / "scored.jsonl"))
+    assert main(command(root, "--part", "1/2", *written)) == 2
+    assert "--jsonl: given with --part" in capsys.readouterr().err
+    assert main(command(root, *written)) == 0
+    rows = [json.loads(line) for line in (root / "scored.jsonl").read_text().splitlines()]
+    assert {row["source"] for row in rows} == set(ENGLISH)
+    scores = Dataset.load(root / "data").score("dual")[:]
+    assert [row["dual"] for row in rows] == scores.tolist()
+    limit = float(np.median(scores))
+    prepare.run(
+        PrepareSection(
+            output=str(root / "filtered"),
+            root=str(root),
+            source_language="en",
+            target_language="fr",
+            train=CorpusFiles(jsonl=["scored.jsonl"], scores={"dual": "dual"}),
+            tokenizer=TokenizerSection(path=str(root)),
+            filters=[make("filter", "threshold", score="dual", at_least=limit)],
+        )
+    )
+    kept = Dataset.load(root / "filtered").score("dual")[:]
+    assert sorted(kept.tolist()) == sorted(scores[scores >= np.float32(limit)].tolist())
+    assert 0 < len(kept) < len(scores)
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_what_does_not_belong_together_is_refused(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
     root, _ = made
@@ -111,46 +137,3 @@ def test_what_does_not_belong_together_is_refused(made: Any, capsys: pytest.Capt
     assert main(command(root, "--part", "2/2")) == 0
     assert main(command(root, "--merge")) == 2
     assert "000000.npy' is damaged" in capsys.readouterr().err
-
-
-def test_a_later_preparation_filters_by_them(made: Any) -> None:
-    root, _ = made
-    shutil.copytree(root / "data", root / "placed", dirs_exist_ok=True)
-    section = PrepareSection(
-        output=str(root / "filtered"),
-        root=str(root),
-        source_language="en",
-        target_language="fr",
-        train=CorpusFiles(source=["a.en"], target=["a.fr"], score_datasets={"log_prob": "placed"}),
-        tokenizer=TokenizerSection(path=str(root)),
-        filters=[make("filter", "threshold", score="log_prob", at_least=-5.0)],
-        record_places=True,
-    )
-    with pytest.raises(UserError, match="has no places of its pairs"):
-        prepare.run(section)
-    shutil.rmtree(root / "placed")
-    prepare.run(
-        dataclasses.replace(
-            section,
-            output=str(root / "placed"),
-            train=dataclasses.replace(section.train, score_datasets={}),
-            filters=[],
-        )
-    )
-    assert main(["score", str(root / "placed"), "--run", str(root / "there")]) == 0
-    placed = Dataset.load(root / "placed")
-    scores = placed.score("log_prob")
-    limit = float(np.median(scores))
-    prepare.run(dataclasses.replace(section, filters=[make("filter", "threshold", score="log_prob", at_least=limit)]))
-    filtered = Dataset.load(root / "filtered")
-    kept = {placed.place(pair) for pair in np.flatnonzero(scores >= np.float32(limit)).tolist()}
-    assert {filtered.place(pair) for pair in range(filtered.num_pairs)} == kept
-    assert 0 < len(kept) < placed.num_pairs
-    by_place = {placed.place(pair): score for pair, score in enumerate(scores.tolist())}
-    for pair, score in enumerate(filtered.score("log_prob").tolist()):
-        assert score == by_place[filtered.place(pair)]
-
-    (root / "b.en").write_text("".join(f"{line}\n" for line in reversed(ENGLISH)))
-    other = dataclasses.replace(section.train, source=["b.en"])
-    with pytest.raises(UserError, match="was prepared from other files than"):
-        prepare.run(dataclasses.replace(section, output=str(root / "other"), train=other))

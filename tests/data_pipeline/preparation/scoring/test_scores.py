@@ -1,7 +1,6 @@
 """Scores of pairs: they follow their pairs, are asked for once, and decide as they should."""
 
 import dataclasses
-import gzip
 import hashlib
 import io
 import json
@@ -19,12 +18,12 @@ from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, T
 from configs.data import ScoreCommand
 from configs.load import parse_run
 from configs.process import programs
-from data_pipeline.inspection import inspect_dataset, pairs_by_score
+from data_pipeline.inspection import pairs_by_score
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.recipe import stale_fields
-from data_pipeline.preparation.scoring.kept import KeptScores
+from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.writing.spill import SpillFolder
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
@@ -37,14 +36,15 @@ PAIRS = [pair if n % 50 else (pair[0], " ") for n, pair in enumerate(many(3000))
 
 @pytest.fixture
 def scored(in_spans: PrepareSection, corpus: Corpus, tmp_path: Path) -> PrepareSection:
-    """3,000 pairs in spans of 250, some of them blank or doubled, with a score from a file and one by a command."""
-    lines = [str(n / 1000) if n % 7 else ["", "nan"][n % 2] for n in range(3000)]
-    with gzip.open(tmp_path / "train.laser.gz", "wt") as file:
-        file.write("".join(f"{line}\n" for line in lines))
-    section = corpus(PAIRS)
+    """3,000 pairs in spans of 250, some of them blank or doubled, with a score from a column and one by a command."""
+    corpus(PAIRS)
+    laser = [str(n / 1000) if n % 7 else ["", "nan"][n % 2] for n in range(3000)]
+    (tmp_path / "train.tsv").write_text(
+        "".join(f"{source}\t{target}\t{score}\n" for (source, target), score in zip(PAIRS, laser, strict=True))
+    )
     return dataclasses.replace(
         in_spans,
-        train=dataclasses.replace(section.train, score_files={"laser": ["train.laser.gz"]}),
+        train=CorpusFiles(tsv=["train.tsv"], source_field=1, target_field=2, scores={"laser": 3}),
         scores={"qe": ScoreCommand(command=scorer(tmp_path), processes=2, batch=16)},
         record_places=True,
     )
@@ -78,14 +78,15 @@ def test_scores_follow_their_pairs(scored: PrepareSection, tmp_path: Path) -> No
     assert asked(tmp_path) == WANTED
     whole = contents(tmp_path / "out")
     for parts in (3, 7):
+        (tmp_path / "asked").unlink()
         section = dataclasses.replace(scored, output=str(tmp_path / f"parts-{parts}"), workers=parts % 3)
         for number in range(parts, 0, -1):
             prepare.run(section, part=Part(number, parts))
         prepare.run(section, merge=True)
         assert contents(tmp_path / f"parts-{parts}") == whole
-    assert asked(tmp_path) == WANTED
+        assert asked(tmp_path) == WANTED
     plain = dataclasses.replace(
-        scored, output=str(tmp_path / "plain"), scores={}, train=dataclasses.replace(scored.train, score_files={})
+        scored, output=str(tmp_path / "plain"), scores={}, train=dataclasses.replace(scored.train, scores={})
     )
     prepare.run(plain)
     assert Dataset.load(tmp_path / "plain").index.shards == dataset.index.shards
@@ -94,7 +95,7 @@ def test_scores_follow_their_pairs(scored: PrepareSection, tmp_path: Path) -> No
 
 
 def test_a_pair_is_asked_about_once(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after kills when a span is scored, and by a further preparation with other filters and another tokenizer."""
+    """Also after kills when a span is scored."""
 
     def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -108,43 +109,32 @@ def test_a_pair_is_asked_about_once(scored: PrepareSection, tmp_path: Path, monk
         prepare.run(scored, part=Part(number, 12))
     prepare.run(scored, merge=True)
     assert asked(tmp_path) == WANTED
-    other = dataclasses.replace(
-        scored,
-        output=str(tmp_path / "other"),
-        tokenizer=dataclasses.replace(scored.tokenizer, vocab_size=70),
-        filters=[Threshold(score="qe", at_least=0.5)],
-    )
-    prepare.run(other)
-    assert asked(tmp_path) == WANTED
-    assert Dataset.load(tmp_path / "other").score("qe")[:].min() >= np.float32(0.5)
-    [about] = (tmp_path / ".scores").glob("*/about.json")
-    assert json.loads(about.read_text())["command"] == scored.scores["qe"].command
 
 
 def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is not asked for again: at most what the programs had at the time is."""
     left = [3]
 
-    def write(self: KeptScores, *given: Any) -> None:
+    def write(self: ScoreSources, *given: Any) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
         kept(self, *given)
 
-    kept = KeptScores.write
-    monkeypatch.setattr(KeptScores, "write", write)
+    kept = ScoreSources.write
+    monkeypatch.setattr(ScoreSources, "write", write)
     for _ in range(3):
         left[0] = 3
         with pytest.raises(KeyboardInterrupt):
             prepare.run(scored)
     left[0] = 99
+    damaged = next(tmp_path.rglob("scores/qe/0/*.npz"))
+    damaged.write_bytes(damaged.read_bytes()[:-40])
     prepare.run(scored)
     again = Counter(asked(tmp_path)) - Counter(WANTED)
     assert not Counter(WANTED) - Counter(asked(tmp_path))
-    assert again.total() <= 3 * (250 + 5 * 2 * 2 * 16)
+    assert again.total() <= 250 + 3 * (250 + 5 * 2 * 2 * 16)
     wanted = contents(tmp_path / "out")
-    damaged = next((tmp_path / ".scores").glob("*/*/*.npz"))
-    damaged.write_bytes(damaged.read_bytes()[:-40])
     prepare.run(dataclasses.replace(scored, output=str(tmp_path / "again")))
     assert contents(tmp_path / "again") == wanted
 
@@ -172,8 +162,6 @@ def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_pa
         prepare.run(section)
     with pytest.raises(UserError, match=r"out holds this dataset without the score comet; remove it"):
         prepare.run(dataclasses.replace(scored, scores={"comet": command}))
-    prepare.run(dataclasses.replace(section, output=str(tmp_path / "second")))
-    assert len(asked(tmp_path)) == 2 * len(WANTED)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +170,7 @@ def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_pa
         ({"score": "qe", "at_least": 0.7}, lambda qe, _: qe is not None and qe >= 0.7),
         ({"score": "qe", "at_most": 0.7, "without": "keep"}, lambda qe, _: qe is None or qe <= 0.7),
         ({"score": "laser", "at_least": 0.5, "at_most": 1.5}, lambda _, laser: 0.5 <= laser <= 1.5),
-        ({"score": "qe", "at_least": 0.7, "datasets": ["*.fr"]}, lambda qe, _: qe is not None and qe >= 0.7),
+        ({"score": "qe", "at_least": 0.7, "datasets": ["*.tsv"]}, lambda qe, _: qe is not None and qe >= 0.7),
     ],
 )
 def test_a_threshold_keeps_what_is_within(
@@ -205,12 +193,13 @@ def test_a_threshold_keeps_what_is_within(
 
 def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
     for name, least in (("noisy", 0), ("clean", 500)):
-        (tmp_path / f"{name}.tsv").write_text("".join(f"the cat {n}\tle chat {n}\n" for n in range(least, least + 500)))
-        (tmp_path / f"{name}.qe").write_text("".join(f"{n % 10 / 10}\n" for n in range(500)))
+        rows = (f"the cat {n}\tle chat {n}\t{n % 10 / 10}\n" for n in range(least, least + 500))
+        (tmp_path / f"{name}.tsv").write_text("".join(rows))
+    files = CorpusFiles(tsv=["noisy.tsv", "clean.tsv"], source_field=1, target_field=2, scores={"qe": 3})
     section = PrepareSection(
         output=str(tmp_path / "out"),
         root=str(tmp_path),
-        train=CorpusFiles(tsv=["noisy.tsv", "clean.tsv"], score_files={"qe": ["noisy.qe", None]}),
+        train=files,
         tokenizer=TokenizerSection(vocab_size=40, threads=1),
         workers=1,
         record_places=True,
@@ -218,14 +207,8 @@ def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
     )
     prepare.run(section)
     dataset = Dataset.load(tmp_path / "out")
-    files = Counter(str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs))
-    assert files == {"noisy.tsv": 150, "clean.tsv": 500}
-    lines, whole = inspect_dataset(tmp_path / "out")
-    assert whole
-    assert "score     qe of noisy.tsv: 500 pairs, 0 without" in lines
-    assert "score     qe of clean.tsv: 0 pairs, 500 without" in lines
-    assert f"        0.7 {50:>14,} {0.3:>9.2%} {'#' * 40}" in lines
-    assert dataset.index.recipe["scores"]["qe"]["files"][1] is None
+    counts = Counter(str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs))
+    assert counts == {"noisy.tsv": 150, "clean.tsv": 500}
     with pytest.raises(
         UserError, match=r"filters\.0\.datasets: 'para\*': no corpus file has such a name \(noisy\.tsv, c"
     ):
@@ -274,7 +257,7 @@ def test_a_table_that_was_changed(scored: PrepareSection, tmp_path: Path) -> Non
 
 
 def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
-    """Columns by number and by name, and fields of JSON; the same from a file beside them."""
+    """Columns by number and by name, and fields of JSON."""
     scores = [None if n % 9 == 0 else n / 64 for n in range(500)]
     texts = ["" if score is None else repr(score) for score in scores]
     pairs = [(f"the cat {n}", f"le chat {n}") for n in range(500)]
@@ -283,12 +266,10 @@ def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
     (tmp_path / "named.tsv").write_text("".join(["\ufeffid\tsource\ttarget\tbi cleaner\n", *rows]))
     trees = ({"source": s, "target": t, "a": {"b": score}} for (s, t), score in zip(pairs, scores, strict=True))
     (tmp_path / "fields.jsonl").write_text("".join(f"{json.dumps(tree)}\n" for tree in trees))
-    (tmp_path / "beside.txt").write_text("\ufeff" + "".join(f"{text}\n" for text in texts))
     columns: dict[str, Any] = {"source_field": 2, "target_field": 3}
     corpora = {
         "numbers": CorpusFiles(tsv=["bare.tsv"], **columns, scores={"s": 4}),
         "names": CorpusFiles(tsv=["named.tsv"], scores={"s": "bi cleaner"}),
-        "beside": CorpusFiles(tsv=["named.tsv"], header=True, score_files={"s": ["beside.txt"]}),
         "json": CorpusFiles(jsonl=["fields.jsonl"], scores={"s": "a.b"}),
     }
     tables = {}
@@ -305,12 +286,13 @@ def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
         assert sorted(tables[name][~np.isnan(tables[name])].tolist()) == [one for one in scores if one is not None]
     for table in tables.values():
         np.testing.assert_array_equal(table, tables["numbers"])
-    (tmp_path / "bare.tsv").write_text("".join([*rows[:40], "40\ta\tb\thigh\n", *rows[41:]]))
     bad = dataclasses.replace(section, output=str(tmp_path / "bad"), train=corpora["numbers"])
-    with pytest.raises(
-        UserError, match=r"bare\.tsv: line 41: s is 'high'; allowed is a number, or nothing where there"
-    ):
-        prepare.run(bad)
+    for text in ("high", "-inf", "12_34", "1e39"):
+        (tmp_path / "bare.tsv").write_text("".join([*rows[:40], f"40\ta\tb\t{text}\n", *rows[41:]]))
+        with pytest.raises(
+            UserError, match=rf"bare\.tsv: line 41: s is '{text}'; allowed is a number, or nothing where there"
+        ):
+            prepare.run(bad)
 
 
 def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_path: Path) -> None:
@@ -368,27 +350,6 @@ def test_programs_that_do_not_work(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("0.5\n" * 299, r"scores: 299 lines of scores beside 300 pairs; both must have as many"),
-        ("0.5\n" * 301, r"scores: 301 lines of scores beside 300 pairs; both must have as many"),
-        ("0.5\n" * 17 + "good\n" * 283, r"scores: line 18: qe is 'good'; allowed is a number, or nothing where there"),
-        ("0.5\n" * 299 + "-inf\n", r"scores: line 300: qe is '-inf'; allowed is a number"),
-        ("12_34\n" * 300, r"scores: line 1: qe is '12_34'; allowed is a number"),
-        ("1e39\n" * 300, r"scores: line 1: qe is '1e39'; allowed is a number"),
-        (None, r"prepare\.train\.score_files\.qe: .*scores: no such file"),
-    ],
-)
-def test_files_that_are_none(corpus: Corpus, tmp_path: Path, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "scores").write_text(content)
-    section = corpus(many(300))
-    train = dataclasses.replace(section.train, score_files={"qe": ["scores"]})
-    with pytest.raises(UserError, match=message):
-        prepare.run(dataclasses.replace(section, train=train))
-
-
-@pytest.mark.parametrize(
     ("fields", "message"),
     [
         (
@@ -397,10 +358,9 @@ def test_files_that_are_none(corpus: Corpus, tmp_path: Path, content: str | None
         ),
         ({"filters": [{"kind": "threshold", "score": "qe"}]}, "filters.0.at_least: null, and no at_most; give one"),
         (
-            {"train": {"tsv": ["a", "b"], "score_files": {"qe": ["c", "d"]}}},
+            {"train": {"tsv": ["a", "b"], "scores": {"qe": "c"}}},
             "scores.qe: is a score of prepare.train too",
         ),
-        ({"train": {"tsv": ["a", "b"], "score_files": {"x": ["c"]}}}, "train.score_files.x: 1 files, the corpus has 2"),
         ({"valid": {"tsv": ["a"], "scores": {"x": "3"}}}, "valid.scores: scores of a held-out set are not used"),
         ({"scores": {"../x": {"command": ["a"]}}}, "prepare.scores"),
         (
