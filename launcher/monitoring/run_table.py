@@ -13,7 +13,7 @@ from trainer.runs.layout import STATUS_FILE
 from trainer.runs.metrics_file import read_shown
 
 _DEEP = ("*", "*/*")
-"""Where runs are in a folder: below it, or in a folder of a sweep or of a name with a slash."""
+"""Where runs are in a folder: below it, or in the folder of a name with a slash."""
 _FIRST_LEFT_OUT = ("written", "updates/s", "of")
 """What a narrow terminal has no room for, the least first."""
 _NAME = 24

@@ -86,7 +86,6 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
     "inspect": (places.RUN,),
     "pipeline": ("pipeline.yaml", "--dry-run"),
-    "sweep": ("small.yaml", "seed=[1,2]", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
     "report": (places.RUN,),
 }

@@ -125,8 +125,7 @@ def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[
     takes = {action.dest for action in parser._actions}
     if not ({"part", "merge"} <= takes and takes & {"config", "output", "dataset"}):
         parser.error(
-            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare, translate, "
-            "score, sweep"
+            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare, translate, score"
         )
     given = read_arguments(parser, rest)
     if given["part"] is not None or given["merge"]:

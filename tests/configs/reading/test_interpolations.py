@@ -142,7 +142,7 @@ def test_other_resolvers_are_refused(form: str, tmp_path: Path) -> None:
 
 
 def test_changed_copy_resolves_only_ones_own(tmp_path: Path) -> None:
-    """A sweep writes a copy: variables stay by name in one's own, and text of a saved file stays text."""
+    """A changed copy: variables stay by name in one's own, and text of a saved file stays text."""
     (tmp_path / "mine.yaml").write_text(f"prepare: {{root: '{URL}'}}\n")
     text = dump_changed(str(tmp_path / "mine.yaml"), [], {"seed": 3}, plugins=[])
     assert SECRET not in text

@@ -21,17 +21,17 @@ from tests.waiting import PATIENCE
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three runs: one ended by its clock, one of a sweep that died, and one that never trained."""
+    """Three runs: one ended by its clock, one in a folder of several that died, and one that never trained."""
     runs = tmp_path / "runs"
     for age, (name, state, step) in enumerate(
-        (("a-run-with-a-name-of-many-words", "finished", 67), ("sweep/lr-1", "running", 1000), ("new", "refused", None))
+        (("a-run-with-a-name-of-many-words", "finished", 67), ("rates/lr-1", "running", 1000), ("new", "refused", None))
     ):
         run = runs / name
         run.mkdir(parents=True)
         written = {"state": state, "step": step, "updated": time.time() - 60 * age, "host": "elsewhere", "pid": 1}
         (run / "status.json").write_text(json.dumps(written))
         os.utime(run / "status.json", (time.time() - 60 * age,) * 2)
-    clocked, died = runs / "a-run-with-a-name-of-many-words", runs / "sweep" / "lr-1"
+    clocked, died = runs / "a-run-with-a-name-of-many-words", runs / "rates" / "lr-1"
     (clocked / "config.yaml").write_text("training: {max_updates: 1100, max_minutes: 10}\n")
     lines = [{**train(step, seconds=step * 9.0, tokens=step), "loss": 5.0 + step / 1000} for step in (50, 67)]
     write(clocked / "metrics.jsonl", [lines[0], evaluation(60, 12.5), lines[1]])
@@ -48,7 +48,7 @@ def test_a_row_a_run(folder: Path) -> None:
         ["run", "state", "done", "of", "loss", "best", "updates/s", "written", "time left"],
         ["a-run-with-a-name-of-ma…", "finished", "100%", "67 updates, 10:03 of 10:00", "5.067", "BLEU 12.50 at 60",
          "0.111", "0 s ago", "-"],
-        ["sweep/lr-1", "died", "33%", "1,000 of 3,000 updates", "-", "BLEU 21.50 at 400", "4", "60 s ago", "-"],
+        ["rates/lr-1", "died", "33%", "1,000 of 3,000 updates", "-", "BLEU 21.50 at 400", "4", "60 s ago", "-"],
         ["new", "refused", "-", "-", "-", "-", "-", "2 min ago", "-"],
     ]  # fmt: skip
 

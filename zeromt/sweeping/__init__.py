@@ -1,1 +1,0 @@
-"""`zeromt sweep`: the same run with several values of some settings, and what came of each, in one table."""
