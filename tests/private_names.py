@@ -217,7 +217,7 @@ def parameter_mapping() -> None:
     says(fragment, "lp_fragment_address: fragment_address", "hp_fragment: torch.Tensor", "start: int")
 
 
-@private("sacrebleu", "_bootstrap_resample", "_aggregate_and_compute")
+@private("sacrebleu", "_bootstrap_resample", "_aggregate_and_compute", "_extract_corpus_statistics")
 def bootstrap() -> None:
     """The scores of a file that was drawn again and again: the same lines for all systems."""
     scoring: Any = importlib.import_module("sacrebleu.metrics.bleu").BLEU()

@@ -1,4 +1,4 @@
-"""Documents made of tables: reports of runs and pipelines, comparisons, model cards; and their one form in Markdown."""
+"""Documents made of tables: reports of runs and pipelines, model cards; and their one form in Markdown."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ Cell = str | Sequence[Piece]
 BAR = 20
 """The longest bar, in characters."""
 _FIGURE = re.compile(
-    r"-|none|baseline|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?( \(equal\)| updates| target tokens| hours)?",
+    r"-|none|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?",
 )
 
 
@@ -84,7 +84,7 @@ def table_lines(table: Table) -> Iterator[str]:
     """The rows and notes of a table; columns of figures are aligned to the right."""
     if table.head:
         columns = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.head)
-        figures = [number > 0 and bool(column) and are_numbers(column) for number, column in enumerate(columns)]
+        figures = [number > 0 and bool(column) and _are_numbers(column) for number, column in enumerate(columns)]
         yield _row([_cell(head) for head in table.head])
         yield _row(["--:" if is_figure else "---" for is_figure in figures])
         yield from (_row([_cell(cell) for cell in row]) for row in table.rows)
@@ -94,14 +94,9 @@ def table_lines(table: Table) -> Iterator[str]:
         yield ""
 
 
-def are_numbers(cells: Sequence[Cell]) -> bool:
+def _are_numbers(cells: Sequence[Cell]) -> bool:
     """Whether a column holds figures, which are right-aligned."""
     return all(isinstance(cell, str) and _FIGURE.fullmatch(cell) for cell in cells)
-
-
-def text_of(cell: Cell) -> str:
-    """A cell without its marks."""
-    return cell if isinstance(cell, str) else "".join(text for text, _ in cell)
 
 
 def plain(value: float | None, digits: int) -> str:

@@ -216,11 +216,3 @@ def other_file(text: str) -> str:
     if name is None:
         raise argparse.ArgumentTypeError(f"{text!r} stands for standard output; give a file in a folder that exists")
     return name
-
-
-def page_file(text: str) -> str:
-    """Parse the path of an HTML page to write, which replaces pages alone."""
-    name = other_file(text)
-    if Path(name).suffix not in (".html", ".htm") and (mode := mode_of(name)) is not None and stat.S_ISREG(mode):
-        raise argparse.ArgumentTypeError(f"{text!r} is there and is no page; give a new file, such as page.html")
-    return name

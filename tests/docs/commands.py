@@ -22,7 +22,7 @@ _OTHERS = frozenset(
 """Programs of others: bash alone looks at their words."""
 _THAT_LOOK = {
     *(values.existing, values.existing_file, values.existing_folder, values.existing_or_url, values.input_file),
-    *(values.dataset_folder, values.page_file),
+    values.dataset_folder,
 }
 _WORDS_OF_THE_SHELL = {"do", "then", "else", "!", "if", "while", "until"}
 _ENDS = set("|;&()")

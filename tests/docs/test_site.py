@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.browser import CHROMIUM, Browser
 from tests.conftest import REPO
 from tests.docs.pages import pages
-from tests.zeromt.comparing.browser import CHROMIUM, Browser
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 """As GitHub reads a page, near enough."""

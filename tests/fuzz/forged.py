@@ -67,7 +67,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         f"evaluate {RUN} {TEXTS}", f"evaluate {RUN} --set dataset",
         f"compare {RUN} {OTHER} --bootstrap 20 --randomisation 20",
         f"report {RUN}", f"compare {RUN} --bootstrap 20",
-        f"compare {RUN} --bootstrap 20 --html {NEW}.html",
         f"export {RUN} --format=safetensors -o {NEW}", f"export {RUN} --format=huggingface -o {NEW}",
         f"average {RUN} --last=2 -o {NEW}", f"average {RUN} --best=2 -o {NEW}",
         f"batch {RUN} 5", f"batch {RUN} 5 --loss", f"diff {RUN} {OTHER}", f"diff {OTHER} {RUN}",

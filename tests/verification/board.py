@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.zeromt.comparing.browser import Browser
+from tests.browser import Browser
 
 PAGES = {"custom_scalars": 3600, "timeseries": 1600, "hparams": 900, "text": 5200, "images": 1800}
 """Of TensorBoard, and how high a window shows them."""

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.browser import Browser
 from tests.conftest import environment, zeromt
 from tests.small import small_runs
 from tests.waiting import PATIENCE, wait_until
-from tests.zeromt.comparing.browser import Browser
 
 WIDTHS = (80, 120)
 ROWS = 46

@@ -24,8 +24,6 @@ class Course:
     """Points by figure."""
     validation: list[tuple[int, float]] = field(default_factory=list)
     """Points of the validation loss without label smoothing, as `TRAINING` is."""
-    places: dict[str, tuple[list[float], list[float]]] = field(default_factory=dict)
-    """The steps at which target tokens and hours are known."""
     sets: list[str] = field(default_factory=list)
     """The sets of its newest evaluation that it names: none if there is only one."""
     series: str | None = None
@@ -42,17 +40,11 @@ def read_course(folder: Path | None) -> Course:
         OSError: metrics.jsonl is there and cannot be read.
     """
     course = Course()
-    steps: list[float] = []
-    tokens: list[float] = []
-    hours: list[float] = []
     for line in read_lines(folder / METRICS_FILE) if folder is not None else ():
         step = number(line, "step")
         if not math.isfinite(step):
             continue
         if line.get("kind") == "train":
-            steps.append(step)
-            tokens.append(number(line, "total_target_tokens"))
-            hours.append(number(line, "total_seconds") / 3600)
             _add(course.figures, TRAINING, step, number(line, "nll" if "nll" in line else "loss"))
         elif line.get("kind") in ("evaluation", "score"):  # late ones, too
             for key in _figures_of(line):
@@ -68,7 +60,6 @@ def read_course(folder: Path | None) -> Course:
                 course.evaluated = line
             elif line["step"] == course.evaluated.get("step"):
                 course.evaluated = {**course.evaluated, **line}
-    course.places = {"target tokens": (steps, tokens), "hours": (steps, hours)}
     return course
 
 

@@ -2,7 +2,7 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_raw_weights
-from launcher.options.values import existing, page_file, whole
+from launcher.options.values import existing, whole
 from zeromt.translating.options import add_metrics, add_precision, add_search
 
 
@@ -22,23 +22,10 @@ def add_compare(parser: Parser) -> None:
         metavar="SET",
         action="append",
         help="a held-out set that every run translates: the name of a set of any of the runs, or '{name: N, source: F, "
-        "references: [G]}'; may be repeated (default: the sets that all runs are evaluated on)",
+        "references: [G]}'; may be repeated (default: the sets that all runs have)",
     )
     add_metrics(parser)
-    form = parser.add_mutually_exclusive_group()
-    parser.set_defaults(form=None)
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="print one JSON object")
-    form.add_argument("--markdown", dest="form", action="store_const", const="markdown", help="print GitHub Markdown")
-    parser.add_argument(
-        "--html", metavar="FILE", type=page_file, help="write a page with plots; the file needs no network"
-    )
-    parser.add_argument(
-        "--sentences",
-        metavar="N",
-        type=whole(0, 10_000),
-        default=10,
-        help="number of sentences of each set to show, those that differ most (default: 10)",
-    )
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object")
     parser.add_argument(
         "--bootstrap",
         metavar="N",
@@ -61,8 +48,8 @@ def add_compare(parser: Parser) -> None:
 
 COMMANDS = {
     "compare": Command(
-        summary="compare runs: scores with significance tests, differing translations, curves, cost",
-        usage="RUN [RUN ...] [--set SET] [--json | --markdown] [--html FILE] [...]",
+        summary="compare runs in one table: scores with significance tests, fields that differ, cost",
+        usage="RUN [RUN ...] [--set SET] [--json] [...]",
         add_arguments=add_compare,
         target="zeromt.comparing.command:compare_runs",
         computes=True,

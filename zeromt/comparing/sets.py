@@ -1,146 +1,111 @@
-"""The held-out sets that runs are compared on: the same text for all, with each run's own tags."""
+"""The runs that are compared, and the held-out sets that they are compared on: one text, with each run's own tags."""
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from configs import HeldOutSection, UserError
+from configs import HeldOutSection, RunConfig, UserError, load_saved
 from configs.components import unknown
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tag_pieces import cut_tag
+from data_pipeline.tokenizer import Tokenizer
+from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, load_sets, tagged, validation_sets
-from zeromt.comparing.subjects import Subject
+from trainer.evaluation.sets import SetText, all_sets, load_sets, tagged
+from trainer.runs.layout import CONFIG, run_of
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class SharedSet:
-    """A set, in the form in which each run translates it."""
+class Subject:
+    """One of the runs."""
 
-    name: str
-    languages: str
-    """Source and target: en-fr."""
-    role: str
-    texts: Sequence[SetText]
-    """One per run; they differ only in tags before source lines and in the name."""
-
-    @property
-    def sources(self) -> list[str]:
-        """Without tags."""
-        return [untagged(line) for line in self.texts[0].sources]
+    label: str
+    """Unique among the runs."""
+    path: str
+    """As the user gave it."""
+    checkpoint: Checkpoint
+    config: RunConfig
+    """The checkpoint's."""
+    tokenizer: Tokenizer
 
     @property
-    def references(self) -> Sequence[Sequence[str]]:
-        """One or more references, each with as many lines as there are sources."""
-        return self.texts[0].references
+    def folder(self) -> Path | None:
+        """The run's; None for a checkpoint outside a run."""
+        return run_of(self.checkpoint.folder)
+
+
+def subjects_of(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> list[Subject]:
+    """Runs by what they are called; where two have one name, by their numbers and paths.
+
+    Raises:
+        UserError: a configuration or tokenizer cannot be read.
+    """
+    labels = [Path(path).resolve().name for path in paths]
+    if len(set(labels)) < len(labels):
+        labels = [f"{number}: {path}" for number, path in enumerate(paths, start=1)]
+    return [
+        Subject(
+            label=label,
+            path=path,
+            checkpoint=checkpoint,
+            config=load_saved(checkpoint.folder / CONFIG, any_version=True),
+            tokenizer=Tokenizer.load(checkpoint.folder),
+        )
+        for label, path, checkpoint in zip(labels, paths, checkpoints, strict=True)
+    ]
 
 
 def shared_sets(
     subjects: Sequence[Subject], named: Sequence[str | HeldOutSection]
-) -> tuple[list[SharedSet], list[str], list[dict[str, str]]]:
-    """The sets that were asked for, else those that all runs have; notes on those left aside; and `_validated`.
+) -> tuple[list[list[SetText]], list[str]]:
+    """The sets that were asked for, else those that all runs have, each in the form of every run; and names of others.
 
     Args:
         subjects: the runs.
         named: names of sets of any of the runs, or other sets.
 
     Raises:
-        UserError: no run has a set of that name, or another set cannot be read.
+        UserError: no run has a set of that name, or a set cannot be read.
     """
-    notes: list[str] = []
-    own = [_own_sets(subject, notes) for subject in subjects]
-    validated = [_validated(subject, sets) for subject, sets in zip(subjects, own, strict=True)]
+    reads_theirs = not named or any(isinstance(one, str) or one.prepared is not None for one in named)
+    own = [_own(subject) if reads_theirs else {} for subject in subjects]
     if named:
-        return [_named(one, subjects, own, notes) for one in named], notes, validated
-    shared = []
-    for name, text in own[0].items():
-        texts = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
-        having = [t for t in texts if t is not None]
-        if len(having) == len(subjects):
-            shared.append(_shared(name, having))
-    common = {_key(one.texts[0]) for one in shared}
-    for subject, sets in zip(subjects, own, strict=True):
-        if left := [name for name, text in sets.items() if _key(text) not in common]:
-            notes.append(
-                f"{subject.label}: {', '.join(left)} not compared, since not every run is evaluated on the same text; "
-                f"--set {left[0]} has all of them translate it"
-            )
-    return shared, notes, validated
-
-
-def _validated(subject: Subject, sets: Mapping[str, SetText]) -> dict[str, str]:
-    """Validation sets of a run by name: a text for each that is equal for equal lines that it is scored on."""
-    most = subject.config.evaluation.max_pairs
-    validation = {name: text for name, text in sets.items() if text.role == "validation"}
-    return {
-        name: _key(text) if most is None or most >= len(text.sources) else f"{_key(text)}, {most} pairs"
-        for name, text in validation.items()
-    }
-
-
-def _own_sets(subject: Subject, notes: list[str]) -> dict[str, SetText]:
-    """The sets that a run is evaluated on, by name; a note tells of each that cannot be read."""
-    config = subject.config
-    datasets: list[Dataset] = []
-    try:
-        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets]
-    except (UserError, OSError) as error:
-        notes.append(f"{subject.label}: its data are not at hand: {error}")
-    names = dataset_names(datasets)
-    by_name: dict[str, SetText] = {}
-    for section in config.evaluation.sets:
-        try:
-            texts = load_sets([section], config.prepare, names, option="evaluation.sets", tokenizer=subject.tokenizer)
-        except (UserError, OSError) as error:
-            if datasets or section.prepared is None:
-                notes.append(f"{subject.label}: {section.name} cannot be read: {error}")
-        else:
-            by_name |= {text.name: text for text in texts}
-    if not any(section.role == "validation" for section in config.evaluation.sets):
-        by_name = {text.name: text for text in validation_sets(names)} | by_name
-    return by_name
-
-
-def _named(
-    wanted: str | HeldOutSection,
-    subjects: Sequence[Subject],
-    own: Sequence[dict[str, SetText]],
-    notes: Sequence[str],
-) -> SharedSet:
-    """A set that was asked for, in the form of every run.
-
-    Raises:
-        UserError: there is no set of that name (the notes say which were not read), or it cannot be read.
-    """
-    if isinstance(wanted, str):
-        known = {name: text for sets in reversed(own) for name, text in sets.items()}
-        if wanted not in known:
-            raise UserError("; ".join([f"--set: {unknown(wanted, known, what='set of the runs')}", *notes]))
-        text = known[wanted]
+        chosen = [_named(one, own, subjects[0].config) for one in named]
+        left: list[str] = []
     else:
-        config = subjects[0].config
-        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if wanted.prepared is not None else []
-        [text, *others] = load_sets([wanted], config.prepare, dataset_names(datasets), option="--set")
-        if others:
-            raise UserError(f"--set: {wanted.name} is of several datasets; name files, or a set of the run")
-    same = [next((t for t in sets.values() if _key(t) == _key(text)), None) for sets in own]
-    texts = [
-        replace(text, sources=_for(subject, text)) if theirs is None else theirs
-        for subject, theirs in zip(subjects, same, strict=True)
-    ]
-    return _shared(text.name, texts)
+        shared = set[str].intersection(*map(set, own))
+        chosen = [text for key, text in own[0].items() if key in shared]
+        left = sorted({text.name for sets in own for key, text in sets.items() if key not in shared})
+    return [
+        [sets.get(_key(text)) or _for(subject, text) for subject, sets in zip(subjects, own, strict=True)]
+        for text in chosen
+    ], left
 
 
-def _for(subject: Subject, text: SetText) -> Sequence[str]:
-    """A set's source lines with the tags that a run knows; its own comes before lines that are left without one."""
-    assert subject.tokenizer is not None
+def _own(subject: Subject) -> dict[str, SetText]:
+    return {_key(text): text for text in all_sets(subject.config, subject.tokenizer)}
+
+
+def _named(wanted: str | HeldOutSection, own: Sequence[Mapping[str, SetText]], config: RunConfig) -> SetText:
+    if isinstance(wanted, str):
+        known = {text.name: text for sets in reversed(own) for text in sets.values()}
+        if wanted not in known:
+            raise UserError(f"--set: {unknown(wanted, known, what='set of the runs')}")
+        return known[wanted]
+    paths = [] if wanted.prepared is None else [source.path for source in config.datasets]
+    datasets = dataset_names([Dataset.load(path, config.stream) for path in paths])
+    [text, *others] = load_sets([wanted], config.prepare, datasets, option="--set")
+    if others:
+        raise UserError(f"--set: {wanted.name} is of several datasets; name files, or a set of the run")
+    return text
+
+
+def _for(subject: Subject, text: SetText) -> SetText:
+    """A set with the tags that a run knows; its own comes before lines that are left without one."""
     known = [line if subject.tokenizer.cut_tag(line)[0] is not None else untagged(line) for line in text.sources]
-    return tagged(known, text.languages[1], subject.config.prepare, subject.tokenizer)
-
-
-def _shared(name: str, texts: Sequence[SetText]) -> SharedSet:
-    return SharedSet(name=name, languages="-".join(texts[0].languages), role=texts[0].role, texts=texts)
+    return replace(text, sources=tagged(known, text.languages[1], subject.config.prepare, subject.tokenizer))
 
 
 def _key(text: SetText) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
@@ -23,10 +22,9 @@ from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import Translator
 from trainer.ranks.process import tune_process
-from zeromt.evaluating.documents import read_documents
 from zeromt.evaluating.doubts import of_sides
 from zeromt.evaluating.engine import evaluate as of_engine
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, show, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, show, speed
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.command import search_section, warn
 from zeromt.translating.paragraphs import translated_paragraphs
@@ -80,8 +78,6 @@ def of_run(
     search: Mapping[str, Any],
     output: str | None,
     paragraphs: bool,
-    documents: str | None,
-    teacher: str | None,
     as_json: bool,
 ) -> int:
     """Translate held-out sets with a run, score and print them.
@@ -98,27 +94,20 @@ def of_run(
         search: fields of the run's search section to replace.
         output: a file for the translations of one set.
         paragraphs: translate each sentence of a line by itself.
-        documents: a file with a document's id for each line of `source`.
-        teacher: a file with translations of one set, with whose scores these are compared.
         as_json: print JSON on a terminal too.
     """
     tune_process()
-    check_output(output, source, reference or (), teacher, places_of((run, *ensemble)))
+    check_output(output, source, reference or (), places_of((run, *ensemble)))
     chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
     checkpoints, model, trained = with_checkpoints(
         (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
     )
     texts = chosen.texts(trained.config, trained.tokenizer)
-    if documents is not None and chosen.files is None:
-        raise UserError("--documents: given without --source, whose lines it is about; give both")
-    for option, file in (("--output", output), ("--teacher", teacher)):
-        if file is not None and len(texts) > 1:
-            raise UserError(f"{option}: one file for {len(texts)} sets; score one set at a time")
+    if output is not None and len(texts) > 1:
+        raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
     section = search_section(trained.config.evaluation.search, search)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        how: Any = {"raw": raw_weights, "paragraphs": paragraphs}
-        how |= {} if documents is None else {"documents": read_documents(Path(documents), len(texts[0].sources))}
-        how |= {} if teacher is None else {"teacher": read_teacher(teacher, len(texts[0].sources))}
+        how = {"raw": raw_weights, "paragraphs": paragraphs}
         done = [score_set(text, chosen.tags(text, trained), wanted, model, trained, section, **how) for text in texts]
         settings = _settings(section, checkpoints, trained, raw=raw_weights)
         settings |= {"paragraphs": True} if paragraphs else {}
@@ -213,14 +202,8 @@ def score_set(
     *,
     raw: bool,
     paragraphs: bool = False,
-    documents: Sequence[range] = (),
-    teacher: Sequence[str] = (),
 ) -> Evaluated:
-    """Translate and score a set; a single model's translations are kept for `zeromt compare`.
-
-    Args:
-        documents, teacher: see `figures_of`.
-    """
+    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
     scorer = wanted.scorer(trained.config.evaluation, text)
     translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
     begin = time.monotonic()
@@ -240,7 +223,7 @@ def score_set(
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
-        figures=figures_of(scorer, text, hypotheses, documents=documents, teacher=teacher),
+        figures=figures_of(scorer, text, hypotheses),
         metrics=scorer.metrics,
         seconds=seconds,
         counts=translator.counts,

@@ -15,8 +15,7 @@ from configs.process.streams import note
 from trainer.evaluation.sets import SetText, read_set, tagged
 from trainer.inference.translation.translator import nobody
 from trainer.ranks.process import tune_process
-from zeromt.evaluating.documents import read_documents
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, read_teacher, show, speed
+from zeromt.evaluating.scoring import Wanted, check_output, figures_of, show, speed
 from zeromt.translating.corpus.command import read_engine
 from zeromt.translating.corpus.records import Record, record_of
 
@@ -32,8 +31,6 @@ def evaluate(
     source: str | None,
     reference: list[str] | None,
     target_language: str | None,
-    documents: str | None,
-    teacher: str | None,
     output: str | None,
     as_json: bool,
     **of_run: Any,
@@ -44,7 +41,7 @@ def evaluate(
         name: of a YAML file, as of `zeromt translate --engine`.
         wanted: metrics.
         run: RUN, which must not be given.
-        source, reference, documents, teacher, output, as_json: see `zeromt.evaluating.command.of_run`.
+        source, reference, output, as_json: see `zeromt.evaluating.command.of_run`.
         target_language: of the references; by default that of the run behind the engine.
         of_run: options of RUN, which must not be given either.
 
@@ -54,11 +51,9 @@ def evaluate(
     engine = read_engine(name, run, of_run)
     if source is None or reference is None:
         raise UserError(f"--{'source' if source is None else 'reference'}: missing; with --engine, give both")
-    check_output(output, source, reference, teacher, {"--engine": name})
+    check_output(output, source, reference, {"--engine": name})
     tune_process()
     sources, references = read_set(source, reference, place="--source")
-    beside: Any = {} if documents is None else {"documents": read_documents(Path(documents), len(sources))}
-    beside |= {} if teacher is None else {"teacher": read_teacher(teacher, len(sources))}
     prepared = engine.prepare(candidates=1)
     text = _text(prepared, sources, references, target_language)
     scorer = wanted.scorer(EvaluationSection() if prepared.run is None else prepared.run.config.evaluation, text)
@@ -66,7 +61,7 @@ def evaluate(
         records, seconds = _translated(prepared, text.sources)
         hypotheses = [record.candidates[0].text if record.candidates else "" for record in records]
         report = {
-            **figures_of(scorer, text, hypotheses, **beside),
+            **figures_of(scorer, text, hypotheses),
             "pairs": len(records),
             "holes": sum(record.hole is not None for record in records),
             **speed(len(records), seconds),

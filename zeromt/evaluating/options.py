@@ -31,18 +31,6 @@ def add_evaluate(parser: Parser) -> None:
         help="a set instead of files: the name of one of the run's evaluation.sets, or '{name: N, sacrebleu: "
         "wmt14/full}'; may be repeated (default without --source: all sets of the run)",
     )
-    parser.add_argument(
-        "--documents",
-        metavar="FILE",
-        type=existing_file,
-        help="with --source: a document's id for each line; the scores of whole documents are added",
-    )
-    parser.add_argument(
-        "--teacher",
-        metavar="FILE",
-        type=existing_file,
-        help="a teacher's translations of the set, as -o wrote them; its scores and the differences from it are added",
-    )
     add_search(parser)
     add_metrics(parser)
     add_paragraphs(parser)

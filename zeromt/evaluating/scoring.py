@@ -5,7 +5,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from configs import EvaluationSection, UserError
@@ -14,11 +13,8 @@ from configs.components.training import SIGNATURE
 from configs.process.files import check_apart
 from configs.process.streams import tell
 from configs.process.text import visible
-from data_pipeline.preparation.raw.lines import LineReader
 from trainer.evaluation.sets import SetText
 from trainer.metrics.scoring import Scorer
-from zeromt.evaluating.documents import joined_documents
-from zeromt.evaluating.resampling import Samples, score_set
 from zeromt.translating.parsing import parse_option
 
 
@@ -70,60 +66,21 @@ class Wanted:
         return scorer
 
 
-def figures_of(
-    scorer: Scorer,
-    text: SetText,
-    hypotheses: Sequence[str],
-    *,
-    documents: Sequence[range] = (),
-    teacher: Sequence[str] = (),
-) -> dict[str, Any]:
+def figures_of(scorer: Scorer, text: SetText, hypotheses: Sequence[str]) -> dict[str, Any]:
     """The scores of a set, rounded for reading, each with its signature.
 
     Args:
         scorer: of the set.
         text: the set.
         hypotheses: the translation of each source.
-        documents: rows of each document, of which scores are wanted too.
-        teacher: its translations, with whose scores these are to be compared.
     """
     scores = scorer.score(text.sources, hypotheses, text.references)
     figures: dict[str, Any] = {}
     for metric in scorer.metrics:
-        key = metric.key()
-        figures |= {key: rounded(scores[key].value, metric.digits), f"{key}{SIGNATURE}": scores[key].signature}
-    if documents:
-        sides = (text.sources, hypotheses, *text.references)
-        sources, translations, *references = (joined_documents(lines, documents) for lines in sides)
-        whole = scorer.score(sources, translations, references)
-        figures |= {f"document_{m.key()}": rounded(whole[m.key()].value, m.digits) for m in scorer.metrics}
-        figures["documents"] = len(documents)
-    return {**figures, **(_beside_teacher(scorer, text, hypotheses, teacher) if teacher else {})}
-
-
-def _beside_teacher(
-    scorer: Scorer, text: SetText, hypotheses: Sequence[str], teacher: Sequence[str]
-) -> dict[str, float | None]:
-    """The teacher's scores, the differences from them, and half the width of their 95 % intervals."""
-    found = {}
-    for one in score_set(scorer, text, [teacher, hypotheses], ["teacher", "student"], Samples(randomisation=0)):
-        theirs, ours = one.runs
-        found[f"teacher_{one.key}"] = rounded(theirs.score, one.digits)
-        found[f"{one.key}_difference"] = rounded(ours.difference, one.digits)
-        found[f"{one.key}_difference_interval"] = rounded(ours.difference_interval, one.digits)
-    return found
-
-
-def read_teacher(file: str, num_lines: int) -> list[str]:
-    """A teacher's translations of a set, as `-o` writes them.
-
-    Raises:
-        UserError: they are of another number of lines.
-    """
-    lines = list(LineReader(Path(file)).lines())
-    if len(lines) != num_lines:
-        raise UserError(f"--teacher: {file}: {len(lines)} lines beside {num_lines} of the set; give its translations")
-    return lines
+        key, value = metric.key(), scores[metric.key()].value
+        rounded = round(value, metric.digits) if math.isfinite(value) else None
+        figures |= {key: rounded, f"{key}{SIGNATURE}": scores[key].signature}
+    return figures
 
 
 def show(
@@ -156,23 +113,17 @@ def speed(pairs: int, seconds: float) -> dict[str, float]:
     return {"seconds": round(seconds, 2), "sentences_per_second": round(pairs / max(seconds, 1e-3), 2)}
 
 
-def rounded(value: float | None, digits: int) -> float | None:
-    """A figure for JSON; None if it is none."""
-    return round(value, digits) if value is not None and math.isfinite(value) else None
-
-
 def check_output(
     output: str | None,
     source: str | None,
     references: Sequence[str],
-    teacher: str | None,
     others: Mapping[str, str | None],
 ) -> None:
     """Check that the output is not one of the inputs.
 
     Args:
         output: a file for translations.
-        source, references, teacher: files of the set.
+        source, references: files of the set.
         others: paths by the option that names them.
 
     Raises:
@@ -180,5 +131,4 @@ def check_output(
     """
     several = len(references) > 1
     named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
-    named |= {} if teacher is None else {"--teacher": teacher}
     check_apart({"--source": source, **named, **others}, {} if output is None else {"--output": output})

@@ -1,41 +1,24 @@
-"""Translations on disk, so that no set is decoded twice with the same checkpoint and search.
+"""Translations on disk, so that `evaluate` and `compare` decode no set twice with the same checkpoint and search.
 
-Training writes those of its evaluations to `eval/step-NNNNNNNN[.SET].hyp`; later ones are in `eval/kept/`, named by the
-hash of the checkpoint and a hash of everything else that a translation depends on.
+They are in `eval/kept/`, named by the hash of the checkpoint and a hash of everything else that they depend on.
 """
 
 import dataclasses
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import RunConfig, SearchSection
-from configs.components import ScoredText
-from configs.process.files import FileError, is_file
-from configs.process.files.inside import make_folder, read_bytes, read_json, read_text, write_bytes
+from configs import SearchSection
+from configs.process.files import FileError
+from configs.process.files.inside import make_folder, read_bytes, read_json, write_bytes
 from trainer.checkpoint.format import Checkpoint
 from trainer.evaluation.sets import SetText
 from trainer.inference.translation.languages import LanguageTags
-from trainer.metrics.scoring import Scorer
-from trainer.runs.layout import (
-    CONFIG,
-    EVALUATIONS,
-    METRICS_FILE,
-    hypotheses_file,
-    kept_hypotheses,
-    read_config,
-    run_of,
-)
-from trainer.runs.metrics_file import number, read_lines
+from trainer.runs.layout import kept_hypotheses, run_of
 from trainer.runs.parents import hash_of
-
-_SAME_SCORE = 1e-6
-_CHECKED = ("bleu", "chrf", "ter")
-"""Metrics that are computed at once, without a command."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -72,8 +55,6 @@ class Hypotheses:
     lines: Sequence[str]
     file: Path | None
     """None if they could not be kept."""
-    origin: str
-    """`training`, `kept` or `decoded`."""
 
 
 def plain_search(section: SearchSection) -> dict[str, Any]:
@@ -92,7 +73,7 @@ def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Hypotheses(lines=content.decode().split("\n")[:-1], file=path, origin="kept")
+    return Hypotheses(lines=content.decode().split("\n")[:-1], file=path)
 
 
 def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str) -> Path | None:
@@ -121,55 +102,6 @@ def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str)
     except (OSError, FileError):
         return None
     return path
-
-
-def read_of_training(checkpoint: Checkpoint, config: RunConfig, text: SetText, work: Work) -> Hypotheses | None:
-    """The translations of a set that training wrote at a checkpoint's step, if they are certainly of this work.
-
-    That is so if the search was and is the configuration's, and their score equals the logged one.
-
-    Args:
-        checkpoint: of the run.
-        config: the checkpoint's.
-        text: the set, under the run's name for it.
-        work: what is wanted. Its number format is ignored: training had its own.
-    """
-    folder, step = run_of(checkpoint.folder), int(checkpoint.manifest["step"])
-    if folder is None or work.weights != checkpoint.weights_kind(raw=False):
-        return None
-    if work.search != plain_search(config.evaluation.search):
-        return None
-    if _search_in(folder / CONFIG) != _search_in(checkpoint.folder / CONFIG):
-        return None
-    evaluations = read_lines(folder / METRICS_FILE, having='"evaluation"')
-    logged = [line for line in evaluations if line.get("kind") == "evaluation" and line.get("step") == step]
-    for name, ending in ((text.name, f"/{text.name}"), (None, "")):
-        path = folder / EVALUATIONS / hypotheses_file(step, name)
-        if logged and is_file(path):
-            lines = read_text(path, within=folder, errors="replace").split("\n")[:-1]
-            if _has_score(lines, text, config, logged[-1], ending):
-                return Hypotheses(lines=lines, file=path, origin="training")
-    return None
-
-
-def _has_score(lines: Sequence[str], text: SetText, config: RunConfig, logged: Mapping[str, Any], ending: str) -> bool:
-    """Whether translations cover a whole set and score what was logged, by sacreBLEU's metrics."""
-    if len(lines) != len(text.sources):
-        return False
-    metrics = [metric for metric in config.evaluation.metrics if metric.kind in _CHECKED]
-    known = {metric.key(): number(logged, metric.key() + ending) for metric in metrics}
-    # Scores of 0 identify nothing: the worst translations of any text have them.
-    if not any(known.values()) or not all(map(math.isfinite, known.values())):
-        return False
-    scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
-    scorer = Scorer(metrics, scored, num_references=len(text.references))
-    scores = scorer.score(text.sources, lines, text.references)
-    return all(abs(scores[key].value - value) < _SAME_SCORE for key, value in known.items())
-
-
-def _search_in(path: Path) -> object:
-    evaluation = read_config(path).get("evaluation")
-    return evaluation.get("search") if isinstance(evaluation, dict) else None
 
 
 def _path(checkpoint: Checkpoint, work: Work) -> Path | None:

@@ -256,8 +256,6 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "tokenizer": None,
         "output": None,
         "paragraphs": False,
-        "documents": None,
-        "teacher": None,
         "as_json": False,
         "plugins": [],
     }

@@ -70,8 +70,6 @@ ROWS = [
     ("evaluate runs/my corpus.en corpus.en", "give files by --source and --reference"),
     ("status runs/my runs/my", "one run at a time; `zeromt status` alone shows all"),
     # What would be overwritten.
-    ("compare runs/my --html my.yaml", "'my.yaml' is there, and a YAML file is not replaced"),
-    ("compare runs/my --html corpus.en", "'corpus.en' is there and is no page"),
     ("translate runs/my -i corpus.en -o my.yaml", "'my.yaml' is there, and a YAML file is not replaced"),
 ]
 

@@ -42,7 +42,6 @@ CASES = [
     ("launch.lock", "status"),
     ("metrics.jsonl", "status"),
     ("metrics.jsonl", "report"),
-    ("metrics.jsonl", "compare"),
     ("config.yaml", "status"),
     ("history.jsonl", "batch"),
     (f"{CHECKPOINT}/state.json", "status"),
@@ -61,7 +60,7 @@ def stranger(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("name", "command"), CASES)
 def test_what_is_no_plain_file_is_refused_at_once(name: str, command: str, stranger: Path, refused: Refused) -> None:
-    more = {"compare": [str(small_runs() / "runs" / "small")], "batch": ["7"]}
+    more = {"batch": ["7"]}
     for kind, make in KINDS.items():
         (stranger / name).unlink(missing_ok=True)
         make(stranger / name)

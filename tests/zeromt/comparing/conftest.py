@@ -16,15 +16,6 @@ from trainer.runs.layout import CONFIG
 from zeromt.cli.main import main
 from zeromt.evaluating.translation_cache import Work, keep
 
-HOSTILE = (
-    "<img src=x onerror=alert(1)> & </script><script>alert(2)</script>",
-    "| a | b | `c` **d** [e](http://f.example/g) $h$",
-    "שלום עולם, مرحبا بالعالم \u202etxet desrever\u202c!",
-    "我喜歡這本書。 日本語の文です。 한국어 문장입니다.",
-    f"{'long' * 2500} end",
-)
-"""What a page, a table or a terminal may stumble over."""
-
 
 @dataclass(kw_only=True, frozen=True)
 class Planted:
@@ -34,7 +25,6 @@ class Planted:
     runs: tuple[str, str]
     source: Path
     references: tuple[Path, Path]
-    translations: tuple[Sequence[str], Sequence[str]]
 
     @property
     def option(self) -> str:
@@ -46,20 +36,15 @@ class Planted:
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     root = tmp_path_factory.mktemp("planted") / "kept"
     shutil.copytree(small_runs(), root)
-    sources = [*HOSTILE, *bundled("en", slice(60)).decode().splitlines()]
-    references = [*HOSTILE, *bundled("fr", slice(60)).decode().splitlines()]
+    sources, references = (bundled(language, slice(60)).decode().splitlines() for language in ("en", "fr"))
     files = (root / "planted.en", root / "planted.fr", root / "second.fr")
     second = [line[::-1] if number % 3 else f"{line} aussi" for number, line in enumerate(references)]
     for path, lines in zip(files, (sources, references, second), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    made = (
-        [_worse(line, number % 4) for number, line in enumerate(references)],
-        [_worse(line, (number + 1) % 3) for number, line in enumerate(references)],
-    )
     runs = ("runs/small", "runs/mixture")
-    for run, lines in zip(runs, made, strict=True):
-        plant(root / run, files[0], files[1], lines)
-    return Planted(root=root, runs=runs, source=files[0], references=(files[1], files[2]), translations=made)
+    plant(root / runs[0], files[0], files[1], [_worse(line, number % 4) for number, line in enumerate(references)])
+    plant(root / runs[1], files[0], files[1], [_worse(line, -~number % 3) for number, line in enumerate(references)])
+    return Planted(root=root, runs=runs, source=files[0], references=(files[1], files[2]))
 
 
 Zeromt = Callable[..., Finished]
@@ -79,21 +64,15 @@ def zeromt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-def plant(run: Path, source: Path, reference: Path, lines: Sequence[str]) -> Path:
+def plant(run: Path, source: Path, reference: Path, lines: Sequence[str]) -> None:
     """Keep translations as if the run had made them."""
     checkpoint = find_checkpoint(run)
     config = load_saved(checkpoint.folder / CONFIG, any_version=True)
     sources, references = read_set(str(source), [str(reference)], place="source")
     text = SetText(name="planted", languages=("en", "fr"), sources=sources, references=references)
     weights = checkpoint.weights_kind(raw=False)
-    path = keep(
-        checkpoint,
-        Work.of(text, config.evaluation.search, None, weights=weights, precision="fp32"),
-        lines,
-        name="planted",
-    )
-    assert path is not None
-    return path
+    work = Work.of(text, config.evaluation.search, None, weights=weights, precision="fp32")
+    assert keep(checkpoint, work, lines, name="planted") is not None
 
 
 def _worse(line: str, how: int) -> str:

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs.components import ScoredText, make
+from configs.components import Metric, ScoredText, make
 from tests.conftest import bundled, environment
 from tests.waiting import PATIENCE
 from tests.zeromt.comparing.conftest import Planted, Zeromt
-from trainer.evaluation.sets import SetText
 from trainer.metrics.scoring import Scorer
-from zeromt.comparing.sets import SharedSet
-from zeromt.evaluating.resampling import RunScore, Samples, score_set
+from zeromt.comparing.significance import RunScore, Samples, can_resample, score_runs
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
 
@@ -59,14 +57,14 @@ KEYS = ("ter", "bleu", "chrfpp")
 
 
 def test_paired_tests_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
-    found = compared(zeromt, planted, "--set", planted.option, "--sentences", "0", *OURS)
+    found = compared(zeromt, planted, "--set", planted.option, *OURS)
     [one] = found["sets"]
     scores = {metric["key"]: metric["runs"] for metric in one["scores"]}
     assert tuple(scores) == KEYS
     references = planted.references[:1]
     randomised = paired(planted, references, one["files"], *THEIRS, "--paired-ar")
     for key, runs in scores.items():
-        assert [cell(run, run["randomisation_p"]) for run in runs] == randomised[NAMES[key]]
+        assert [cell(run, run["p"]) for run in runs] == randomised[NAMES[key]]
 
 
 def test_intervals_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
@@ -90,7 +88,7 @@ def test_several_references(zeromt: Zeromt, planted: Planted) -> None:
     arguments = ("-m", "bleu", "chrf", "--paired-ar", "--paired-ar-n", "100")
     expected = paired(planted, planted.references, one["files"], *arguments)
     for metric in one["scores"]:
-        assert [cell(run, run["randomisation_p"]) for run in metric["runs"]] == expected[NAMES[metric["key"]]]
+        assert [cell(run, run["p"]) for run in metric["runs"]] == expected[NAMES[metric["key"]]]
 
 
 def test_identical_runs_have_p_1(zeromt: Zeromt, planted: Planted) -> None:
@@ -99,11 +97,10 @@ def test_identical_runs_have_p_1(zeromt: Zeromt, planted: Planted) -> None:
     found = compared(zeromt, planted, "--set", planted.option, "--metrics", "bleu", "ter", runs=[run, run])
     for metric in found["sets"][0]["scores"]:
         _, other = metric["runs"]
-        assert (other["bootstrap_p"], other["randomisation_p"], other["is_equal"]) == (1.0, 1.0, True)
-    assert found["sets"][0]["sentences"] == []
+        assert (other["p"], other["is_equal"]) == (1.0, True)
     assert len({run["label"] for run in found["runs"]}) == 2
     shown = zeromt("compare", run, run, "--set", planted.option, "--randomisation", "20", cwd=planted.root)
-    assert re.search(r"BLEU +runs/small \(2\) .* 1\.0000 \(equal\)", shown.out)
+    assert re.search(r"^  p +- +1\.0000 \(equal\)$", shown.out, re.MULTILINE)
 
 
 def test_three_runs_are_tested_beside_the_first(zeromt: Zeromt, planted: Planted) -> None:
@@ -114,7 +111,7 @@ def test_three_runs_are_tested_beside_the_first(zeromt: Zeromt, planted: Planted
     for three, two in zip(found["sets"][0]["scores"], pair["sets"][0]["scores"], strict=True):
         assert three["runs"][:2] == two["runs"]
         assert three["runs"][2]["is_equal"]
-        assert three["runs"][1]["randomisation_p"] is None
+        assert three["runs"][1]["p"] is None
 
 
 def systems(pairs: int, sentences: int) -> list[list[RunScore]]:
@@ -128,64 +125,33 @@ def systems(pairs: int, sentences: int) -> list[list[RunScore]]:
         made = [
             [" ".join(word if rng.random() > 0.25 else "xx" for word in line.split()) for line in chosen] for _ in "ab"
         ]
-        text = SetText(name="null", languages=("en", "fr"), sources=chosen, references=[chosen])
-        shared = SharedSet(name="null", languages="en-fr", role="test", texts=[text, text])
-        [bleu] = score_set(scorer, shared, made, "ab", Samples(bootstrap=200, randomisation=200))
+        [bleu] = score_runs(scorer, chosen, [chosen], made, Samples(bootstrap=0, randomisation=200))
         found.append(list(bleu.runs))
     return found
 
 
 def test_of_equal_systems_one_in_twenty_gets_a_star() -> None:
-    """The rate under the null: within three standard errors of the level, for both p."""
-    runs = [other for _, other in systems(150, 40)]
-    for p in ([run.randomisation_p or 0 for run in runs], [run.bootstrap_p or 0 for run in runs]):
-        for level in (0.05, 0.2, 0.5):
-            assert abs(np.mean(np.array(p) < level) - level) < 3 * (level * (1 - level) / len(p)) ** 0.5, level
+    """The rate under the null: within three standard errors of the level."""
+    p = np.array([other.p for _, other in systems(150, 40)])
+    for level in (0.05, 0.2, 0.5):
+        assert abs(np.mean(p < level) - level) < 3 * (level * (1 - level) / len(p)) ** 0.5, level
+
+
+def test_only_what_is_sacrebleus_is_resampled() -> None:
+    text = ScoredText(target_language="fr")
+    metrics: list[Metric] = [make("metric", kind) for kind in ("bleu", "chrf", "ter", "length_ratio", "repeated")]
+    assert [can_resample(m, m.build(text)) for m in metrics] == [True, True, True, False, False]
 
 
 def test_the_bootstrap_gives_intervals_and_no_stars(
     zeromt: Zeromt, planted: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zeromt.comparing.tables.FEW", 100)
+    monkeypatch.setattr("zeromt.comparing.command.FEW", 100)
     arguments = ("--set", planted.option, "--bootstrap", "100")
     shown = zeromt("compare", *planted.runs, *arguments, "--randomisation", "0", cwd=planted.root).out
-    [head] = [line for line in shown.splitlines() if "difference ± 95 %" in line]
-    assert "bootstrap" not in head
-    assert re.search(r"chrF +mixture .* [+-][\d.]+ ± [\d.]+ +-$", shown, re.MULTILINE)
-    assert "*" not in shown.partition("BY LENGTH")[0]
-    assert "of 65 sentences, fewer than 100, intervals are too narrow" in shown
+    assert re.search(r"^  difference +- +[+-][\d.]+ ± [\d.]+$", shown, re.MULTILINE)
+    assert not re.search("^  p ", shown, re.MULTILINE)
+    assert "planted: of fewer than 100 sentences intervals are too narrow" in shown
     one, two = compared(zeromt, planted, *arguments)["sets"][0]["scores"][0]["runs"]
     assert two["difference"] == two["score"] - one["score"]
     assert 0 < two["difference_interval"] < one["interval"] + two["interval"]
-
-
-PROGRAM = """
-import json, sys
-
-lines = open(sys.argv[1], encoding="utf-8").read().split("\\n")
-for text in sys.stdin:
-    number = json.loads(text)["id"]
-    print(json.dumps({"id": number, "candidates": [lines[number - 1]]}), flush=True)
-"""
-
-
-def test_an_engine_beside_its_teacher_has_the_differences_of_two_runs(zeromt: Zeromt, planted: Planted) -> None:
-    """And none from its own translations."""
-    found = compared(zeromt, planted, "--set", planted.option, "--sentences", "0", "--randomisation", "0", *OURS)
-    runs = {metric["key"]: metric["runs"] for metric in found["sets"][0]["scores"]}
-    expected: dict[str, float] = {}
-    for key, (teacher, student) in runs.items():
-        figures = (teacher["score"], student["score"], student["difference"], student["difference_interval"])
-        names = (f"teacher_{key}", key, f"{key}_difference", f"{key}_difference_interval")
-        expected |= {name: round(figure, 2) for name, figure in zip(names, figures, strict=True)}
-    teacher, student = (str(planted.root / file) for file in found["sets"][0]["files"])
-    (planted.root / "program.py").write_text(PROGRAM)
-    tree = {"kind": "command", "command": [sys.executable, "program.py", student]}
-    (planted.root / "engine.yaml").write_text(json.dumps(tree))
-    files = ("--source", str(planted.source), "--reference", str(planted.references[0]))
-    words = ("evaluate", *files, *OURS, "--engine", "engine.yaml", "--target-language", "fr")
-    done = zeromt(*words, "--teacher", teacher, "-o", "student", cwd=planted.root)
-    assert done.code == 0, done.err
-    assert expected.items() <= json.loads(done.out).items()
-    done = zeromt(*words, "--teacher", "student", cwd=planted.root)
-    assert (json.loads(done.out)["bleu_difference"], json.loads(done.out)["bleu_difference_interval"]) == (0, 0)

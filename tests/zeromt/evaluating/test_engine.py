@@ -64,25 +64,20 @@ def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.Capture
     of_run = report(folder, capfd, str(folder / "run"), *search)
     translations = (folder / "out").read_text()
     assert of_run["sentences_per_second"] > 0
-    (folder / "teacher").write_text(translations)
     for name in ("float32", "itself"):
         found = report(folder, capfd, "--engine", str(folder / f"{name}.yaml"))
         assert (folder / "out").read_text() == translations
         scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs")
         assert {key: found[key] for key in scores} == {key: of_run[key] for key in scores}
         assert found["holes"] == 0
-    beside = ("--teacher", str(folder / "teacher"))
-    same = report(folder, capfd, str(folder / "run"), *search, *beside)
-    assert (same["teacher_bleu"], same["bleu_difference"], same["chrf_difference"]) == (of_run["bleu"], 0, 0)
-    found = report(folder, capfd, "--engine", str(folder / "int8.yaml"), "--metrics", "bleu", *beside)
-    assert found["bleu_difference"] == pytest.approx(found["bleu"] - of_run["bleu"], abs=0.011)
+    found = report(folder, capfd, "--engine", str(folder / "int8.yaml"), "--metrics", "bleu")
     assert found["engine"]["quantization"] == "int8"
     assert speed(12, 0.5) == {"seconds": 0.5, "sentences_per_second": 24.0}
 
 
 def test_a_line_without_a_translation_is_an_empty_one(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = ("--engine", str(folder / "program.yaml"), "--target-language", "fr", "--metrics", "bleu")
-    found = report(folder, capfd, *options, "--documents", str(folder / "reference"))
+    found = report(folder, capfd, *options)
     lines = (folder / "out").read_text().split("\n")[:-1]
     sources = (folder / "source").read_text().split("\n")[:-1]
     assert lines == ["" if "quick" in line or not line else f"{line.upper()} !" for line in sources]
@@ -90,7 +85,6 @@ def test_a_line_without_a_translation_is_an_empty_one(folder: Path, capfd: pytes
     scored = BLEU()
     assert found["bleu"] == pytest.approx(scored.corpus_score(lines, [FRENCH[:12]]).score, abs=0.005)
     assert found["bleu_signature"] == str(scored.get_signature())
-    assert found["documents"] == 12
     asked = (folder / "asked").read_text().split()
     assert asked == ["1", *(str(n) for n in range(1, 13) if n != 6)], "one line before the clock starts"
 
@@ -105,9 +99,3 @@ def test_options_that_do_not_go_with_it(folder: Path, refused: Refused) -> None:
     assert "RUN: none given; give a run's folder, or --engine FILE" in refused("evaluate", *files(folder))
     given = (*words, *files(folder), "--target-language", "fr")
     assert "--output" in refused(*given, "-o", str(folder / "program.yaml"))
-    (folder / "short").write_text("one\n")
-    said = refused(*given, "--teacher", str(folder / "short"))
-    assert "short: 1 lines beside 12 of the set; give its translations" in said
-    assert "is also what --teacher reads" in refused(
-        *given, *("--teacher", str(folder / "short"), "-o"), str(folder / "short")
-    )

@@ -78,7 +78,7 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     untagged = forked.zeromt("translate", "runs/one", "-i", "x.en", "-o", "untagged", "--processes", "1", cwd=place)
     assert f"6 {UNTAGGED}" in untagged.err
     quick = ("--bootstrap", "0", "--randomisation", "0", "--json")
-    done = forked.zeromt("compare", "runs/one", "runs/one", "--set", SET, *quick, cwd=place)
+    done = forked.zeromt("compare", "runs/one", "--set", SET, *quick, cwd=place)
     assert done.code == 0, done.err
     assert "translating" not in done.err, "it finds what evaluate kept"
     [found] = json.loads(done.out)["sets"]
@@ -89,7 +89,7 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     assert (place / "untagged").read_bytes() != expected
     chrf = next(metric for metric in found["scores"] if metric["key"] == "chrf")
     assert round(chrf["runs"][0]["score"], 2) == json.loads(by_set)["sets"]["x"]["chrf"]
-    for words in (("evaluate", "runs/one"), ("compare", "runs/one", "runs/one", *quick)):  # the run's own set
+    for words in (("evaluate", "runs/one"), ("compare", "runs/one", *quick)):  # the run's own set
         done = forked.zeromt(*words, "--beam", "2", cwd=place)
         assert done.code == 0, done.err
         assert "translating" not in done.err, "as evaluate has done, which training has not"
@@ -105,7 +105,7 @@ def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Pa
     assert UNTAGGED not in (place / "said-one").read_text()
     commands: Mapping[str, tuple[str, ...]] = {
         "evaluate": ("evaluate", "runs/two", "--source", "{}", "--reference", "x.fr"),
-        "compare": ("compare", "runs/two", "runs/two", "--set", "{{name: y, source: {}, references: [x.fr]}}",
+        "compare": ("compare", "runs/two", "--set", "{{name: y, source: {}, references: [x.fr]}}",
                     "--beam", "2", "--bootstrap", "0", "--randomisation", "0"),
         "translate": ("translate", "runs/two", "-i", "{}", "--processes", "1"),
     }  # fmt: skip

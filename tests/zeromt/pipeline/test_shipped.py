@@ -124,10 +124,9 @@ def test_a_student_has_scores_beside_its_teachers(corpus: Path) -> None:
     run(corpus, *words, "distilled")
     run(corpus, *words)
     results = corpus / "pipelines/student"
-    assert "bleu" in _read(results / "teacher_scores.json")
-    for name in ("student_scores", "undistilled_scores", "int8_scores"):
+    for name in ("teacher_scores", "student_scores", "undistilled_scores", "int8_scores"):
         scores = _read(results / name)
-        assert {"bleu_difference", "bleu_difference_interval"} <= set(scores)
+        assert "bleu" in scores
         assert scores["sentences_per_second"] > 0
     assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
     assert "CC0-1.0" in (results / "exported/README.md").read_text()

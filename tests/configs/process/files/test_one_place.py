@@ -46,7 +46,6 @@ OTHERS = {
     "files of installed packages, this one among them": [
         "launcher/clusters/slurm/script.py",
         "zeromt/cli/reference.py",
-        "zeromt/comparing/page/page.py",
         "configs/process/gpus.py",
     ],
     "a new folder or file with a name that cannot be guessed": [

@@ -97,11 +97,6 @@ class Browser:
             self.events.append(self._next())
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(0))))")
 
-    def resize(self, width: int) -> None:
-        """Give the window another width."""
-        is_phone = width < 500
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=is_phone)
-
     def run(self, script: str) -> Any:
         """The value of an expression in the page."""
         found = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
