@@ -78,10 +78,12 @@ class World:
             if not is_one_node(os.environ):
                 own = replace(own, unreached=find_unreached(self._store, self.rank, self.size, os.environ))
             compare(self._store, own, self.rank, self.size)
-        if backend(self.device) == "nccl":
+        is_nccl = backend(self.device) == "nccl"
+        if is_nccl:
             flight_recorder.switch_on(os.environ)
         dist.init_process_group(
             backend(self.device),
+            device_id=self.device if is_nccl and self.size > 1 else None,  # NCCL then connects here, or hangs here
             rank=self.rank,
             world_size=self.size,
             store=PrefixStore("default", self._store),

@@ -54,9 +54,10 @@ def tune_process() -> None:
 
 
 def stay_on_this_machine() -> None:
-    """Where all ranks are on this machine, let gloo and NCCL listen on its loopback interface alone."""
+    """Where all ranks are on this machine, let gloo and NCCL listen on its loopback interface alone, unless told."""
     if is_one_node(os.environ):
-        os.environ.update(dict.fromkeys(("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"), LOOPBACK))
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, LOOPBACK)
 
 
 def compute_deterministically(*, draws_samples: bool) -> None:

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from unittest import mock
 
 import pytest
+import torch
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from tests.conftest import environment
@@ -50,6 +52,24 @@ def test_ranks_that_do_not_reach_one_another(monkeypatch: pytest.MonkeyPatch) ->
     found = unreached()
     assert found[0].startswith("network: rank 0 on ")
     assert all("does not reach rank" in problem and "--interface" in problem for problem in found)
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda:1", torch.device("cuda", 1)), ("cpu", None)])
+def test_nccl_connects_at_the_start(
+    device: str, expected: torch.device | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does when it is told its GPU; else at the first collective."""
+    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    for name in ("_shared_store", "agree_on_start", "describe", "compare", "PrefixStore"):
+        monkeypatch.setattr(distributed, name, mock.Mock())
+    monkeypatch.setattr(distributed, "choose_device", lambda _: torch.device(device))
+    monkeypatch.setattr("configs.process.flight_recorder.switch_on", mock.Mock())
+    started = mock.Mock()
+    monkeypatch.setattr("torch.distributed.init_process_group", started)
+    monkeypatch.setattr("torch.distributed.new_group", mock.Mock())
+    distributed.World(timeout_minutes=1)
+    assert started.call_args.kwargs["device_id"] == expected
 
 
 WAIT = """

@@ -9,7 +9,7 @@ import torch
 
 from configs import UserError
 from tests.forking import fork
-from trainer.ranks.process import compute_deterministically, tune_process
+from trainer.ranks.process import compute_deterministically, stay_on_this_machine, tune_process
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -41,6 +41,21 @@ def test_segments_grow_unless_the_user_says_otherwise(
     given: dict[str, str], has_gpu: bool, expected: dict[str, str]
 ) -> None:
     assert allocator_after_tuning(given, has_gpu=has_gpu) == expected
+
+
+@pytest.mark.parametrize("given", ["eth0", None])
+def test_ranks_of_one_machine_keep_to_it_unless_the_user_says_otherwise(given: str | None) -> None:
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+    def task() -> set[str]:
+        for name in names:
+            os.environ.pop(name, None)
+            if given is not None:
+                os.environ[name] = given
+        stay_on_this_machine()
+        return {os.environ[name] for name in names}
+
+    assert fork(task) == {given or "lo"}
 
 
 @pytest.mark.skipif(
