@@ -55,8 +55,8 @@ from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
-from trainer.records.updates import UpdateRecords
-from trainer.runs.history.positions import LEFT_OUT
+from trainer.records.pairs import PairLog
+from trainer.runs.history import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS, CONFIG
 from trainer.runs.parents import PARENT, Parent, check_pull
 from trainer.runs.versions import versions
@@ -105,7 +105,7 @@ class BuiltRun:
         self.context.engine.close()
         if self.context.queue is not None:
             self.context.queue.close()
-        self.context.records.close()
+        self.context.pairs.close()
         self.context.metrics.close(outcome, reason)
 
 
@@ -162,7 +162,7 @@ def build(
         state=state,
         metrics=metrics,
         queue=score_queue(config, held_out, state, metrics) if world.is_main else None,
-        records=UpdateRecords(Path(config.folder), config.training, resume_step=state.step, world=world),
+        pairs=PairLog(Path(config.folder), enabled=config.training.record_pairs, resume_step=state.step, world=world),
         activities=activities or Activities(Watchdog(world.rank, on=False), None, config.supervision),
         stop_requested=stop_requested,
     )

@@ -11,7 +11,7 @@ from trainer.lookahead import Lookahead
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.records.metrics import Metrics
-from trainer.records.updates import UpdateRecords
+from trainer.records.pairs import PairLog
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -29,7 +29,7 @@ class RunContext:
     state: TrainerState
     """What a checkpoint remembers of the trainer."""
     metrics: Metrics
-    records: UpdateRecords
+    pairs: PairLog
     activities: Activities
     """With the ledger, on rank 0."""
     stop_requested: Callable[[], bool]

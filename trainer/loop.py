@@ -253,7 +253,7 @@ class Trainer:
         state.target_tokens += update.counts.target_tokens
         state.lr = lr
         self._interval.update_seconds.append(time.monotonic() - begin)
-        self._run.records.write(state.step, update)
+        self._run.pairs.write(state.step, update.micro_batches)
         self._made = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
 
     def _note_outcome(self, made: _Made | None) -> None:

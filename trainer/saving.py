@@ -15,7 +15,7 @@ from data_pipeline.order.state import LaneCursor, StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.context import RunContext
 from trainer.runs.failure import TrainingError
-from trainer.runs.history.positions import History, HistoryFile, NoHistory
+from trainer.runs.history import History
 
 log = logging.getLogger(__name__)
 
@@ -39,15 +39,13 @@ class Saver:
         """The newest step that was saved or is being saved; None if there is none."""
         self._warn_of_slow_saves(run.state.save_seconds)
 
-    def _opened_history(self) -> History:
+    def _opened_history(self) -> History | None:
         """The run's history with an entry of this start; rank 0 writes it."""
-        state, stream, identity = self._run.state, self._whole_stream(), self._checkpoints.identity
+        state, stream = self._run.state, self._whole_stream()
         if not self._run.world.is_main:
-            return NoHistory()
-        history = HistoryFile(Path(self._run.config.folder), resume_step=state.step)
-        recorded = {key: identity.manifest[key] for key in ("versions", "fingerprints", "precision", "zero_stage")}
-        started = {"config": identity.config_yaml, "world_size": self._run.world.size, **recorded}
-        history.start(state.step, stream, state.skipped_ranges, started)
+            return None
+        history = History(Path(self._run.config.folder), resume_step=state.step)
+        history.start(state.step, stream, state.skipped_ranges, self._checkpoints.identity.config_yaml)
         return history
 
     def _whole_stream(self) -> dict[str, Any]:
@@ -92,9 +90,12 @@ class Saver:
         if is_finished and (problem := state.problem()) is not None:
             raise TrainingError(f"{problem} at the end of the run; {self._standing()}")
 
-    def note_position(self) -> None:
-        """Write down where the stream stands: a phase begins."""
-        self._history.position(self._run.state.step, self._whole_stream())
+    def note_position(self) -> dict[str, Any]:
+        """Write down where the stream stands, before a save or where a phase begins; returns that."""
+        stream = self._whole_stream()
+        if self._history is not None:
+            self._history.position(self._run.state.step, stream)
+        return stream
 
     def commit(self) -> float:
         """Commit the save that was begun, if any; returns the seconds that this took.
@@ -120,11 +121,9 @@ class Saver:
             log.warning("step %d is not saved: %s; %s", step, problem, self._standing())
             return time.monotonic() - begin
         with run.activities("save", step=step):
-            stream = self._whole_stream()
             remembered.loss_scale = run.engine.loss_scale
             remembered.optimizer_numbers = self._optimizer_numbers()
-            state = {"trainer": remembered.to_json(), "stream": stream}
-            self._history.position(step, stream)
+            state = {"trainer": remembered.to_json(), "stream": self.note_position()}
             self.saved_step = step
             awaited = run.queue.awaited if run.queue is not None else frozenset()
             scores = remembered.signed_scores()

@@ -26,7 +26,6 @@ from tests.device.meter import Meter, metered
 from tests.device.pseudo import DEVICE, without_numbers
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
-from trainer.engines.batches import Update
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
@@ -127,12 +126,9 @@ class _NoSaver:
         return 0.0
 
 
-class _NoRecords:
-    def write(self, step: int, update: Update) -> None:
+class _NoPairs:
+    def write(self, step: int, micro_batches: Sequence[MicroBatch | None]) -> None:
         """Writes nothing: records are no device work."""
-
-    def note_loss(self, step: int, update: Update, loss: float) -> None:
-        """Notes nothing."""
 
 
 class _CountedError(Exception):
@@ -227,7 +223,7 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         updates=Lookahead(source, world),
         state=TrainerState(),
         metrics=NoMetrics(),
-        records=cast(Any, _NoRecords()),
+        pairs=cast(Any, _NoPairs()),
         activities=Activities(Watchdog(world.rank, on=False), None, config.supervision),
         stop_requested=watch,
     )

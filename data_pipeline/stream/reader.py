@@ -1,7 +1,7 @@
 """The canonical stream of one rank: the same updates at any world size, from any point on."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -71,8 +71,6 @@ class StreamReader:
         self.num_fell_back = 0
         """Pairs handed out that it was to change and that stayed plain: too long, or without pieces for the text."""
         self._corrupt = CorruptBlocks(section.max_corrupt_blocks)
-        self.adapt: Callable[[list[MicroBatch | None]], list[MicroBatch | None]] | None = None
-        """What an update's micro-batches go through before they are handed out; nothing unless set: `zeromt replay`."""
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
@@ -134,7 +132,7 @@ class StreamReader:
                     self.num_augmented += micro_batch.num_augmented or 0
                     self.num_fell_back += micro_batch.num_fell_back
         self.update += 1
-        return slots if self.adapt is None else self.adapt(slots)
+        return slots
 
     def end_epoch(self) -> None:
         """Go on with the next epoch.

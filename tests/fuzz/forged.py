@@ -23,7 +23,7 @@ FILES: dict[str, tuple[str, ...]] = {
     RUN: (
         "config.yaml", "eval/kept/*.hyp", "eval/kept/*.json", "eval/step-00000003.hyp", "eval/step-00000006.hyp",
         "history.jsonl", "ledger.json", "metrics.jsonl", "origin.json", "pairs/rank-00000.jsonl", "run.lock",
-        "status.json", "updates.bin", "checkpoints/latest", "report.md", "report.svg",
+        "status.json", "checkpoints/latest", "report.md", "report.svg",
         *(f"checkpoints/step-00000006/{name}" for name in HELD),
         *(f"checkpoints/step-00000003/{name}" for name in HELD),
     ),
@@ -69,8 +69,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         f"report {RUN}", f"compare {RUN} --bootstrap 20",
         f"export {RUN} --format=safetensors -o {NEW}", f"export {RUN} --format=huggingface -o {NEW}",
         f"average {RUN} --last=2 -o {NEW}", f"average {RUN} --best=2 -o {NEW}",
-        f"batch {RUN} 5", f"batch {RUN} 5 --loss", f"diff {RUN} {OTHER}", f"diff {OTHER} {RUN}",
-        f"replay {RUN} --at=5",
+        f"batch {RUN} 5", f"batch {RUN} 5 --loss",
         f"train {UPDATE} --from={RUN}",
         f"prepare small.yaml prepare.output=made prepare.workers=1 --tokenizer-of {RUN}",
         f"import {CHECKPOINT}/model-00000-of-00001.safetensors --preset=marian_base --tokenizer={DATASET} -o {NEW}",
@@ -78,7 +77,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     DATASET: (
         f"inspect {DATASET}", f"batch {RUN} 5", f"batch {RUN} 5 --loss",
-        f"replay {RUN} --at=5", f"evaluate {RUN} --set dataset",
+        f"evaluate {RUN} --set dataset",
         f"report {RUN}", f"compare {RUN} --bootstrap 20",
         f"export {RUN} --format=huggingface -o {NEW}",
         f"train {UPDATE}", "plan small.yaml --nodes=1 --gpus-per-node=2 --gpu-memory=80GB",

@@ -18,7 +18,7 @@ from tests.trainer.test_early_stopping import KILLER
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 from trainer.phase import has_next, phase_end
-from trainer.runs.history.positions import read_switches
+from trainer.runs.history import read_switches
 from trainer.runs.layout import HISTORY_FILE
 from zeromt.inspecting.found import find_update
 
@@ -123,12 +123,6 @@ def test_stopped_and_resumed_at_another_world_size(
     assert found == read_pairs(run)
     assert find_update(run, 18).phase == "flat"
     assert find_update(run, 19).phase == "last"
-    compared = forked.zeromt("diff", str(whole), str(run), cwd=place)
-    assert f"the same from update 1 to {LAST}" in compared.out
-    replayed = forked.zeromt("replay", str(run), "--at", "20", cwd=place)
-    rows = [line.split("\t") for line in replayed.out.splitlines() if line[:1].isdigit()]
-    assert [int(row[0]) for row in rows][-1] == 20
-    assert {row[3] for row in rows} <= {"+0.000000", "-0.000000", "+0.000001", "-0.000001"}
 
 
 @pytest.mark.slow

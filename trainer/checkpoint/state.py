@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from configs.errors import UserError
-from trainer.runs.history.positions import LEFT_OUT, SkippedRange, read_ranges
+from trainer.runs.history import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import STATE
 
 

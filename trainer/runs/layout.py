@@ -7,7 +7,6 @@
     cooldown.json                the checkpoint of another run that it goes on with (`--cooldown`)
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
-    updates.bin                  16 bytes an update: digests of its pairs and its loss
     report.md, report.svg        what came of it: data, model, scores, cost, how to make it again; and its curves
     history.jsonl                settings of every start, data position at every start and save
     run.lock, launch.lock        held by the job that writes the run
@@ -48,7 +47,6 @@ HISTORY_FILE = "history.jsonl"
 REPORT, CURVES = "report.md", "report.svg"
 PARENT_FILE = "parent.json"
 COOLDOWN_FILE = "cooldown.json"
-UPDATES_FILE = "updates.bin"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"
 """Held by rank 0."""

@@ -72,7 +72,6 @@ class Recovery:
     def _look_for_spike(self, late: PendingLoss, loss_sum: float) -> None:
         loss = loss_sum / late.update.counts.divisor(self._run.config.training.normalize_by)
         self._saver.newest_loss = loss
-        self._run.records.note_loss(late.step, late.update, loss)
         spike = self._spikes.observe(loss) if late.is_applied else None
         if spike is not None:
             self._rewind(late.update, self._run.config.stability.skip_updates, str(spike), step=late.step)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from configs import UserError
 from trainer.checkpoint.format import Checkpoint
 from trainer.engines.protocol import Engine, NotFiniteError
-from trainer.runs.history.positions import SkippedRange
+from trainer.runs.history import SkippedRange
 from trainer.runs.layout import step_of
 
 

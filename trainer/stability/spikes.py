@@ -24,12 +24,7 @@ class Spike:
     @property
     def score(self) -> float:
         """Deviations above the median."""
-        return self.excess / self.deviation
-
-    @property
-    def excess(self) -> float:
-        """The loss less the median."""
-        return self.loss - self.median
+        return (self.loss - self.median) / self.deviation
 
     def __str__(self) -> str:
         return f"the loss {self.loss:.4f} is {self.score:.1f} deviations above the median {self.median:.4f}"
@@ -61,18 +56,14 @@ class SpikeDetector:
         """
         if not math.isfinite(loss):  # such updates are skipped, and handled elsewhere
             return None
-        spike = self.measure(loss) if self._score > 0 else None
+        spike = self._measure(loss) if self._score > 0 else None
         if spike is None or spike.score <= self._score:
-            self.add(loss)
+            self._losses.append(loss)
+            del self._losses[: -self._window]
             return None
         return spike
 
-    def add(self, loss: float) -> None:
-        """Take a loss into those before the next."""
-        self._losses.append(loss)
-        del self._losses[: -self._window]
-
-    def measure(self, loss: float) -> Spike | None:
+    def _measure(self, loss: float) -> Spike | None:
         """How far a loss is above those before it, be it a spike or not; None if these are too few to say."""
         if len(self._losses) < min(MIN_HISTORY, self._window):
             return None

@@ -1,1 +1,1 @@
-"""Inspecting a run: the pairs of an update, where two runs diverge, an update's loss without some of the data."""
+"""Looking into things: the pairs of an update, and what a dataset, a checkpoint or a run holds."""

@@ -10,53 +10,35 @@ from typing import Any
 import numpy as np
 import torch
 
-from configs import RunConfig, UserError
+from configs import UserError
 from configs.process.files import naming
 from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from trainer.datasets import dataset_names, tokenizer_of
 from trainer.engines.batches import to_device, wrap
 from trainer.inference.loading import TrainedModel, load_checkpoint
 from trainer.ranks.process import tune_process
-from trainer.runs.history.updates import UpdatesFile
-from trainer.runs.layout import METRICS_FILE, UPDATES_FILE
+from trainer.runs.layout import METRICS_FILE
 from trainer.runs.metrics_file import Line, number, read_lines
 from zeromt.inspecting.found import FoundUpdate, checkpoint_before, find_update
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class PairLoss:
-    """Sums over the target tokens of a pair, in nats."""
-
-    loss: float
-    """The training loss, with label smoothing."""
-    nll: float
-    """Without."""
-
-
 @torch.inference_mode()
-def pair_losses(trained: TrainedModel, config: RunConfig, micro_batches: Sequence[MicroBatch]) -> list[list[PairLoss]]:
-    """The losses of all pairs of each micro-batch, without dropout.
+def pair_losses(trained: TrainedModel, update: FoundUpdate) -> list[list[float]]:
+    """The losses of all pairs of each micro-batch, without dropout: sums over their target tokens, in nats.
 
     A micro-batch goes through the model as in training; then the configured loss is computed row by row.
-
-    Args:
-        trained: the weights.
-        config: names the training loss.
-        micro_batches: of any update.
     """
-    loss, losses = config.loss.build(), []
-    for micro_batch in micro_batches:
+    loss, losses = update.config.loss.build(), []
+    for micro_batch in update.micro_batches:
         batch = to_device(micro_batch, trained.device)
         hidden_BTD = trained.model(batch.source, batch.target_input)
         rows = [
-            trained.model.output(hidden_BTD[row : row + 1], batch.target_output[row : row + 1], loss)
+            trained.model.output(hidden_BTD[row : row + 1], batch.target_output[row : row + 1], loss)[0]
             for row in range(micro_batch.num_pairs)
         ]
-        sums = torch.tensor([[float(both[0]), float(both[1])] for both in rows], dtype=torch.float64).tolist()
-        losses.append([PairLoss(loss=one, nll=two) for one, two in sums])
+        losses.append(torch.stack(rows).double().tolist())
     return losses
 
 
@@ -95,13 +77,13 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     with naming("RUN"):
         folder = Path(run)
         found = find_update(folder, update)
-        recorded = Recorded.of(folder, found)
-        recorded.check(update)
+        recorded = logged_update(folder, update)
+        check_digest(found, recorded)
         checkpoint = checkpoint_before(folder, update) if loss else None
-    losses: list[list[PairLoss]] | None = None
+    losses: list[list[float]] | None = None
     if checkpoint is not None:
         trained = load_checkpoint(checkpoint, raw=True, precision=None)
-        losses = pair_losses(trained, found.found_from.config, found.micro_batches)
+        losses = pair_losses(trained, found)
     pairs = list(pairs_of(found, losses))
     if as_json:
         for pair in pairs:
@@ -112,7 +94,7 @@ def run(*, run: str, update: int, loss: bool, as_json: bool) -> int:
     return 0
 
 
-def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -> Iterator[Pair]:
+def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[float]] | None) -> Iterator[Pair]:
     """The pairs of an update, lane by lane.
 
     Args:
@@ -136,7 +118,7 @@ def pairs_of(update: FoundUpdate, losses: Sequence[Sequence[PairLoss]] | None) -
                 place=dataset.place(local),
                 target_tokens=tokens[row],
                 weight=None if micro_batch.weights is None else int(micro_batch.weights[row]) / WEIGHT_ONE,
-                loss=None if losses is None else losses[order][row].loss,
+                loss=None if losses is None else losses[order][row],
                 source=sources[row],
                 target=targets[row],
             )
@@ -155,72 +137,49 @@ def logged_update(run: Path, step: int) -> Line | None:
     return None
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Recorded:
-    """What the run itself recorded of an update."""
+def check_digest(update: FoundUpdate, recorded: Line | None) -> None:
+    """Refuse pairs that differ from those that the run recorded.
 
-    where: str | None
-    """The file that has the record; None if there is none."""
-    is_same: bool
-    """Whether the recorded digest equals that of the pairs found."""
-    loss: float
-    """Loss per target token; NaN if it is not known."""
+    Args:
+        update: as it was found.
+        recorded: see `logged_update`.
 
-    @classmethod
-    def of(cls, run: Path, update: FoundUpdate) -> "Recorded":
-        """Read from the log line about this update alone, else from updates.bin."""
-        digest = wrap(update.counts.pairs_digest)
-        if (line := logged_update(run, update.step)) is not None:
-            return cls(where=METRICS_FILE, is_same=line["pairs_digest"] == digest, loss=number(line, "loss"))
-        try:
-            file = UpdatesFile(run)
-        except FileNotFoundError:
-            return cls(where=None, is_same=True, loss=math.nan)
-        record, is_same = file.record(update.step), file.is_of(update.step, digest)
-        file.close()
-        if record is None or is_same is None:
-            return cls(where=None, is_same=True, loss=math.nan)
-        return cls(where=UPDATES_FILE, is_same=is_same, loss=record.loss)
-
-    def check(self, step: int) -> None:
-        """Refuse pairs that differ from those that the run recorded.
-
-        Raises:
-            UserError: they differ.
-        """
-        if not self.is_same:
-            raise UserError(
-                f"UPDATE: {step:,}: its pairs cannot be found again: {self.where} has another digest of them; the run "
-                "was made by another version of zeromt, or its configuration was changed by hand"
-            )
+    Raises:
+        UserError: they differ.
+    """
+    if recorded is not None and recorded["pairs_digest"] != wrap(update.counts.pairs_digest):
+        raise UserError(
+            f"UPDATE: {update.step:,}: its pairs cannot be found again: {METRICS_FILE} has another digest of them; the "
+            "run was made by another version of zeromt, or its configuration was changed by hand"
+        )
 
 
-def _head(update: FoundUpdate, run: Path, recorded: Recorded) -> list[str]:
+def _head(update: FoundUpdate, run: Path, recorded: Line | None) -> list[str]:
     counts = update.counts
-    checked = "not compared: the run kept none" if recorded.where is None else f"equal to that of {recorded.where}"
+    checked = f"equal to that of {METRICS_FILE}" if recorded else "not compared: it has no line of its own in the log"
     return [
         f"# update {update.step} of {visible(str(run))}: epoch {update.epoch}, update {update.number} of it"
         + ("" if update.phase is None else f", phase {visible(update.phase)}"),
         f"# {counts.pairs} pairs, {counts.source_tokens} source and {counts.target_tokens} target tokens in "
-        f"{counts.micro_batches} micro-batches; found from step {update.found_from.step}",
+        f"{counts.micro_batches} micro-batches; found from step {update.found_from}",
         f"# digest of the pairs {wrap(counts.pairs_digest)}: {checked}",
     ]
 
 
-def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, recorded: Recorded) -> Iterator[str]:
+def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, recorded: Line | None) -> Iterator[str]:
     if under is None:
         return
     weighed = math.fsum((pair.loss or 0.0) * (1.0 if pair.weight is None else pair.weight) for pair in pairs)
-    if found.found_from.config.loss.needs_triples:  # whose loss is no sum over rows
+    if found.config.loss.needs_triples:  # whose loss is no sum over rows
         mean = weighed / max(found.counts.target_tokens, 1)
         yield f"# negative log-likelihood {mean:.7f} a token of either translation under {under}, without dropout"
         return
-    normalize_by = found.found_from.config.training.normalize_by
+    normalize_by = found.config.training.normalize_by
     total = weighed / found.counts.divisor(normalize_by)
     unit = "a target token"
     if any(pair.weight is not None for pair in pairs):
         unit = "a weighed target token" if normalize_by == "tokens" else "a target token of weight 1"
-    said = "" if recorded.where is None else f"; {recorded.where} has {recorded.loss:.7f}"
+    said = "" if recorded is None else f"; {METRICS_FILE} has {number(recorded, 'loss'):.7f}"
     yield f"# loss {total:.7f} {unit} under {under}, without dropout{said}"
 
 

@@ -158,7 +158,6 @@ def test_a_run_that_ends_right_after_a_skip_goes_on_as_if_it_had_not(
         assert (skipped["step"], skipped["epoch"], skipped["update"]) == (4, 0, 3)
         found = [line for line in read_metrics(run) if line["step"] in (3, 9)]
         assert [[line[key] for key in keys] for line in found] == [[line[key] for key in keys] for line in lines]
-        assert (run / "updates.bin").read_bytes() == (expected / "updates.bin").read_bytes()
         resumed = read_checkpoint(checkpoint_folder(run, 9))
         for kind in ("model", "optimizer", "ema"):
             theirs = dict(checkpoint.tensors(kind))

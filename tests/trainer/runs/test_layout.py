@@ -16,7 +16,6 @@ def test_names_stay() -> None:
         "METRICS_FILE": "metrics.jsonl",
         "ORIGIN_FILE": "origin.json",
         "HISTORY_FILE": "history.jsonl",
-        "UPDATES_FILE": "updates.bin",
         "LEDGER_FILE": "ledger.json",
         "RUN_LOCK": "run.lock",
         "LAUNCH_LOCK": "launch.lock",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trainer.checkpoint.state import TrainerState
-from trainer.runs.history.positions import SkippedRange
+from trainer.runs.history import SkippedRange
 from trainer.stability.rewind import Rewind, is_skipped, may_rewind, range_before
 
 

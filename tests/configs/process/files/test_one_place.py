@@ -22,7 +22,6 @@ OTHERS = {
         "zeromt/pipeline/driver.py",
         "zeromt/translating/corpus/source.py",
         "zeromt/translating/lines.py",
-        "zeromt/inspecting/replay.py",
     ],
     "the user's own keys and secrets, in folders of mode 0700": [
         "launcher/agents/secret.py",
@@ -56,7 +55,6 @@ OTHERS = {
         "zeromt/exporting/command.py",
         "zeromt/exporting/as_huggingface.py",
         "zeromt/exporting/search_file.py",
-        "zeromt/inspecting/forks.py",
         "zeromt/inspecting/found.py",
     ],
     "a process of its own, which imports nothing of zeromt": ["trainer/evaluation/scoring_process.py"],

@@ -1,6 +1,6 @@
 """history.jsonl in a run's folder: the settings of every start; the data position at starts, saves and new phases.
 
-    {"kind": "start", "step": 40, "stream": {...}, "left_out": [[0, 14, 17]], "config": "...", "versions": {...}, ...}
+    {"kind": "start", "step": 40, "stream": {...}, "left_out": [[0, 14, 17]], "config": "..."}
     {"kind": "position", "step": 60, "stream": {...}}
 
 An update's data follow from the last line before it and the settings. A rewind is a start too. A resume removes the
@@ -13,9 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-from typing_extensions import override
+from typing import Any
 
 from configs.process.files.inside import appending
 from trainer.runs.layout import HISTORY_FILE
@@ -35,40 +33,7 @@ def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:
 log = logging.getLogger(__name__)
 
 
-class History(Protocol):
-    """Records positions in a run's data."""
-
-    def start(
-        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
-    ) -> None:
-        """Record a start or a rewind.
-
-        Args:
-            step: updates done.
-            stream: `StreamState.to_json`, of all lanes.
-            skipped: ranges of updates to skip.
-            started: its configuration, versions and fingerprints.
-        """
-        ...
-
-    def position(self, step: int, stream: Mapping[str, Any]) -> None:
-        """Record the stream's position at a save, or at the beginning of a phase."""
-        ...
-
-
-class NoHistory(History):
-    """For every rank except the first: records nothing."""
-
-    def start(
-        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
-    ) -> None:
-        """Nothing."""
-
-    def position(self, step: int, stream: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-
-class HistoryFile(History):
+class History:
     """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for missing lines."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
@@ -80,14 +45,19 @@ class HistoryFile(History):
         self._path = run / HISTORY_FILE
         cut_back(self._path, resume_step)
 
-    @override
-    def start(
-        self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], started: Mapping[str, Any]
-    ) -> None:
-        self._write({"kind": "start", "step": step, "stream": stream, LEFT_OUT: list(skipped), **started})
+    def start(self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], config: str) -> None:
+        """Record a start or a rewind.
 
-    @override
+        Args:
+            step: updates done.
+            stream: `StreamState.to_json`, of all lanes.
+            skipped: ranges of updates to skip.
+            config: the resolved configuration, in YAML.
+        """
+        self._write({"kind": "start", "step": step, "stream": stream, LEFT_OUT: list(skipped), "config": config})
+
     def position(self, step: int, stream: Mapping[str, Any]) -> None:
+        """Record the stream's position at a save, or at the beginning of a phase."""
         self._write({"kind": "position", "step": step, "stream": stream})
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -99,27 +69,15 @@ class HistoryFile(History):
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Start:
-    """The settings with which updates were made."""
-
-    step: int
-    """Updates done before."""
-    config: str
-    """The resolved configuration, in YAML."""
-    skipped_ranges: list[SkippedRange]
-    fingerprints: Mapping[str, Any]
-    versions: Mapping[str, str]
-    precision: str
-    world_size: int
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
 class Position:
     """A position in the data, and the settings of the updates from there on."""
 
     step: int
+    """Updates done before."""
     stream: Mapping[str, Any]
-    start: Start
+    config: str
+    """The resolved configuration, in YAML."""
+    skipped_ranges: list[SkippedRange]
 
 
 def read_position(run: Path, before: int) -> Position | None:
@@ -135,15 +93,20 @@ def read_position(run: Path, before: int) -> Position | None:
     Raises:
         OSError: it exists and cannot be read.
     """
-    start: Start | None = None
+    start: Line | None = None
     position: Position | None = None
     for line in read_lines(run / HISTORY_FILE):
         step = whole(line.get("step"))
         if step is None or step >= before or not isinstance(line.get("stream"), dict):
             continue
-        start = _start(line, step) if line.get("kind") == "start" else start
+        start = line if line.get("kind") == "start" else start
         if start is not None:
-            position = Position(step=step, stream=line["stream"], start=start)
+            position = Position(
+                step=step,
+                stream=line["stream"],
+                config=str(start["config"]),
+                skipped_ranges=read_ranges(start[LEFT_OUT]),
+            )
     return position
 
 
@@ -173,15 +136,3 @@ def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
             switches[step] = now
         phase = now
     return sorted(switches.items())
-
-
-def _start(line: Line, step: int) -> Start:
-    return Start(
-        step=step,
-        config=str(line["config"]),
-        skipped_ranges=read_ranges(line[LEFT_OUT]),
-        fingerprints=line["fingerprints"],
-        versions=line["versions"],
-        precision=str(line["precision"]),
-        world_size=int(line["world_size"]),
-    )
