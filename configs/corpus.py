@@ -57,10 +57,6 @@ class CorpusFiles:
     """Key of the target, like `source_field`."""
     header: bool = False
     """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
-    document_field: FieldPath | None = None
-    """Field with the id of each pair's document, like `source_field`. Consecutive lines with
-    one id then stay one after the other, for the modifier `join`. Lines without an id are in no document.
-    """
     rejected_field: FieldPath | None = None
     """Field with a worse translation of each source than `target_field`, like `source_field`, for `loss.kind: cpo`: the
     dataset has triples, as `zeromt translate --merge --choose triples` writes them. Filters judge both translations.
@@ -87,11 +83,6 @@ class CorpusFiles:
             forms.insert(0, "source and target")
         if len(forms) > 1:
             yield f"{', '.join(forms)}: given together; use one format"
-        if self.document_field is not None and self.form in (None, "text", "translations"):
-            yield (
-                f"document_field: {self.document_field}: parallel text has no fields; give TSV, JSON lines, Parquet or "
-                "another format with one"
-            )
         if self.rejected_field is not None and len(forms) < 2 and self.form not in FORMS:
             yield (
                 f"rejected_field: {self.rejected_field}: text in lines has no fields; give TSV, JSON lines, Parquet or "

@@ -189,11 +189,6 @@ class PrepareSection:
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); add it there, or use one of them"
         yield from self._score_problems()
-        if self.train.document_field is not None and self.cleaning.duplicates == "drop":
-            yield (
-                "train.document_field: given with cleaning.duplicates=drop, which deals pairs by their text; "
-                "leave one out"
-            )
         if self.train.rejected_field is not None and self.max_pieces > MAX_TRIPLE_PIECES:
             yield f"max_pieces: {self.max_pieces} with train.rejected_field; allowed is at most {MAX_TRIPLE_PIECES}"
         yield from self._one_sided() if self.monolingual else self._without_target()
@@ -215,8 +210,6 @@ class PrepareSection:
                 yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"
             if files.rejected_field is not None:
                 yield f"{split}.rejected_field: a held-out set has no triples; remove it"
-            if files.document_field is not None:
-                yield f"{split}.document_field: documents of a held-out set are not used; remove it"
         for number, filter_ in enumerate(self.filters):
             for name in filter_.score_names():
                 if name not in names:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
-from configs.components.data import dataset_problems, joined_pieces
+from configs.components.data import dataset_problems
 from configs.components.model import Loss
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EarlyStoppingSection, EvaluationSection
@@ -282,13 +282,6 @@ class RunConfig:
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
         named = "the datasets of any phase" if self.phases else "stream.datasets"
         yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))
-        joined, multiple = max(joined_pieces(stream.augment) for stream in self.streams), self.stream.length_multiple
-        if joined and -(-(joined + 1) // multiple) * multiple > self.model.max_positions:
-            most = self.model.max_positions // multiple * multiple - 1
-            yield (
-                f"stream.augment: join makes pairs of {joined} pieces and EOS, for which model.max_positions="
-                f"{self.model.max_positions} is too small; set its pieces to at most {most}"
-            )
         if not self.reads_prepared:  # other configurations prepared them: the reader checks lengths
             return
         longest = min(self.stream.source_tokens, self.stream.target_tokens)

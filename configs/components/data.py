@@ -164,7 +164,7 @@ class Draws:
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Modifier(Component):
-    """Changes training pairs when they are read; components derive from one of the four classes below.
+    """Changes training pairs when they are read; components derive from one of the three classes below.
 
     It must be pure: its result must depend only on its fields, the pair and the draws. It is not applied to held-out
     sets or to the tokenizer's training text.
@@ -200,19 +200,6 @@ class MergingModifier(Modifier):
 
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
         """Source and target of the merged pair. The neighbour is unchanged by other modifiers."""
-        raise NotImplementedError
-
-
-@dataclasses.dataclass(kw_only=True, frozen=True)
-class JoiningModifier(Modifier):
-    """Joins a pair with lines behind it in its document (`prepare.train.document_field`); there can be only one per
-    dataset."""
-
-    pieces: Annotated[int, Field(ge=2, le=65_000)] = 256
-    """Most pieces that the joined lines have on either side."""
-
-    def join(self, lines: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        """Source and target of a pair and the lines behind it, which other modifiers have not changed."""
         raise NotImplementedError
 
 
@@ -255,14 +242,9 @@ def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
         modifiers: `augment` of the stream or of a phase.
     """
     for number, modifier in enumerate(modifiers):
-        rest = modifiers[number + 1 :]
-        if isinstance(modifier, JoiningModifier) and any(
-            isinstance(later, JoiningModifier) and _have_common_dataset(modifier, later) for later in rest
-        ):
-            yield f"augment.{number}: {modifier.kind} is there twice for one dataset; name it once"
         if not isinstance(modifier, SubwordModifier):
             continue
-        for later in rest:
+        for later in modifiers[number + 1 :]:
             if _have_common_dataset(modifier, later):
                 yield (
                     f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once per dataset, "
@@ -285,12 +267,6 @@ def order_warnings(modifiers: Sequence[Modifier]) -> Iterator[str]:
                 f"augment.{number}: {modifier.kind} stands before {later.kind}, which then changes words that it has "
                 f"put markup around or beside, on one side or both; put {modifier.kind} behind {later.kind}"
             )
-
-
-def joined_pieces(modifiers: Sequence[Modifier]) -> int:
-    """The most pieces that pairs are joined to; 0 where none are."""
-    joining = [modifier for modifier in modifiers if isinstance(modifier, JoiningModifier) and modifier.probability]
-    return max((modifier.pieces for modifier in joining), default=0)
 
 
 def _have_common_dataset(one: Modifier, other: Modifier) -> bool:

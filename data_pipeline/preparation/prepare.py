@@ -49,7 +49,6 @@ from data_pipeline.preparation.staging import (
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
 from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
-from data_pipeline.preparation.writing.documents import document_fields
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.spill import DamagedSpanError
@@ -238,7 +237,7 @@ class Preparation:
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
         train = section.train.twice() if section.monolingual else section.train
-        fields = fields_of(section) | document_fields(section) | rejected_fields(section)
+        fields = fields_of(section) | rejected_fields(section)
         units = corpus_units(train, section.root, fields, languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(

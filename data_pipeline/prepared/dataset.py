@@ -57,7 +57,7 @@ class Dataset:
     def load(cls, folder_or_url: Path | str, stream: StreamSection | None = None) -> "Dataset":
         """Open a prepared dataset, verifying everything that is not verified when it is read.
 
-        Verified when read are the shards' blocks, each by its hash, and a table of lengths or documents of more than
+        Verified when read are the shards' blocks, each by its hash, and a table of lengths of more than
         `MAX_HASHED_LENGTHS` bytes: hashing one of 2 billion pairs would read 8 GB on every rank, and a block that is
         read must have the table's lengths. `verify` hashes it. The side files of a remote dataset are downloaded to
         this machine's cache.
@@ -190,21 +190,6 @@ class Dataset:
         assert self.index.places is not None
         self._must_be_same()
         return open_table(self._storage, self.index.places)
-
-    @cached_property
-    def documents(self) -> NDArray[np.uint8]:
-        """(pairs,): how many of the next pairs are the next lines of the same document, 255 for more; of a dataset
-        with `index.documents`. See `tables.open_table`.
-
-        Raises:
-            DataError: it is no such table.
-        """
-        assert self.index.documents is not None
-        self._must_be_same()
-        table: NDArray[np.uint8] = open_table(self._storage, self.index.documents)
-        if table.dtype != np.dtype("u1") or table.shape != (self.num_pairs,):
-            raise DataError(f"{self._storage.path(self.index.documents.file)}: is no table of {self.num_pairs:,} bytes")
-        return table
 
     def scores(self) -> list[str]:
         """Names of its pairs' scores. Those of a dataset at a URL must be known."""
@@ -339,8 +324,7 @@ class Dataset:
         """
         problems = []
         try:
-            for entry in filter(None, (self.index.length_table, self.index.documents)):
-                self._storage.fetch(entry)
+            self._storage.fetch(self.index.length_table)
         except DataError as error:
             problems.append(str(error))
         for number in range(len(self.index.shards)):
@@ -398,7 +382,7 @@ def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
     if problems := storage.problems(index):
         return problems
     for entry in index.side_files():
-        is_hashed = entry not in (index.length_table, index.documents) or entry.bytes <= MAX_HASHED_LENGTHS
+        is_hashed = entry is not index.length_table or entry.bytes <= MAX_HASHED_LENGTHS
         try:
             storage.fetch(entry, hashed=is_hashed)
         except DataError as error:

@@ -27,7 +27,6 @@ LENGTHS_FILE = "lengths.npy"
 BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
-DOCUMENTS_FILE = "documents.npy"
 VERSION = 2
 
 BLOCK_DTYPE = np.dtype(
@@ -166,16 +165,13 @@ class DatasetIndex:
     """Versions of the packages that made it."""
     places: PlacesEntry | None = None
     """None if places were not recorded (`prepare.record_places`)."""
-    documents: FileEntry | None = None
-    """(pairs,) of uint8: how many of the next pairs are the next lines of the same document; 255 for more. None without
-    documents (`prepare.train.document_field`)."""
     sources: list[SourceEntry] | None = None
     """Licence and attribution of each unit of the corpus, in its order; None if none has any."""
 
     def to_json(self) -> bytes:
         """The bytes of `index.json`."""
         tree = dataclasses.asdict(self)
-        for name in ("places", "documents", "sources"):
+        for name in ("places", "sources"):
             if tree[name] is None:  # this form must not change, as the fingerprint is the hash of these bytes
                 del tree[name]
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
@@ -183,8 +179,8 @@ class DatasetIndex:
     def side_files(self) -> list[FileEntry]:
         """All files except the shards and the index itself."""
         held_out = [entry for pair in self.held_out.values() for entry in (pair.source, pair.target)]
-        beside = [entry for entry in (self.places, self.documents) if entry is not None]
-        return [self.length_table, self.block_table, self.report, *beside, *self.tokenizer.files, *held_out]
+        places = [] if self.places is None else [self.places]
+        return [self.length_table, self.block_table, self.report, *places, *self.tokenizer.files, *held_out]
 
 
 def place_numbers(unit: int, lines: NDArray[np.int64]) -> NDArray[np.uint64]:

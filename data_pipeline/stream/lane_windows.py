@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter
-from data_pipeline.stream.augmentation.joining import Behind, with_lines_behind
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks, Tokens, read_pairs
 
@@ -137,13 +136,10 @@ class GroupWindows:
             nonlocal tokens, augmented
             passes = plan.sharing.num_passes
             own_passes = pass_ * passes + np.arange(len(pairs)) % passes
-            counts = augmenter.num_joined(pairs, own_passes)
-            needed = with_lines_behind(pairs, counts)
+            needed, rows = np.unique(pairs, return_inverse=True)
             read = read_pairs(self.source.cache, needed, self.corrupt.limit)
-            rows = np.searchsorted(needed, pairs)
             tokens = Tokens(read.source.rows(rows), read.target.rows(rows), read.is_there[rows], read.corrupt)
-            behind = Behind(counts, needed, read)
-            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes, behind)
+            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, own_passes)
             return np.where(tokens.is_there[:, None], augmented.lengths, plan.lengths[pairs])
 
         pairs, micro_batches = plan.window(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 
 from configs import RunConfig, StreamSection, UserError, load_saved
-from configs.components.data import joined_pieces
 from data_pipeline.prepared.dataset import Dataset
 from model.layout import PACKED
 from trainer.checkpoint.format import Checkpoint
@@ -355,8 +354,7 @@ def settle_memory(
     """
     if config.evaluation.every_updates and (config.training.fit_memory or config.training.memory_probe):
         evaluator.prepare()  # it stays allocated from the first evaluation on
-    joined = max(joined_pieces(stream.augment) for stream in config.streams)
-    longest = [max(joined + 1, *(dataset.longest(side) for dataset in datasets)) for side in SIDES]
+    longest = [max(dataset.longest(side) for dataset in datasets) for side in SIDES]
     if config.training.fit_memory:
         if checkpoint is not None:
             budgets = load_saved(checkpoint.folder / CONFIG, any_version=True).stream

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs import RunConfig
-from configs.components.data import joined_pieces
 from model import flops
 from model.flops import BatchShape
 from zeromt.planning.corpus import Corpus
@@ -120,8 +119,7 @@ class Planner:
     def __init__(self, config: RunConfig, corpus: Corpus, prices: Prices, *, precision: str) -> None:
         self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
         self.model = MemoryModel(config, corpus.vocabularies, precision=precision)
-        joined = max(joined_pieces(stream.augment) for stream in config.streams)
-        self.longest = max(config.prepare.max_pieces, joined) + 1
+        self.longest = config.prepare.max_pieces + 1
         self._flops: dict[tuple[bool, BatchShape], dict[str, int]] = {}  # the same at every stage
 
     def choose(self, cluster: Cluster) -> tuple[MicroBatches, Memory] | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,16 @@ from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing import warnings
 from data_pipeline.preparation.writing.origins import sources_of
-from data_pipeline.preparation.writing.shards import ShardJob, ShardTable
+from data_pipeline.preparation.writing.shards import ShardJob
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import (
     BLOCKS_FILE,
-    DOCUMENTS_FILE,
     INDEX_FILE,
     LENGTHS_FILE,
     PLACES_FILE,
     REPORT_FILE,
     VERSION,
     DatasetIndex,
-    FileEntry,
     HeldOutEntry,
     HeldOutSplit,
     PlacesEntry,
@@ -41,8 +39,6 @@ from data_pipeline.prepared.index import (
 )
 from data_pipeline.prepared.scores import write_scores
 from data_pipeline.tokenizer import Tokenizer
-
-ROWS_AT_ONCE = 1 << 22
 
 
 def write_index(
@@ -104,7 +100,6 @@ def write_index(
         recipe=recipe,
         made_with=made_with(),
         places=_write_places(job, num_shards) if section.record_places else None,
-        documents=_write_documents(job, num_shards) if job.encoding.has_documents else None,
         sources=_sources(job, num_shards),
     )
     if scores:
@@ -138,7 +133,14 @@ def _write_places(job: ShardJob, num_shards: int) -> PlacesEntry:
 
     Files are recorded by name without folder, so that a dataset's bytes do not depend on its corpus's location.
     """
-    entry = _write_column(job, num_shards, PLACES_FILE, "<u8", lambda table: table.places)
+    with replacing(job.folder / PLACES_FILE) as file:
+        header = {"descr": "<u8", "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for shard in range(num_shards):
+            places = job.read_table(shard).places
+            assert places is not None
+            file.write(places.astype("<u8").tobytes())
+    entry = describe_file(job.folder / PLACES_FILE)
     units = [[path.name for path in unit.paths] for unit in job.encoding.units]
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
@@ -154,25 +156,6 @@ def _sources(job: ShardJob, num_shards: int) -> list[SourceEntry] | None:
         assert places is not None
         counts += np.bincount(units_and_lines(places)[0], minlength=len(entries))
     return [dataclasses.replace(entry, pairs=int(count)) for entry, count in zip(entries, counts, strict=True)]
-
-
-def _write_documents(job: ShardJob, num_shards: int) -> FileEntry:
-    """Join what the shards know of documents into a side file."""
-    return _write_column(job, num_shards, DOCUMENTS_FILE, "|u1", lambda table: table.behind)
-
-
-def _write_column(
-    job: ShardJob, num_shards: int, name: str, dtype: str, column: Callable[[ShardTable], NDArray[Any] | None]
-) -> FileEntry:
-    """Join a column of the shards' tables, one shard at a time."""
-    with replacing(job.folder / name) as file:
-        header = {"descr": dtype, "fortran_order": False, "shape": (job.num_pairs(num_shards),)}
-        np.lib.format.write_array_header_1_0(file, header)
-        for shard in range(num_shards):
-            values = column(job.read_table(shard))
-            assert values is not None
-            file.write(values.astype(dtype).tobytes())
-    return describe_file(job.folder / name)
 
 
 def _scores_of(job: ShardJob, num_shards: int) -> Iterator[NDArray[np.float32]]:
@@ -208,16 +191,6 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     dataset = Dataset.load(output)
     if scores := dataset.scores():
         print(f"  scores   {', '.join(scores)}")
-    if index.documents is not None:
-        followed = _num_followed(dataset)
-        print(f"  documents {followed:,} pairs are followed by the next line of theirs")
-        if not followed:
-            print("    none is: look at prepare.train.document_field")
     sys.stdout.flush()
     for line in (*warnings(report, dataset), *of_sides(dataset)):
         say(f"zeromt: warning: {line}", file=sys.stderr)
-
-
-def _num_followed(dataset: Dataset) -> int:
-    firsts = range(0, dataset.num_pairs, ROWS_AT_ONCE)
-    return sum(int(np.count_nonzero(dataset.documents[first : first + ROWS_AT_ONCE])) for first in firsts)

@@ -21,7 +21,6 @@ from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.scoring.sources import ScoreSources
-from data_pipeline.preparation.writing.documents import IN_EXTRA, document_keys
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
 from data_pipeline.preparation.writing.triples import IN_EXTRA as REJECTED
 from data_pipeline.preparation.writing.triples import first_dropped, kept_of_both, lengths_of
@@ -55,18 +54,8 @@ class EncodeJob:
         return SpanEncoder(self).encode_span
 
     @property
-    def has_documents(self) -> bool:
-        """Whether pairs have documents, whose keys are theirs."""
-        return self.section.train.document_field is not None
-
-    @property
-    def needs_places(self) -> bool:
-        """Whether spans have the places of their pairs, by which neighbours are told."""
-        return self.keeps_places or self.has_documents
-
-    @property
     def keeps_places(self) -> bool:
-        """Whether the shards' tables have them too: for the dataset, or to count the pairs of each source."""
+        """Whether spans and shards have the places of pairs: for the dataset, or to count the pairs of each source."""
         has_sources = self.section.train.licence or self.section.train.attribution
         return self.section.record_places or bool(has_sources)
 
@@ -77,8 +66,7 @@ class EncodeJob:
             num_shards=self.num_shards,
             has_hashes=self.section.cleaning.duplicates == "drop",
             dtype=self.dtype,
-            has_places=self.needs_places,
-            has_documents=self.has_documents,
+            has_places=self.keeps_places,
             num_scores=len(self.scores.names),
         )
 
@@ -116,28 +104,23 @@ class SpanEncoder:
         raw = raw if raw is not None else self._job.units[span.unit].read(span)
         report = dataclasses.replace(Report.empty(), left_out=dict(span.left_out))
         chunks, scores, first = [], [], 0
-        documents: list[str] = []
         for text in raw.chunks(CHUNK_LINES):
-            documents += text.extra.get(IN_EXTRA, ())
             scores.append(self._job.scores.of(text, span.unit))
             chunk, chunk_report = self._encode_chunk(text, first, scores[-1])
             chunks.append(chunk)
             report = report.merge(chunk_report)
             first += len(text.sources)
-        seed, has_documents = self._section.seed, self._job.has_documents
-        keys = random_bits(first, seed, Purpose.SHUFFLE, span.number)
-        if has_documents:
-            keys = document_keys(documents, keys, seed=seed, unit=span.unit, first_line=span.first_line)
+        keys = random_bits(first, self._section.seed, Purpose.SHUFFLE, span.number)
         rows = np.concatenate([c.rows for c in chunks])
         names = self._job.scores.names
         scored = np.stack([np.concatenate([one[n] for one in scores]) for n in names], axis=1) if names else None
         pairs = PairRows(
-            keys=keys[rows] if has_documents else (keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+            keys=(keys[rows] & np.uint64(0xFFFFFFFF)).astype(np.uint32),
             hashes=np.concatenate([c.hashes for c in chunks]),
             lengths=np.concatenate([c.lengths for c in chunks]),
             source=np.concatenate([c.source for c in chunks]),
             target=np.concatenate([c.target for c in chunks]),
-            places=place_numbers(span.unit, span.first_line + rows) if self._job.needs_places else None,
+            places=place_numbers(span.unit, span.first_line + rows) if self._job.keeps_places else None,
             scores=None if scored is None else scored[rows],
         )
         shards = _spread((keys[rows] >> np.uint64(32)), self._job.num_shards)

@@ -20,7 +20,6 @@ import numpy as np
 import webdataset
 from numpy.typing import NDArray
 
-from data_pipeline.preparation.writing.documents import count_behind
 from data_pipeline.preparation.writing.encode import EncodeJob
 from data_pipeline.preparation.writing.spill import PairRows, first_occurrences, take_at
 from data_pipeline.prepared.index import BLOCK_DTYPE, ShardEntry, block_key, hash_file
@@ -73,12 +72,8 @@ class ShardJob:
             sync(file)
             whole = _hash_blocks(file, blocks)
             size = file.tell()
-        is_placed = self.encoding.keeps_places
-        beside: dict[str, Any] = {"places": pairs.places if is_placed else None, "scores": pairs.scores}
+        beside: dict[str, Any] = {"places": pairs.places, "scores": pairs.scores}
         arrays = {name: values[order] for name, values in beside.items() if values is not None}
-        if self.encoding.has_documents:
-            assert pairs.places is not None
-            arrays["behind"] = count_behind(pairs.keys[order].astype(np.uint64), pairs.places[order])
         with replacing(self.table(shard), sync=True) as file:
             np.savez(
                 file,
@@ -123,7 +118,7 @@ class ShardJob:
                 source_tokens=int(blocks["source_tokens"].sum()),
                 target_tokens=int(blocks["target_tokens"].sum()),
             )
-            beside = (content.get(name) for name in ("places", "scores", "behind"))
+            beside = (content.get(name) for name in ("places", "scores"))
             return ShardTable(entry, blocks, content["lengths"], int(content["duplicates"]), *beside)
 
 
@@ -137,7 +132,6 @@ class ShardTable:
     duplicates: int
     places: NDArray[np.uint64] | None
     scores: NDArray[np.float32] | None
-    behind: NDArray[np.uint8] | None
 
 
 def _write_blocks(

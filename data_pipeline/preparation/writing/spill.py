@@ -20,7 +20,7 @@ from data_pipeline.preparation.report import Report
 from data_pipeline.prepared.index import PLACE_BYTES, map_table
 
 HASH_BYTES = 16
-SCORE_BYTES = 4
+KEY_BYTES = SCORE_BYTES = 4
 LENGTH_BYTES = 4
 """Of both sides."""
 DIGEST_BYTES = 8
@@ -37,8 +37,8 @@ class DamagedSpanError(RuntimeError):
 class PairRows:
     """Encoded pairs in corpus order."""
 
-    keys: NDArray[np.uint32] | NDArray[np.uint64]
-    """(pairs,): random numbers that give the order within a shard; of 64 bits where they are those of documents."""
+    keys: NDArray[np.uint32]
+    """(pairs,): random numbers that give the order within a shard."""
     hashes: NDArray[np.uint8]
     """(pairs, 16): hashes of the text, or (pairs, 0) if duplicates are kept."""
     lengths: NDArray[np.uint16]
@@ -84,14 +84,12 @@ class SpillFolder:
         has_hashes: bool,
         dtype: str,
         has_places: bool = False,
-        has_documents: bool = False,
         num_scores: int = 0,
     ) -> None:
         self.folder = folder
         self.num_shards = num_shards
         self._hash_bytes = HASH_BYTES if has_hashes else 0
         self._has_places = has_places
-        self._key_dtype = np.dtype(np.uint64 if has_documents else np.uint32)
         self._num_scores = num_scores
         self._dtype = np.dtype(dtype)
 
@@ -202,7 +200,7 @@ class SpillFolder:
                 report = Report.from_json(content["report"].tobytes())
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, UserError) as error:
             raise DamagedSpanError(f"{self._table(span)}: is damaged") from error
-        bytes_a_pair = LENGTH_BYTES + self._key_dtype.itemsize + self._hash_bytes
+        bytes_a_pair = LENGTH_BYTES + KEY_BYTES + self._hash_bytes
         bytes_a_pair += PLACE_BYTES * self._has_places + SCORE_BYTES * self._num_scores
         sizes = table[:, 0] * bytes_a_pair + (table[:, 1] + table[:, 2]) * self._dtype.itemsize
         return np.column_stack([np.cumsum(sizes) - sizes, table, digests]), report
@@ -211,7 +209,7 @@ class SpillFolder:
         """Room for the pairs of some segments."""
         pairs, source_tokens, target_tokens = segments[:, 1:4].astype(np.int64).sum(axis=0).tolist()
         return PairRows(
-            keys=np.empty(pairs, dtype=self._key_dtype),
+            keys=np.empty(pairs, dtype=np.uint32),
             hashes=np.empty((pairs, self._hash_bytes), dtype=np.uint8),
             lengths=np.empty((pairs, 2), dtype=np.uint16),
             source=np.empty(source_tokens, dtype=self._dtype),

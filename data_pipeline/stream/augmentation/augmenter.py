@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from configs.components import JoiningModifier, MergingModifier, Modifier, SubwordModifier, make
+from configs.components import MergingModifier, Modifier, SubwordModifier, make
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.joining import Behind, Joining
-from data_pipeline.stream.augmentation.texts import PairTexts, Text, check_spelling
+from data_pipeline.stream.augmentation.texts import PairTexts, check_spelling
 from data_pipeline.stream.augmentation.variants import Variants
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary, gather
 from data_pipeline.stream.batch import Ragged
@@ -60,7 +59,6 @@ class Augmenter:
         dataset: int,
         longest: tuple[int, int],
         budget: Budget,
-        joins: Dataset | None = None,
     ) -> None:
         """See the class.
 
@@ -72,7 +70,6 @@ class Augmenter:
             longest: pieces of source and target that no augmented pair may have more of: the model has positions for
                 those of the datasets' longest pairs.
             budget: of a micro-batch, which every augmented pair fits.
-            joins: the dataset, for modifiers that join its lines.
 
         Raises:
             UserError: the tokenizer cannot be used with a modifier.
@@ -83,7 +80,6 @@ class Augmenter:
         self._texts = PairTexts(tokenizer, self._vocabularies)
         self._text_modifiers: list[tuple[int, Modifier]] = []
         self._subwords: tuple[int, SubwordModifier] | None = None
-        self._joining: tuple[int, JoiningModifier, Joining] | None = None
         for number, modifier in modifiers:
             where = f"stream.augment.{number}: {modifier.kind}"
             if isinstance(modifier, SubwordModifier):
@@ -92,10 +88,6 @@ class Augmenter:
                 self._subwords = number, modifier
             else:
                 check_spelling(modifier, tokenizer, where)
-                if isinstance(modifier, JoiningModifier):
-                    assert joins is not None
-                    self._joining = number, modifier, Joining(joins, modifier, where)
-                    self._longest = np.maximum(self._longest, modifier.pieces)
                 self._text_modifiers.append((number, modifier))
         self._variants: list[Variants] = []
         if self._subwords is not None:
@@ -103,36 +95,7 @@ class Augmenter:
             self._variants = [Variants(v, self._subwords[1].build(v), own) for v in self._vocabularies]
         self._lock = Lock()
 
-    def num_joined(self, pairs: Integers, passes: Integers) -> Integers:
-        """(pairs,): with how many of the lines behind it in its document each pair is joined.
-
-        Args:
-            pairs: (pairs,): numbers in the dataset.
-            passes: (pairs,): each one's pass over the dataset.
-        """
-        counts = np.zeros(len(pairs), dtype=np.int64)
-        if self._joining is not None:
-            number, modifier, joining = self._joining
-            with np.errstate(over="ignore"):
-                keys = self._keys(pairs, passes)
-                drawn = np.flatnonzero(_is_drawn(keys, number, modifier))
-                counts[drawn] = joining.counts(pairs[drawn], _states(keys[drawn], number))
-        return counts
-
-    def _keys(self, pairs: Integers, passes: Integers) -> Bits:
-        """(pairs,): random bits of each in its pass."""
-        by_pass = mixed(self._key + (passes.astype(np.uint64) + np.uint64(1)) * GOLDEN)
-        return mixed(by_pass + (pairs.astype(np.uint64) + np.uint64(1)) * GOLDEN)
-
-    def __call__(
-        self,
-        source: Ragged,
-        target: Ragged,
-        is_there: Flags,
-        pairs: Integers,
-        passes: Integers,
-        behind: Behind | None = None,
-    ) -> Augmented:
+    def __call__(self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, passes: Integers) -> Augmented:
         """Change a window's pairs.
 
         Args:
@@ -141,11 +104,11 @@ class Augmenter:
             is_there: (pairs,): whether a pair could be read.
             pairs: (pairs,): their numbers in the dataset, in ascending order.
             passes: (pairs,): each one's pass over the dataset.
-            behind: the lines that pairs are joined with, as `num_joined` says.
         """
         with self._lock, np.errstate(over="ignore"):
-            keys = self._keys(pairs, passes)
-            sides, has_text, fell_back = self._change_texts(source, target, is_there, pairs, keys, behind)
+            by_pass = mixed(self._key + (passes.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+            keys = mixed(by_pass + (pairs.astype(np.uint64) + np.uint64(1)) * GOLDEN)
+            sides, has_text, fell_back = self._change_texts(source, target, is_there, pairs, keys)
             fell_back |= has_text & ~self._fits(sides)
             sides = [_instead(plain, side, ~fell_back) for plain, side in zip((source, target), sides, strict=True)]
             has_pieces = np.zeros(len(pairs), dtype=bool)
@@ -160,15 +123,11 @@ class Augmenter:
         return Augmented(sides[0], sides[1], (has_text | has_pieces) & ~fell_back, fell_back)
 
     def _change_texts(
-        self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, keys: Bits, behind: Behind | None
+        self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, keys: Bits
     ) -> tuple[list[Ragged], Flags, Flags]:
         """Both sides after the modifiers of text, which pairs have another text, and which kept theirs for want."""
         has_text, fell_back = (np.zeros(len(pairs), dtype=bool) for _ in range(2))
-        is_joined = behind.counts > 0 if behind is not None else has_text
-        drawn = [
-            (n, m, (is_joined if isinstance(m, JoiningModifier) else _is_drawn(keys, n, m)) & is_there)
-            for n, m in self._text_modifiers
-        ]
+        drawn = [(n, m, _is_drawn(keys, n, m) & is_there) for n, m in self._text_modifiers]
         is_any = np.logical_or.reduce([d for _, _, d in drawn]) if drawn else has_text
         rows = np.flatnonzero(is_any)
         if len(rows) == 0:
@@ -183,11 +142,6 @@ class Augmenter:
         before = {row: texts[row] for row in rows.tolist() if row in texts}
         after = dict(before)
         for number, modifier, d in drawn:
-            if isinstance(modifier, JoiningModifier) and behind is not None:
-                chosen = [row for row in np.flatnonzero(d).tolist() if row in after]
-                for row, lines in self._lines_behind(chosen, pairs, behind):
-                    after[row] = self._texts.joined(modifier, after[row], lines, before[row][0])
-                continue
             states = _states(keys, number).tolist()
             for row in np.flatnonzero(d).tolist():
                 if row in after:
@@ -209,15 +163,6 @@ class Augmenter:
             has_text,
             fell_back,
         )
-
-    def _lines_behind(
-        self, rows: Sequence[int], pairs: Integers, behind: Behind
-    ) -> Iterator[tuple[int, list[Text | None]]]:
-        """Rows of the window, each with the texts of the lines that it is joined with; None for one that has none."""
-        lines = {row: behind.rows(int(pairs[row]), int(behind.counts[row])) for row in rows}
-        needed = np.array(sorted({line for of_row in lines.values() for line in of_row}), dtype=np.int64)
-        texts = self._texts.decode(needed, behind.tokens.source, behind.tokens.target)
-        return ((row, [texts.get(line) for line in of_row]) for row, of_row in lines.items())
 
     def _recut(self, sides: Sequence[Ragged], rows: Integers, keys: Bits) -> list[Ragged]:
         """Both sides with the words of some rows cut anew."""
@@ -258,7 +203,7 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
         own = tokenizer or dataset.tokenizer
         if modifiers:
             place = {"seed": seed, "dataset": number}
-            made = Augmenter(modifiers, own, longest=(source, target), budget=budget, joins=dataset, **place)
+            made = Augmenter(modifiers, own, longest=(source, target), budget=budget, **place)
         augmenters.append(made if modifiers else None)
     return augmenters
 

@@ -1,13 +1,12 @@
 """Pairs from pieces to text, through the modifiers, and back."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import UserError
-from configs.components import Draws, JoiningModifier, MergingModifier, Modifier, TextModifier
+from configs.components import Draws, MergingModifier, Modifier, TextModifier
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
@@ -61,12 +60,6 @@ class PairTexts:
         source, target = modifier.change(*pair, Draws(state))
         tag, source = self._tokenizer.cut_tag(source)
         return (tags if tag is None else ([*tags[0], tag], tags[1])), (source, target)
-
-    def joined(self, modifier: JoiningModifier, text: Text, lines: Iterable[Text | None], tags: object) -> Text:
-        """A pair with lines behind it, up to the first that has no text, or has other tags than `tags`."""
-        fitting = itertools.takewhile(lambda line: line is not None and line[0] == tags, lines)
-        pairs = [line[1] for line in fitting if line is not None]
-        return (text[0], modifier.join([text[1], *pairs])) if pairs else text
 
     def encode(self, texts: Sequence[Text]) -> tuple[tuple[Ragged, Ragged], NDArray[np.bool_]]:
         """The pieces of pairs, and whether each has some on both sides and no unknown one."""

@@ -1,11 +1,10 @@
 """Modifiers of where lines end."""
 
 import unicodedata
-from collections.abc import Sequence
 
 from typing_extensions import override
 
-from configs.components import Draws, JoiningModifier, MergingModifier, TextModifier, component
+from configs.components import Draws, MergingModifier, TextModifier, component
 from data_pipeline.stream.modifiers.code import code_spans
 
 
@@ -31,29 +30,9 @@ class Merge(MergingModifier):
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
 
 
-@component("modifier", "join")
-class Join(JoiningModifier):
-    """The pair and lines behind it in its document as one, as in a paragraph.
-
-    Put before the others it is the whole that they change.
-    """
-
-    @override
-    def join(self, lines: Sequence[tuple[str, str]]) -> tuple[str, str]:
-        return _joined([source for source, _ in lines]), _joined([target for _, target in lines])
-
-
 _NOT_FINAL = frozenset("\"'%‰‱٪؉؊#&*/@\\§¶†‡′″‴׳״")
 """What Unicode calls punctuation too: marks that have a partner, or belong to the word or the number before them; also
 in full width."""
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """With a space between them, but behind a full stop of a script that has none."""
-    line = ""
-    for text in texts:
-        line += text if not line or line[-1] in "。！？｡" else f" {text}"
-    return line
 
 
 def _bare(text: str) -> str:

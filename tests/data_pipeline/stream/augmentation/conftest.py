@@ -1,8 +1,6 @@
-"""A dataset of documents whose tokenizer spells every character, and every modifier."""
+"""A dataset whose tokenizer spells every character, and every modifier."""
 
 import dataclasses
-import gzip
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +11,17 @@ from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 
 TEXT_KINDS = [
-    "join", "merge", "upper_case", "title_case", "typos", "noise", "emoji", "url", "end_punctuation", "inline_tags",
+    "merge", "upper_case", "title_case", "typos", "noise", "emoji", "url", "end_punctuation", "inline_tags",
     "placeholders", "prefix"
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def spelling(small_section: PrepareSection, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """1,000 pairs in documents of five, BPE with byte fallback and two tags; not to be written to."""
+    """1,000 pairs, BPE with byte fallback and two tags; not to be written to."""
     tokenizer = dataclasses.replace(small_section.tokenizer, byte_fallback=True, vocab_size=800, tags=[">>bt<<"])
-    folder = tmp_path_factory.mktemp("prepared")
-    files = (Path(small_section.root) / f"valid.{code}.gz" for code in ("en", "fr"))
-    sides = (gzip.decompress(file.read_bytes()).decode().splitlines() for file in files)
-    rows = (f"{s}\t{t}\t{number // 5}\n" for number, (s, t) in enumerate(zip(*sides, strict=True)))
-    (folder / "a.tsv").write_text("".join(rows))
-    train = CorpusFiles(tsv=[str(folder / "a.tsv")], document_field=3)
-    output = folder / "spelling"
+    output = tmp_path_factory.mktemp("prepared") / "spelling"
+    train = CorpusFiles(source=["valid.en.gz"], target=["valid.fr.gz"])
     prepare.run(dataclasses.replace(small_section, output=str(output), train=train, tokenizer=tokenizer))
     return Dataset.load(output)
 
@@ -39,7 +32,6 @@ def everything() -> list[Modifier]:
     assert {*TEXT_KINDS, "bpe_dropout", "unigram_sampling"} <= set(kinds("modifier"))
     often = {"probability": 0.8}  # few pairs have what these look for
     fields: dict[str, dict[str, Any]] = {
-        "join": {"pieces": 32},
         "prefix": {"text": ">>bt<<"},
         "inline_tags": often,
         "placeholders": often,
