@@ -74,25 +74,6 @@ def load_run(
     return marked
 
 
-def load_plugins(name: str) -> None:
-    """Load the plugins that a configuration of the user names, without reading the rest of it.
-
-    Args:
-        name: a YAML file, or the name of a shipped run; any other name is ignored.
-
-    Raises:
-        UserError: the file, or a plugin, cannot be read.
-    """
-    try:
-        path = find_config(name)
-    except UserError:  # reported when the rest is read
-        return
-    if not is_resolved_one(path):
-        what = f"CONFIG: {name}"
-        named = Tree.read(path, what=what).take_plain("plugins", [], what=what)
-        plugins_of_run(named, (), base=path.parent, saved=None, pins=None)
-
-
 def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
     """Read the resolved configuration of a run or checkpoint. The plugins that it names are not run.
 

@@ -6,11 +6,11 @@ from launcher.dispatch import resolve
 from launcher.machine.supervise import Supervisor
 
 
-def launch_here(**arguments: Any) -> int:
-    """`zeromt launch KIND` for a job in the foreground: see `launcher.jobs.command.launch`."""
+def launch_local(**arguments: Any) -> int:
+    """`zeromt launch local`: see `launcher.local.launch`."""
     asks = {} if arguments.get("array") is None else {"asks": "the parts to stop"}
     with Supervisor(**asks) as supervisor:
-        code = resolve("launcher.jobs.command:launch")(supervisor=supervisor, **arguments)
+        code = resolve("launcher.local:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)
 

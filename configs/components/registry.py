@@ -13,9 +13,8 @@ component is a class with typed fields, registered under a kind:
             return min(1.0, (last - update) / self.decay_updates)
 
 Its file contains fields, costs and limits, and imports torch only in the functions that need it, so that plans work
-without torch. Our own components are in the family's package: every module in it is found automatically, and the module
-with the family's name in each of its folders. Other packages list theirs as entry points of the group `zeromt.plugins`,
-and users name single files: see `configs.plugins`.
+without torch. Our own components are in the family's package: every module in it is found automatically. Other packages
+list theirs as entry points of the group `zeromt.plugins`, and users name single files: see `configs.plugins`.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib import metadata, util
+from importlib import metadata
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -38,7 +37,6 @@ from configs.fields import STRICT
 
 FAMILIES: dict[str, str] = {
     "attention": "model.components",
-    "cluster": "launcher.clusters",
     "feed_forward": "model.components",
     "filter": "data_pipeline.preparation.filters",
     "initialisation": "model.components",
@@ -244,8 +242,6 @@ def _import_ours(family: str) -> None:
     for module in pkgutil.iter_modules(package.__path__):
         name = f"{package.__name__}.{module.name}"
         order.append(importlib.import_module(name).__name__)
-        if module.ispkg and util.find_spec(f"{name}.{family}") is not None:
-            order.append(importlib.import_module(f"{name}.{family}").__name__)
     known = _registered.get(family, {})  # sorted, since modules may have been imported in another order before
     _registered[family] = dict(sorted(known.items(), key=lambda item: _index(order, item[1])))
 

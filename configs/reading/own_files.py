@@ -7,7 +7,7 @@ _OF_RUNS = frozenset(("prepare", "stream", "model", "optimizer", "schedule", "en
 _HERE = {
     "run": "a run's configuration: `zeromt train {}` trains it",
     "pipeline": "a pipeline: `zeromt pipeline {}` runs it",
-    "site": "a site's profile: give it by --site, behind `zeromt launch`",
+    "site": "a site's profile: give it by --site, behind `zeromt launch slurm`",
     "engine": "a translation engine: give it by --engine",
 }
 
@@ -29,7 +29,7 @@ def _kind(tree: Mapping[Any, Any]) -> str | None:
     kinds_by_keys = {
         "run": bool(_OF_RUNS & set(tree)),
         "pipeline": isinstance(tree.get("steps"), dict),
-        "site": "scheduler" in tree,
+        "site": bool({"partition", "gpus_per_node"} & set(tree)),
         "engine": isinstance(tree.get("kind"), str),
     }
     there = [kind for kind, is_it in kinds_by_keys.items() if is_it]

@@ -14,14 +14,14 @@ from typing import IO
 
 from configs import UserError
 from configs.process.files import naming
-from configs.process.files.inside import opened
+from configs.process.files.inside import check_folder, opened
 from configs.process.streams import note, tell
 from configs.process.terminal import columns, escaped, unfiltered
-from launcher.jobs.cluster import newest_logs, show_files
-from launcher.jobs.record import RunsJob, job_of_run
 from launcher.monitoring.run_status import ACTIVE, RunStatus, read_overview, read_run
 from launcher.monitoring.run_table import look, runs_in, table
 from launcher.monitoring.status_lines import to_json, to_lines
+from launcher.slurm.queue import JOB_ID, cancel
+from launcher.slurm.record import RunsJob, job_of_run
 from trainer.runs.layout import LAUNCH_LOCK, LOGS, RUN_LOCK, STATUS_FILE, STOP_FILE
 from trainer.runs.run_lock import is_locked
 from trainer.runs.status import read_status
@@ -52,8 +52,6 @@ def status(*, run: str | None, as_json: bool) -> int:
             return 0
         if run is None:
             raise UserError(f"RUN: there is no run in {folder}; give a run's folder, or one with runs in it")
-        if (code := _elsewhere(folder, ["status", run, *(["--json"] if as_json else [])])) is not None:
-            return code
         overview = read_overview(folder)
         if overview.status.state == "empty" and (folder / "index.json").is_file():
             raise UserError(f"RUN: {run!r} is a dataset; `zeromt inspect {run}` shows it")
@@ -84,8 +82,6 @@ def stop(*, run: str, wait: bool) -> int:
         UserError: it is not running, or its folder cannot be written.
     """
     folder = Path(run)
-    if (code := _elsewhere(folder, ["stop", run, *([] if wait else ["--no-wait"])])) is not None:
-        return code
     with naming("RUN"):
         status = read_run(folder)
     if status.state not in ACTIVE and _cancel(folder):
@@ -113,33 +109,48 @@ def log(*, run: str, follow: bool) -> int:
     """`zeromt log`: print the output of a run's job, or of the ranks of its last start.
 
     Raises:
-        UserError: there is no output, or the cluster does not answer.
+        UserError: there is no output, or a file of it is no plain file.
     """
     folder = Path(run)
     with naming("RUN"):
         job = _job(folder)
     logs = folder / LOGS
-    if job is None or job.cluster is None:
-        return _run(show_files(newest_logs(logs), follow=follow))
-    return _run(job.cluster.log(job.id, logs, follow=follow))
+    if job is None or not JOB_ID.fullmatch(job.id):
+        shown = newest_logs(logs)
+    else:
+        shown = sorted([*logs.glob(f"*-{job.id}.out"), *logs.glob(f"*-{job.id}_*.out")])
+    if not shown:
+        raise UserError("RUN: it has no log yet; a run has one when it has started")
+    for file in shown:
+        os.close(opened(file))
+    return _run(["tail", *(["-F"] if follow else []), "-n", "+1", "--", *map(str, shown)])
+
+
+def newest_logs(logs: Path) -> list[Path]:
+    """The ranks' log files of the last start, of each node that has some.
+
+    Args:
+        logs: folder of logs in the run's.
+
+    Raises:
+        FileError: another user's link leads to one.
+    """
+    if not logs.is_dir():
+        return []
+    check_folder(logs, within=logs.parent)
+    starts = [
+        (path.stat().st_mtime, path)
+        for path in (*logs.glob("*/"), *logs.glob("node-*/*/"))
+        if any(path.glob("attempt_*"))
+    ]
+    newest = {path.parent: path for _, path in sorted(starts)}
+    for path in newest.values():
+        check_folder(path, within=logs.parent)
+    return sorted(file for path in newest.values() for file in path.rglob("std*.log") if file.stat().st_size)
 
 
 def _job(folder: Path) -> RunsJob | None:
     return job_of_run(folder, read_status(folder / STATUS_FILE))
-
-
-def _elsewhere(folder: Path, words: list[str]) -> int | None:
-    """Run a command of zeromt where the run's folder is; its exit code, or None if that is this machine.
-
-    Raises:
-        UserError: the run names a job that its cluster does not tie to it.
-    """
-    job = _job(folder)
-    command = job.cluster.reach(job.id, words) if job is not None and job.cluster is not None else None
-    if job is None or command is None:
-        return None
-    job.owned(job.id)
-    return _run(command)
 
 
 def _run(command: list[str]) -> int:
@@ -168,12 +179,15 @@ def _pass_on(pipe: IO[bytes], stream: IO[str]) -> None:
 def _cancel(folder: Path) -> bool:
     """Cancel a run's jobs that are waiting, and those of an array, whose tasks see no file STOP; False for none."""
     job = _job(folder)
-    names = job.to_cancel() if job is not None else []
-    for name in reversed(names):  # otherwise the next one would begin when the one before it is gone
-        assert job is not None
-        job.owned(name).stop(name)
-        note(f"{folder}: job {name} {'is cancelled' if job.is_array else 'was waiting, and is taken out of the queue'}")
-    return bool(names)
+    if job is None:
+        return False
+    numbers = job.to_cancel()
+    for number in reversed(numbers):  # otherwise the next one would begin when the one before it is gone
+        job.check_owned(number)
+        cancel(number)
+        what = "is cancelled" if job.is_array else "was waiting, and is taken out of the queue"
+        note(f"{folder}: job {number} {what}")
+    return bool(numbers)
 
 
 def _wait(folder: Path) -> RunStatus:

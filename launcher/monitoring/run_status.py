@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.process.files.inside import is_listed, read_text
-from launcher.jobs import JobState
-from launcher.jobs.record import job_of_run
 from launcher.monitoring.progress import Progress, read_progress
+from launcher.slurm.queue import JobState, find_job
+from launcher.slurm.record import job_of_run
 from trainer.runs.failure import Failure, newest_cause
 from trainer.runs.layout import LAUNCH_LOCK, LEDGER_FILE, RUN_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, complete_steps
 from trainer.runs.ledger import read_figures
@@ -66,12 +66,12 @@ class Overview:
 
 
 def read_overview(folder: Path) -> Overview:
-    """Look at a run's folder, and ask the cluster for its job."""
+    """Look at a run's folder, and ask SLURM for its job."""
     written = read_status(folder / STATUS_FILE)
     status = read_run(folder)
     runs_job = job_of_run(folder, written)
-    job = runs_job.query() if runs_job is not None else None
-    if status.state == "died" and job is not None and job.is_running:
+    job = None if runs_job is None else find_job(runs_job.id)
+    if status.state == "died" and job is not None and job.state == "RUNNING":
         status = dataclasses.replace(status, state="running")  # on another machine, on a file system without locks
     return Overview(
         status=status,

@@ -33,7 +33,7 @@ def _written(path: Path) -> float:
 
 
 def look(run: Path) -> Overview:
-    """A run; its cluster is asked only where the folder does not say how it ended."""
+    """A run; SLURM is asked only where the folder does not say how it ended."""
     status = read_run(run)
     if status.state in (*ACTIVE, "died"):
         return read_overview(run)

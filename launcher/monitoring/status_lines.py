@@ -5,7 +5,6 @@ import time
 from typing import Any
 
 from configs.process.text import visible, visible_name
-from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress
 from launcher.monitoring.run_status import ACTIVE, Overview, RunStatus
 from trainer.runs.failure import Failure
@@ -24,14 +23,9 @@ def to_json(overview: Overview) -> dict[str, Any]:
         **dataclasses.asdict(overview.status),
         **dataclasses.asdict(overview.progress),
         **{name: _score_to_json(getattr(overview.progress, name)) for name in ("last_score", "best_score")},
-        "job": _job(overview.job) if overview.job else None,
+        "job": dataclasses.asdict(overview.job) if overview.job else None,
         "last_failure": failure,
     }
-
-
-def _job(job: JobState) -> dict[str, Any]:
-    end = {} if job.end is None else {"end": job.end.value}
-    return {"id": job.id, "state": job.state, "reason": job.reason, "time_left": job.time_left, **end}
 
 
 def to_lines(overview: Overview) -> list[str]:
@@ -40,8 +34,7 @@ def to_lines(overview: Overview) -> list[str]:
     shown = {"run": status.run, "state": _state(status)}
     if (job := overview.job) is not None:
         left = f"{job.time_left} to its time limit" if job.time_left else None
-        end = job.end.value if job.end else None
-        shown["job"] = ", ".join(filter(None, [f"{job.id} {job.state}", end, job.reason, left]))
+        shown["job"] = ", ".join(filter(None, [f"{job.id} {job.state}", job.reason, left]))
     if progress.share is not None:
         shown["done"] = progress.share + ("" if progress.fraction is None else f" ({progress.fraction:.1%})")
     if progress.phase is not None:

@@ -1,7 +1,7 @@
 """The description of a `zeromt` command. It imports nothing heavy, because `zeromt --help` lists all commands."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from launcher.options.parser import Parser
@@ -20,8 +20,6 @@ class Command:
     target: str
     computes: bool = False
     """Whether it computes, so that the environment variables for threads and devices are checked first."""
-    given: Mapping[str, str] = field(default_factory=dict)
-    """Arguments that follow from the command's name."""
     group: Group = "tools"
     """Under which `zeromt help` lists it."""
 

@@ -3,15 +3,12 @@
 import argparse
 import ipaddress
 import re
-from collections.abc import Sequence
-from typing import Any
 
-from launcher.options.parser import Parser, read_arguments
+from launcher.options.parser import Parser
 from launcher.options.running import add_ranks
 from launcher.options.values import whole
 
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
-JOIN_SECONDS, LOST_SECONDS = 300, 15
 
 
 def add_launch_node(parser: Parser) -> None:
@@ -35,27 +32,6 @@ def add_launch_node(parser: Parser) -> None:
         required=True,
         help="an identifier that is the same on all nodes and new for every start",
     )
-    add_network(parser)
-
-
-def parse_launch_node(argv: Sequence[str]) -> dict[str, Any]:
-    """Parse the arguments of `zeromt launch node` for callers that bypass the command line.
-
-    Raises:
-        SystemExit: 2, after printing a usage error.
-    """
-    parser = Parser(prog="zeromt launch node", allow_abbrev=False)
-    add_launch_node(parser)
-    return read_arguments(parser, argv)
-
-
-def add_network(parser: Parser, *, has_profile: bool = False) -> None:
-    """The options about the network that all commands for several nodes have.
-
-    Args:
-        parser: the options are added to it.
-        has_profile: whether defaults come from a site's profile.
-    """
     parser.add_argument(
         "--interface",
         metavar="NAME",
@@ -66,15 +42,15 @@ def add_network(parser: Parser, *, has_profile: bool = False) -> None:
         "--join-timeout",
         metavar="S",
         type=whole(1, 86_400),
-        default=None if has_profile else JOIN_SECONDS,
-        help=f"seconds that nodes wait for all others to join (default: {JOIN_SECONDS})",
+        default=300,
+        help="seconds that nodes wait for all others to join (default: 300)",
     )
     parser.add_argument(
         "--node-timeout",
         metavar="S",
         type=whole(3, 86_400),
-        default=None if has_profile else LOST_SECONDS,
-        help=f"seconds without a heartbeat after which a node is lost and the others stop (default: {LOST_SECONDS})",
+        default=15,
+        help="seconds without a heartbeat after which a node is lost and the others stop (default: 15)",
     )
 
 

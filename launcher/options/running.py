@@ -66,6 +66,12 @@ def add_parent(parser: Parser) -> None:
     )
 
 
+def add_local(parser: Parser) -> None:
+    """Arguments of `zeromt launch local`."""
+    add_ranks(parser, in_parts="; with --array, the parts that run at a time (default: 1)")
+    add_array(parser)
+
+
 def add_ranks(parser: Parser, *, in_parts: str = "") -> None:
     """Arguments of the commands that start ranks here or follow them: those of `zeromt train`, and how many ranks.
 
@@ -104,7 +110,6 @@ def add_array(parser: argparse._ActionsContainer) -> None:
 def add_stop(parser: Parser) -> None:
     """Arguments of `zeromt stop`."""
     add_run_folder(parser)
-    add_plugins(parser)
     parser.add_argument(
         "--no-wait", dest="wait", action="store_false", help="return at once, without waiting until the run has stopped"
     )
@@ -113,7 +118,6 @@ def add_stop(parser: Parser) -> None:
 def add_log(parser: Parser) -> None:
     """Arguments of `zeromt log`."""
     add_run_folder(parser)
-    add_plugins(parser)
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing new lines until Ctrl-C")
 
 
@@ -126,6 +130,5 @@ def add_status(parser: Parser) -> None:
         type=existing_folder,
         help="a run's folder, or one that has runs in it; by default `runs`, or this folder",
     )
-    add_plugins(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of lines")
     parser.add_argument("--watch", action="store_true", help="print it every two seconds, until Ctrl-C")

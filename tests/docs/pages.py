@@ -7,8 +7,8 @@ A block of `sh` or `python` has an invisible comment before it:
     <!-- slow a.b=c ... -->     the same; trainings get these settings too, so that they are short
     <!-- parse: REASON -->      not run, for that reason: words and options are checked
 
-A block of `yaml` is always checked: a site's profile where it has `scheduler`, else (a part of) a run's
-configuration. One that begins with `# NAME.yaml`, as a block of any language that begins with its file's name, is
+A block of `yaml` is always checked: a site's profile where its file is one, as in `# my-site.yaml`, else (a part of) a
+run's configuration. One that begins with `# NAME.yaml`, as a block of any language that begins with its file's name, is
 written to the folder before the blocks after it run. `toml` is parsed; `text` is to be looked at.
 """
 

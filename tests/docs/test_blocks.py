@@ -15,7 +15,7 @@ import yaml
 
 from configs import load_run
 from configs.components.registry import FAMILIES, kinds, registered, restore
-from configs.site import load_site
+from launcher.slurm.profile import load_profile
 from tests.conftest import BUNDLED, REPO, bundled, environment
 from tests.docs.commands import problems
 from tests.docs.pages import LANGUAGES, Block, blocks
@@ -59,9 +59,9 @@ def test_settings_are_read(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(REPO)
     plain: dict[str, Any] = yaml.safe_load(block.text) or {}
     file = tmp_path / "my.yaml"
-    if "scheduler" in plain:
+    if (block.file or "").endswith("site.yaml"):
         file.write_text(block.text)
-        load_site(plain["scheduler"], str(file))
+        load_profile(str(file))
     elif block.how != "parse":
         for other in of(block.page):
             if other.file is not None and other.language == "python":
@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Iterator
     (root / "my.yaml").write_text(yaml.safe_dump(config))
     for name, language in (("test.en", "en"), ("in.en", "en"), ("test.de", "fr"), ("test.fr", "fr")):
         (root / name).write_bytes(bundled(language, slice(0, 12)))
-    (root / "my-site.yaml").write_text("scheduler: slurm\nslurm: {partition: gpu, gpus_per_node: 1}\n")
+    (root / "my-site.yaml").write_text("{partition: gpu, gpus_per_node: 1}\n")
     for done in (forked.zeromt("prepare", "my.yaml", cwd=root), forked.trainer(1, "my.yaml", cwd=root)):
         assert done.code == 0, done.err[-3000:]
     for other in ("base", "deep", "wide", "a", "b"):

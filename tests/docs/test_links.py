@@ -18,7 +18,6 @@ OTHERS = [
         "SECURITY.md",
         "benchmarks/README.md",
         "tests/faults/README.md",
-        "launcher/clusters/README.md",
         *(f"{folder}/README.md" for folder in ("configs", "data_pipeline", "launcher", "model", "trainer", "zeromt")),
         "data/tatoeba-en-fr/README.md",
     )

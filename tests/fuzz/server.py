@@ -54,7 +54,7 @@ def import_all() -> None:
         "trainer.main",
         "trainer.build",
         "data_pipeline.preparation.prepare",
-        "launcher.clusters.local.launch",
+        "launcher.local",
         "launcher.agents.node",
     ):
         importlib.import_module(module)

@@ -17,8 +17,6 @@ from trainer.runs.layout import STATUS_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
 """Environment variable with the id of a launch."""
-JOB_IDS = ("ZEROMT_JOB_ID", "SLURM_JOB_ID")
-"""Environment variables with the job's id, from `zeromt launch`'s cluster or from SLURM."""
 BY_A_PERSON = ("stop file", "SIGINT")
 """Reasons of a stop that do not come from a scheduler."""
 EXIT_CODES = {"finished": 0, "refused": 2, "stopped": STOPPED}
@@ -168,7 +166,7 @@ def write_status(
         "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
-        "job_id": next((os.environ[name] for name in JOB_IDS if os.environ.get(name)), None),
+        "job_id": os.environ.get("SLURM_JOB_ID") or None,
         "stop_reason": stop_reason,
     }
     if state == "refused" and outcome is not None:

@@ -6,8 +6,7 @@ from importlib import util
 from pathlib import Path
 from typing import get_args
 
-from launcher import clusters
-from launcher.options import node, running, values
+from launcher.options import node, running, slurm, values
 from launcher.options.command import Command, Group
 from launcher.options.parser import Parser
 
@@ -72,9 +71,25 @@ _CORE: dict[str, Command] = {
         computes=True,
         group="train",
     ),
-    **clusters.commands(),
+    "launch local": Command(
+        summary="train in several processes on this machine, started by torchrun",
+        usage="CONFIG [--nproc N] [--max-restarts R] [--from RUN] [--fresh | --reset WHAT] [section.key=value ...] "
+        "| [--nproc N] --array N -- COMMAND ...",
+        add_arguments=running.add_local,
+        target="launcher.commands:launch_local",
+        computes=True,
+        group="train",
+    ),
+    "launch slurm": Command(
+        summary="train on a SLURM cluster: submit a batch job, or print its script",
+        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...] "
+        "| [...] --array N -- COMMAND ...",
+        add_arguments=slurm.add_launch_slurm,
+        target="launcher.slurm.submit:launch",
+        group="clusters",
+    ),
     "launch node": Command(
-        summary="train on several machines: start torchrun on this one; the other `launch` commands run this on each",
+        summary="train on several machines: start torchrun on this one; `launch slurm` runs this on each",
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node.add_launch_node,
         target="launcher.commands:launch_node",

@@ -10,7 +10,7 @@ import itertools
 import os
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 try:
@@ -79,7 +79,7 @@ def _run(argv: list[str]) -> int:
             resolve("configs.plugins:load_named")(plugins)
         if "cooldown" in arguments:
             arguments = resolve("trainer.runs.cooldown:with_cooldown")(arguments)
-        return int(resolve(command.target)(**command.given, **arguments))
+        return int(resolve(command.target)(**arguments))
 
 
 def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
@@ -151,12 +151,6 @@ def _has_array(words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] == "--array" for word in words)
 
 
-def _naming_plugins(rest: Sequence[str]) -> list[str]:
-    """The words of `launch KIND` that may name plugins, CONFIG first: that of an array is its command's."""
-    own, words = _halves(rest)
-    return [*_halves(words[1:])[0], *own] if _has_array(own) else list(rest)
-
-
 def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
     """The command that `argv` names, its parser, and the words behind its name. Exits for help and errors."""
     name, command, rest = _split(argv)
@@ -188,24 +182,18 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
         return name, COMMANDS[name], rest
-    commands = COMMANDS
-    if argv[0] == "launch":  # plugins can define clusters
-        launching = resolve("launcher.jobs.command:commands")(_naming_plugins(rest))
-        commands = COMMANDS | launching | COMMANDS  # ours, in our order
-    if name in commands:
-        return name, commands[name], rest
     if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
-        parser.exit(_print(_help_of(commands, argv[0])))
+        parser.exit(_print(_help_of(argv[0])))
     if name in groups:
-        allowed = ", ".join(command for command in commands if command.startswith(f"{name} "))
+        allowed = ", ".join(command for command in COMMANDS if command.startswith(f"{name} "))
         return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
     if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
         hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
     elif meant := resolve("configs.other_tools:meant_command")(name):
         hint = f"here it is {meant}"
     else:
-        near = difflib.get_close_matches(name, commands, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(commands)}"
+        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.7)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 
 
@@ -229,10 +217,10 @@ def _help() -> str:
     )
 
 
-def _help_of(commands: Mapping[str, Command], group: str) -> str:
+def _help_of(group: str) -> str:
     """The commands of two words that begin with the same."""
     lines = [f"usage: zeromt {group} ...", ""]
-    for name, command in commands.items():
+    for name, command in COMMANDS.items():
         if name.startswith(f"{group} "):
             lines += [f"  zeromt {name} {command.usage}", f"      {command.summary}"]
     return "\n".join(lines)

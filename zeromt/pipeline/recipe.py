@@ -80,7 +80,7 @@ class StepSection:
     parts: Positive | None = None
     """Run the command in so many parts and merge them (`prepare`, `translate`, `score`)."""
     launch: str = ""
-    """Options of `zeromt launch KIND`, such as `--nodes 2 --time 10:00:00`: they change no result."""
+    """Options of `zeromt launch`, such as `--nodes 2 --time 10:00:00`: they change no result."""
     cores: Positive | None = None
     """Cores of this machine that it gets; null: all, so that nothing runs beside it; on SLURM, the profile's."""
     cards: Count | None = None

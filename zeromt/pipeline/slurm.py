@@ -23,15 +23,14 @@ from configs.process.files import inside
 from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
-from launcher.clusters.slurm.cluster import SlurmCluster
-from launcher.clusters.slurm.options import add_launch_slurm
-from launcher.clusters.slurm.scheduler import submission_environment
-from launcher.clusters.slurm.script import render_command
-from launcher.jobs import Single
-from launcher.jobs.command import cluster_of
-from launcher.jobs.record import without_values
 from launcher.machine.supervise import Supervisor
 from launcher.options.parser import Parser, read_arguments
+from launcher.options.slurm import add_launch_slurm
+from launcher.slurm.jobs import Single
+from launcher.slurm.profile import Profile
+from launcher.slurm.queue import submission_environment
+from launcher.slurm.script import render_command
+from launcher.slurm.submit import profile_of
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import RECORDS
 from zeromt.pipeline.work import Work, held
@@ -132,14 +131,12 @@ class Slurm:
         site = _site([*work.options, *asked])
         job = Single(
             folder=str(Path.cwd()),
-            run=str(self._records.parent),
-            logs=str(self._records),
             name=work.job,
             words=tuple(work.words),
             stdout="" if work.stdout is None else str(work.stdout),
         )
         log = str(work.log.absolute())
-        inside.write_text(self._records / f"{work.name}.sh", render_command(without_values(site), job, output=log))
+        inside.write_text(self._records / f"{work.name}.sh", render_command(site.without_values(), job, output=log))
         return render_command(site, job, output=log)
 
     def _wait(self, work: Work, jobs: Sequence[str]) -> int:
@@ -236,10 +233,9 @@ def _asked(words: Sequence[str]) -> list[str] | None:
     return done.stdout.splitlines() if done.returncode == 0 else None
 
 
-def _site(options: Sequence[str]) -> SlurmCluster:
+def _site(options: Sequence[str]) -> Profile:
     """The site's profile, with options of `zeromt launch slurm`."""
-    cluster: SlurmCluster = cluster_of("slurm", **_arguments(options))[0]
-    return cluster
+    return profile_of(**_arguments(options))[0]
 
 
 def _arguments(options: Sequence[str]) -> dict[str, Any]:

@@ -3,26 +3,6 @@
 from tests.configs.plugins.case import Case
 from tests.configs.plugins.cases_of_models import PARTS
 
-CLUSTER = '''
-import shlex
-
-from configs.components import component
-from configs.fields import Positive
-from launcher.jobs import BatchCluster
-
-
-@component("cluster", "their_paper")
-class Paper(BatchCluster):
-    """Prints the command, for somebody who carries it."""
-
-    copies: Positive = 1
-
-    def render(self, job):
-        return f"carry: {shlex.join(job.node_command(nnodes=job.nodes, job_id='one'))}\\n" * self.copies
-
-    def submit(self, text, *, after, needs_success):
-        return "page"
-'''
 FILTER = '''
 from configs.components import DroppingFilter, component
 from configs.fields import Positive
@@ -177,7 +157,6 @@ class Reverse(TranslationEngine):
 
 CASES = {
     **PARTS,
-    "cluster": Case(code=CLUSTER, chosen={}, wrong=("copies=0", "copies: 0; allowed is greater than 0")),
     "filter": Case(
         code=FILTER,
         chosen={"prepare": {"filters": [{"kind": "their_few_words", "at_least": 5}]}},

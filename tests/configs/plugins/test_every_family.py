@@ -84,7 +84,6 @@ class Added:
     parameters: dict[str, list[float]]
     pairs: list[dict[str, Any]]
     """Of the first update."""
-    job: str
     refused: dict[str, str]
 
 
@@ -119,16 +118,13 @@ def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pyte
     loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)
     named = [word for plugin in plugins for word in ("--plugins", plugin)]
     pairs = run("batch", "runs/run", "1", "--json", *named).splitlines()
-    job = run("launch", "their_paper", "my.yaml", "--nproc", "1", "--set", "copies=2", "--dry-run")
     (folder / "in").write_text("ab\n\ncd\n")
     engine = ("translate", "--engine", "engine.yaml", "-i", "in", "-o", "corpus", *named)
     (folder / "engine.yaml").write_text("kind: their_reverse\ntimes: 2\n")
     run(*engine, "--part", "1/1")
     run(*engine, "--merge")
-    apart = ("cluster", "translation_engine")
-    settings = {family: case.wrong[0] for family, case in CASES.items() if family not in apart}
+    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "translation_engine"}
     refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
-    refused["cluster"] = run("launch", "their_paper", "my.yaml", "--set", CASES["cluster"].wrong[0], expected=2)
     (folder / "engine.yaml").write_text(f"kind: their_reverse\n{CASES['translation_engine'].wrong[0]}\n")
     refused["translation_engine"] = run(*engine, "--merge", expected=2)
     after = _digests()
@@ -143,7 +139,6 @@ def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pyte
         modules=loaded["modules"],
         parameters=loaded["parameters"],
         pairs=[json.loads(pair) for pair in pairs],
-        job=job,
         refused=refused,
     )
 
@@ -170,13 +165,6 @@ def _digests() -> dict[str, str]:
 def _attention(added: Added) -> None:
     assert added.modules.count("SingleHeadModule") == 3
     assert "MultiHeadAttention" not in added.modules
-
-
-def _cluster(added: Added) -> None:
-    first, second = added.job.splitlines()
-    assert first == second
-    assert first.startswith("carry: ")
-    assert " launch node my.yaml " in first
 
 
 def _feed_forward(added: Added) -> None:

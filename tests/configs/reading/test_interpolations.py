@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from configs import RunConfig, UserError, load_run, load_saved, save_run
 from configs.load import dump_changed, dump_run, folder_of
 from configs.reading.interpolations import as_saved, literal
-from configs.site import load_site
+from launcher.slurm.profile import load_profile
 from trainer.changes import changed_fields
 
 SECRET = "s3cr3t"
@@ -136,9 +136,9 @@ def test_other_resolvers_are_refused(form: str, tmp_path: Path) -> None:
         own(tmp_path, "", f'output="{form}"')
     assert allowed in str(caught.value)
     site = tmp_path / "site.yaml"
-    site.write_text(f'slurm: {{account: "{form}"}}\n')
+    site.write_text(f'account: "{form}"\n')
     with pytest.raises(UserError, match="allowed is"):
-        load_site("slurm", str(site), [])
+        load_profile(str(site), [])
 
 
 def test_changed_copy_resolves_only_ones_own(tmp_path: Path) -> None:

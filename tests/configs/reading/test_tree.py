@@ -9,7 +9,7 @@ import pytest
 
 from configs import ConfigError, CorpusFiles, RunConfig, TokenizerSection, UserError, load_run
 from configs.components import kinds
-from configs.site import load_site
+from launcher.slurm.profile import load_profile
 
 SECTIONS = [
     "prepare", "prepare.train", "prepare.valid", "prepare.test", "prepare.tokenizer", "prepare.cleaning", "stream",
@@ -198,8 +198,8 @@ def test_long_setting_is_cut_in_its_message(tmp_path: Path) -> None:
 
 def test_sites_are_read_alike(tmp_path: Path) -> None:
     path = tmp_path / "site.yaml"
-    path.write_text("slurm: {time: 8:30, modules: [a], environment: {NCCL_DEBUG: off}}\n")
-    site = load_site("slurm", str(path), ["modules[0]=no"])
+    path.write_text("{time: 8:30, modules: [a], environment: {NCCL_DEBUG: off}}\n")
+    site = load_profile(str(path), ["modules[0]=no"])
     assert (site.time, site.modules, site.environment) == ("8:30", ["no"], {"NCCL_DEBUG": "off"})
     wrong: list[tuple[Any, str]] = [
         ("environment=[1]", "environment: [1]; write a section with keys"),
@@ -208,5 +208,5 @@ def test_sites_are_read_alike(tmp_path: Path) -> None:
     ]
     for setting, said in wrong:
         with pytest.raises(ConfigError) as caught:
-            load_site("slurm", str(path), [setting])
+            load_profile(str(path), [setting])
         assert str(caught.value).startswith(said)

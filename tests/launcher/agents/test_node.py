@@ -16,8 +16,8 @@ from launcher.agents.node import check_network, choose_rank
 from launcher.agents.peers import listen
 from launcher.options.node import rendezvous
 from tests.conftest import HOST, descendants, is_running
-from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import Zeromt
+from tests.launcher.local.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE
 
 StartNode = Callable[..., "subprocess.Popen[str]"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import HOST, descendants, is_running
-from tests.launcher.clusters.local.test_launch import run_folder, wait_for
+from tests.launcher.local.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
 
 Launch = Callable[..., "subprocess.Popen[str]"]

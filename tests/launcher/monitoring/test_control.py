@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from launcher.monitoring.run_status import read_run
-from tests.launcher.clusters.local.test_launch import run_folder, wait_for
 from tests.launcher.conftest import Zeromt, command_line, environment
+from tests.launcher.local.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
 from trainer.runs.layout import checkpoint_folder
 from trainer.runs.ledger import Ledger

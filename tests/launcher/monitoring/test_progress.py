@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.clusters.slurm.scheduler import find_job
-from launcher.jobs import JobState
 from launcher.monitoring.progress import Progress, rates, read_progress, seconds_left, share
 from launcher.monitoring.run_status import Overview, RunStatus, read_overview
 from launcher.monitoring.status_lines import to_json, to_lines
+from launcher.slurm.queue import JobState, find_job
 from trainer.runs.failure import Failure, leave_note
 from trainer.runs.layout import checkpoint_folder
 from trainer.runs.ledger import Ledger
@@ -189,7 +188,7 @@ def test_job_of_the_queue(tmp_path: Path, answer: str, expected: JobState) -> No
 
 def test_no_job_and_no_squeue(tmp_path: Path) -> None:
     assert find_job("7", str(tmp_path / "none")) == JobState(id="7", state="UNKNOWN")
-    for job_id in (None, "", "7; touch x", "--help", "7\n8"):
+    for job_id in ("", "7; touch x", "--help", "7\n8"):
         assert find_job(job_id, fake_squeue(tmp_path, "echo RUNNING")) is None
 
 

@@ -1,4 +1,4 @@
-"""`zeromt launch KIND --array N -- COMMAND ...`: which commands it takes, and what a launcher gets of them."""
+"""`zeromt launch slurm --array N -- COMMAND ...`: which commands it takes, and what a launcher gets of them."""
 
 from pathlib import Path
 

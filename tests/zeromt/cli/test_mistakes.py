@@ -9,7 +9,7 @@ from tests.conftest import Refused
 RUN = "training: {max_updates: 5}\n"
 FILES = {
     "my.yaml": RUN,
-    "site.yaml": "scheduler: slurm\nslurm: {partition: gpu}\n",
+    "site.yaml": "partition: gpu\n",
     "steps.yaml": "steps: {a: {run: 'true'}}\n",
     "engine.yaml": "kind: ctranslate2\nrun: runs/my\n",
     "twice.yaml": RUN + "seed: 1\n" + RUN,

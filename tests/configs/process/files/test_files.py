@@ -9,7 +9,7 @@ import pytest
 
 from configs import load_run
 from configs.process.files import FileError, as_file_error, check_apart, describe, exists, expand, is_dir, written
-from configs.site import load_site
+from launcher.slurm.profile import load_profile
 from tests.conftest import Refused
 
 LONG = "x" * 300
@@ -45,7 +45,7 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such home folder"):
         expand("~nobody-of-this-name/a")
     run = load_run("debug", ["output=~/runs", "prepare.root=~", "stream.datasets=[{path: ~/d}]"])
-    site = load_site("slurm", None, ["python=~/bin/python", "source=[~/activate]", "container_mounts=['~/a:/b']"])
+    site = load_profile(None, ["python=~/bin/python", "source=[~/activate]", "container_mounts=['~/a:/b']"])
     assert (site.python, site.source) == (f"{tmp_path}/bin/python", [f"{tmp_path}/activate"])
     assert site.container_mounts == [f"{tmp_path}/a:/b"]
     assert (run.output, run.prepare.root, run.datasets[0].path) == (f"{tmp_path}/runs", str(tmp_path), f"{tmp_path}/d")

@@ -43,7 +43,7 @@ OTHERS = {
         "configs/process/streams.py",
     ],
     "files of installed packages, this one among them": [
-        "launcher/clusters/slurm/script.py",
+        "launcher/slurm/script.py",
         "zeromt/cli/reference.py",
         "configs/process/gpus.py",
     ],

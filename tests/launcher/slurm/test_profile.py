@@ -1,0 +1,64 @@
+"""Profiles of sites."""
+
+from pathlib import Path
+
+import pytest
+
+from configs import ConfigError, UserError
+from configs.reading.shipped import shipped
+from launcher.slurm.profile import load_profile
+
+
+def profile(folder: Path, text: str) -> str:
+    (folder / "site.yaml").write_text(text)
+    return str(folder / "site.yaml")
+
+
+def test_references_are_followed(tmp_path: Path) -> None:
+    text = "account: mt\npartition: '${account}'\nenvironment: {A: '${.B}', B: '${account}'}\n"
+    site = load_profile(profile(tmp_path, text))
+    assert (site.partition, site.environment) == ("mt", {"A": "mt", "B": "mt"})
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n", "{}\n"])
+def test_a_profile_that_says_nothing_is_the_defaults(text: str, tmp_path: Path) -> None:
+    assert load_profile(profile(tmp_path, text)) == load_profile()
+
+
+def test_options_replace_settings_and_these_the_file(tmp_path: Path) -> None:
+    file = profile(tmp_path, "{partition: a, account: b, qos: c, environment: {A: '1'}}")
+    site = load_profile(file, ["account=d", "qos=e", "environment.B=b"], {"qos": "f"})
+    assert (site.partition, site.account, site.qos) == ("a", "d", "f")
+    assert site.environment == {"A": "1", "B": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("partitoin: x\n", ["partitoin: unknown key; did you mean partition?"]),
+        ("1: x\n", ["1: unknown key; "]),
+        ("time: never\n", ["time: 'never'; allowed is D-HH:MM:SS"]),
+        ("environment: {a-b: x}\ntime: never\n", ["time: 'never'; ", "environment: 'a-b'; allowed are names"]),
+        (
+            "{partition: a b, gpus_per_node: -1, modules: x, enviroment: {}}\n",
+            ["enviroment: unknown key; ", "partition: ", "gpus_per_node: -1; ", "modules: "],
+        ),
+    ],
+)
+def test_everything_wrong_is_said_at_once(text: str, said: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_profile(profile(tmp_path, text))
+    assert len(caught.value.problems) == len(said)
+    for problem, begin in zip(caught.value.problems, said, strict=True):
+        assert problem.startswith(begin)
+
+
+@pytest.mark.parametrize("text", ["- 1\n", "a: [\n", "a: ${b}\n"])
+def test_what_is_no_profile(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^--site: "):
+        load_profile(profile(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", shipped("configs.sites"))
+def test_shipped_profiles(name: str) -> None:
+    assert load_profile(name).gpus_per_node in (0, 4, 8)
