@@ -180,11 +180,6 @@ class Modifier(Component):
 class TextModifier(Modifier):
     """Changes the normalized text of a pair, without its tags."""
 
-    changes_letters: ClassVar[bool] = False
-    """Whether it changes the letters of words, on one side or both."""
-    needs_letters: ClassVar[bool] = False
-    """Whether it goes by words that stand identically on both sides, and belongs behind those that change letters."""
-
     def brings_in(self) -> tuple[Sequence[str], Sequence[str]]:
         """Texts that it may insert into source and target; the tokenizer must be able to spell all of them."""
         return (), ()
@@ -192,6 +187,11 @@ class TextModifier(Modifier):
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         """Both sides after the change. A pair that becomes empty, or that cannot be spelled, is left unchanged."""
         raise NotImplementedError
+
+    def to_translate(self, source: str) -> tuple[str, Callable[[str], str]] | None:
+        """What `zeromt translate` is to translate in place of a line, and what undoes that in its translations; None
+        for the line itself."""
+        return None
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
@@ -251,22 +251,6 @@ def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
                     "since it segments the text that the others produce"
                 )
                 break
-
-
-def order_warnings(modifiers: Sequence[Modifier]) -> Iterator[str]:
-    """Modifiers in a list that would do more in another order, one line each. Such lists have been trained with.
-
-    Args:
-        modifiers: `augment` of the stream or of a phase.
-    """
-    for number, modifier in enumerate(modifiers):
-        behind = [m for m in modifiers[number + 1 :] if isinstance(m, TextModifier) and m.changes_letters]
-        later = next((m for m in behind if _have_common_dataset(modifier, m)), None)
-        if isinstance(modifier, TextModifier) and modifier.needs_letters and later is not None:
-            yield (
-                f"augment.{number}: {modifier.kind} stands before {later.kind}, which then changes words that it has "
-                f"put markup around or beside, on one side or both; put {modifier.kind} behind {later.kind}"
-            )
 
 
 def _have_common_dataset(one: Modifier, other: Modifier) -> bool:

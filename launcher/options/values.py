@@ -3,7 +3,6 @@
 import argparse
 import math
 import os
-import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -99,16 +98,6 @@ def number(low: float, high: float = math.inf, *, is_open: bool = False) -> Call
         return value
 
     return parse
-
-
-def pattern(text: str) -> re.Pattern[str]:
-    """Parse a Python regular expression."""
-    if not text:
-        raise argparse.ArgumentTypeError("'' finds nothing; give a regular expression, such as '\\d+'")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a Python regular expression: {error}") from None
 
 
 def path(text: str) -> str:

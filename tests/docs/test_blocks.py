@@ -63,6 +63,7 @@ def test_settings_are_read(block: Block, tmp_path: Path, monkeypatch: pytest.Mon
         file.write_text(block.text)
         load_profile(str(file))
     elif block.how != "parse":
+        (tmp_path / "examples").symlink_to(REPO / "examples")
         for other in of(block.page):
             if other.file is not None and other.language == "python":
                 (tmp_path / other.file).write_text(other.text)

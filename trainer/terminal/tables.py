@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from configs import RunConfig, Schedule
-from configs.components.data import order_warnings
 from configs.process.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
@@ -83,8 +82,6 @@ def announce(
         for warning in (unsaved_best(config), never_warm(config)):
             if warning is not None:
                 log.warning("%s", warning)
-        for line in dict.fromkeys(line for stream in config.streams for line in order_warnings(stream.augment)):
-            log.warning("stream.%s", line)
         _show_table(config, reader, world, held_out, state, updates)
     return Forecast(config, state, updates_an_epoch=updates)
 

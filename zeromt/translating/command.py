@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -28,8 +27,8 @@ from zeromt.translating.lines import count_lines, read_chunks
 from zeromt.translating.mbr import Utility, ranked
 from zeromt.translating.paragraphs import with_paragraphs
 from zeromt.translating.parsing import parse_option
-from zeromt.translating.placeholders import with_copies
 from zeromt.translating.pool import Pool
+from zeromt.translating.undoing import with_undoing
 from zeromt.translating.worker import Answer, Line, Settings, Work, Worker
 
 PICTURED_LINES = 4
@@ -67,7 +66,6 @@ def run(
     alignment_layer: int | None,
     attention: str | None,
     processes: int | None,
-    placeholders: re.Pattern[str] | None,
     paragraphs: bool,
 ) -> int:
     """Translate a file, or standard input, line by line.
@@ -86,7 +84,6 @@ def run(
         target, prefix: files parallel to the input: translations to score, and prefixes of translations.
         alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
-        placeholders: finds what is copied by way of placeholders.
         paragraphs: translate each sentence of a line by itself.
 
     Raises:
@@ -96,7 +93,7 @@ def run(
     _check_mbr(
         candidates, mbr, n_best=n_best, others={"--score": score, "--alignment": alignment, "--attention": attention}
     )
-    _check_options(n_best=n_best, score=score, target=target, prefix=prefix, placeholders=placeholders)
+    _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
     if paragraphs:
         _check_paragraphs({"--score": score, "--prefix": prefix, "--alignment": alignment, "--attention": attention})
     check_apart(
@@ -112,7 +109,8 @@ def run(
         work, tokenizer, config, checkpoint = with_checkpoints(
             (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, sinks, processes, search, languages, given)
         )
-        work = with_copies(with_mbr(work, mbr), placeholders, config)
+        work = with_mbr(work, mbr)
+        work = work if score or prefix is not None else with_undoing(work, config)
         work = with_paragraphs(work, tokenizer) if paragraphs else work
         progress = _progress(stack, input, output)
         counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
@@ -194,12 +192,7 @@ def _sampler(sampler: Sampler | None, given: dict[str, Any]) -> Sampler | None:
     return sampler if sampler is None else dataclasses.replace(sampler, **fields)
 
 
-def _check_options(
-    *, n_best: int, score: bool, target: str | None, prefix: str | None, placeholders: re.Pattern[str] | None
-) -> None:
-    for option, is_given in (("--score", score), ("--prefix", prefix is not None)):
-        if placeholders is not None and is_given:
-            raise UserError(f"--placeholders: given with {option}; give one of them")
+def _check_options(*, n_best: int, score: bool, target: str | None, prefix: str | None) -> None:
     if target is not None and not score:
         raise UserError("--target: given without --score; give both")
     if score and n_best > 1:

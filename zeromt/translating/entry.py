@@ -31,7 +31,6 @@ _OF_LINES: dict[str, Any] = {
     "alignment": None,
     "alignment_layer": None,
     "attention": None,
-    "placeholders": None,
 }
 """Options of single lines, and their defaults."""
 

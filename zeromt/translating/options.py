@@ -14,7 +14,6 @@ from launcher.options.values import (
     one_of,
     other_file,
     output,
-    pattern,
     processes,
     whole,
 )
@@ -76,13 +75,6 @@ def add_translate(parser: Parser) -> None:
     )
     _add_alignment(parser)
     add_paragraphs(parser)
-    parser.add_argument(
-        "--placeholders",
-        metavar="REGEX",
-        type=pattern,
-        help="copy text that matches this, such as '\\d+([.,:]\\d+)*', to the translation; for runs trained with the "
-        "modifier placeholders",
-    )
     add_processes(parser)
 
 

@@ -30,7 +30,6 @@ class Typos(TextModifier):
     its neighbour on a keyboard. The target stays, and so does what the source shares with it: markup, placeholders,
     addresses and codes. Of the other words at least one is hit."""
 
-    changes_letters = True
     words: Chance = 0.1
     """Of a changed pair's words, how many have an error."""
 

@@ -111,7 +111,7 @@ def test_broken_blocks_do_not_change_a_mixtures_order(small: Dataset, broken: Pa
 @pytest.mark.parametrize("num_lanes", [4, 40])
 def test_augmented_they_are_skipped_too(small: Dataset, broken: Path, num_lanes: int) -> None:
     """Their pairs cannot be changed, nor be anybody's neighbour; the others are there once, at any number of ranks."""
-    modifiers = [make("modifier", kind, probability=0.5) for kind in ("merge", "end_punctuation", "bpe_dropout")]
+    modifiers = [make("modifier", kind, probability=0.5) for kind in ("merge", "upper_case", "bpe_dropout")]
     section = StreamSection(
         micro_batches=num_lanes,
         source_tokens=300,

@@ -71,15 +71,15 @@ def test_modified_copies_that_the_tokenizer_cannot_spell_are_warned_of(
     thai: RunConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Their scores would be low whatever the model has learnt."""
-    perturb = [make("modifier", kind) for kind in ("emoji", "upper_case")]
+    perturb = [make("modifier", kind) for kind in ("noise", "upper_case")]
     config = dataclasses.replace(
         thai, evaluation=dataclasses.replace(thai.evaluation, perturb=perturb, tokenizer="char")
     )
     with caplog.at_level(logging.WARNING):
         found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
-    assert [one.name for one in found] == ["data", "data-emoji", "data-upper_case"]
+    assert [one.name for one in found] == ["data", "data-noise", "data-upper_case"]
     [message] = caplog.messages
-    assert message.startswith("evaluation.perturb.0: emoji: the source vocabulary has no pieces for ")
+    assert message.startswith("evaluation.perturb.0: noise: the source vocabulary has no pieces for ")
 
 
 @pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])

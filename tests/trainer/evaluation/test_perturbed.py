@@ -37,23 +37,6 @@ def test_what_changes_no_text_by_itself_is_refused(kind: str) -> None:
     assert list(section.problems()) == [f"perturb.0: {kind} is not a modifier of text; use one that is, such as typos"]
 
 
-def test_all_references_belong_to_one_source() -> None:
-    """Names and numbers that only some of the references have would be other tags: such lines stay."""
-    text = SetText(
-        name="valid",
-        languages=("en", "fr"),
-        sources=["Then Anna paid 5 euros", "Then Anna paid 5 euros"],
-        references=[
-            ["Puis Anna a payé 5 euros", "Puis Anna a payé 5 euros"],
-            ["Puis 5 euros", "Et Anna a payé 5 euros"],
-        ],
-    )
-    [copy] = perturbed([text], [make("modifier", "placeholders")])
-    assert copy.sources == ["Then Anna paid 5 euros", "Then <name1> paid <num1> euros"]
-    assert copy.references[0] == ["Puis Anna a payé 5 euros", "Puis <name1> a payé <num1> euros"]
-    assert copy.references[1] == ["Puis 5 euros", "Et <name1> a payé <num1> euros"]
-
-
 def test_datasets_are_refused() -> None:
     [problem] = EvaluationSection(perturb=[make("modifier", "typos", datasets=["a"])]).problems()
     assert problem == "perturb.0.datasets: a; every validation set has a copy, so leave datasets out"

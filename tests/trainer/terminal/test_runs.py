@@ -154,12 +154,3 @@ def test_refusal_is_red(forked: Forked, corpus_en_fr: Corpus, tmp_path: Path) ->
     [line, end] = seen(text)
     assert "training.max_updates" in line
     assert end == ""
-
-
-def test_an_order_of_modifiers_that_undoes_one_of_them_is_said(
-    forked: Forked, corpus_en_fr: Corpus, tmp_path: Path
-) -> None:
-    augment = "stream.augment=[{kind: placeholders, of: numbers, number: 'N{}N', most: 6}, typos]"
-    done = forked.trainer(1, *arguments(corpus_en_fr, Path("runs"), "training.max_updates=1", augment), cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert done.out.count("stream.augment.0: placeholders stands before typos, which then changes words") == 1

@@ -228,7 +228,6 @@ def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> Non
         "alignment": None,
         "alignment_layer": None,
         "attention": None,
-        "placeholders": None,
         "paragraphs": False,
         "processes": 1,
         "plugins": [],

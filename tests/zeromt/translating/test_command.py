@@ -180,10 +180,6 @@ def test_a_killed_process_is_exit_code_1(trained: TrainedRun, start: Start, tmp_
         (["{run}", "--target", "one"], "--target: given without --score"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler; set it to 1"),
         (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2; allowed is 1 to 1"),
-        (["{run}", "--placeholders", "("], "'(' is not a Python regular expression: missing )"),
-        (["{run}", "--placeholders", ""], "'' finds nothing; give a regular expression"),
-        (["{run}", "--placeholders", "a", "--score"], "--placeholders: given with --score; give one of them"),
-        (["{run}", "--placeholders", "a", "-i", "one"], "--placeholders: this run has not learnt to copy any"),
     ],
 )
 def test_refuses_options_that_do_not_fit(

@@ -99,9 +99,10 @@ class PreparedRun:
         """Load the models, in this process or several."""
         from trainer.ranks.process import tune_process
         from zeromt.translating.command import start_work
+        from zeromt.translating.undoing import with_undoing
 
         tune_process()
-        work = start_work(stack, self.settings, processes)
+        work = with_undoing(start_work(stack, self.settings, processes), self.config)
 
         def translate(chunks: Iterable[Sources], on_lines: Callable[[int], None]) -> Iterator[list[Translated]]:
             waiting: deque[list[int | None]] = deque()

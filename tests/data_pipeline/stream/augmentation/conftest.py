@@ -10,10 +10,7 @@ from configs.components import Modifier, kinds, make
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 
-TEXT_KINDS = [
-    "merge", "upper_case", "title_case", "typos", "noise", "emoji", "url", "end_punctuation", "inline_tags",
-    "placeholders", "prefix"
-]  # fmt: skip
+TEXT_KINDS = ["merge", "upper_case", "typos", "noise", "prefix"]
 
 
 @pytest.fixture(scope="session")
@@ -30,11 +27,6 @@ def spelling(small_section: PrepareSection, tmp_path_factory: pytest.TempPathFac
 def everything() -> list[Modifier]:
     """Every modifier of text, each for some pairs, and BPE-dropout for all."""
     assert {*TEXT_KINDS, "bpe_dropout", "unigram_sampling"} <= set(kinds("modifier"))
-    often = {"probability": 0.8}  # few pairs have what these look for
-    fields: dict[str, dict[str, Any]] = {
-        "prefix": {"text": ">>bt<<"},
-        "inline_tags": often,
-        "placeholders": often,
-    }
+    fields: dict[str, dict[str, Any]] = {"prefix": {"text": ">>bt<<"}}
     texts = [make("modifier", kind, **{"probability": 0.1, **fields.get(kind, {})}) for kind in TEXT_KINDS]
     return [*texts, make("modifier", "bpe_dropout")]

@@ -1,0 +1,92 @@
+"""The plug-in of examples/: what stands on both sides carries the same tags or placeholders on both."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs import StreamSection
+from configs.components import Draws, kinds, make
+from configs.components.registry import FAMILIES, registered, restore
+from configs.plugins import files
+from data_pipeline.prepared.dataset import Dataset
+from tests.conftest import REPO
+from tests.data_pipeline.stream.made import close, open_readers, read_epoch
+
+pytestmark = pytest.mark.slow
+TAG, PLACEHOLDER = re.compile(r"</?\w+/?>"), re.compile(r"<x\d+>")
+COPIED = ["Anna", "Paris", "B-52", "mp3", "NATO", "7", "1,000.5", "2025-11-25", "١٢", "€20", "(Zoë)", "«Łódź»"]
+OTHERS = ["a", "dog", "chien", "On", "I", "de", "l'eau", "年", "在北京", "हिन्दी", "...", "-", "&amp;", "{x}", "İ"]
+SIDES = st.lists(st.sampled_from([*COPIED, *OTHERS]), max_size=12).map(" ".join)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin() -> Iterator[None]:
+    for family in FAMILIES:
+        kinds(family)
+    before = registered()
+    files.load_named([str(REPO / "examples" / "modifiers" / "markup.py")])
+    yield
+    restore(before)
+    files._loaded.clear()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("Anna met Bob in Paris.", "Bob a vu Anna à «Paris»!", "<x1> met <x2> in <x3>."),
+        ("On Monday we pay 1,000.50 euros", "On paye 1,000.50 euros lundi", "On Monday we pay <x1> euros"),
+        ("He paid. On 5 May On", "Il paye. On 5 mai", "He paid. On <x1> May On"),
+        ("Hello, dear Anna", "Salut, Anna", "Hello, dear <x1>"),
+        ("Attack On Titan 2", "Attack On Titan 2", "Attack On Titan <x1>"),
+        ("so <b>Anna</b> <Bob/> sleeps", "<i>Anna</i> dort <Bob/>", "so <b><x1></b> <Bob/> sleeps"),
+        ("Hi {user1}, %(Count2)s", "Salut {user1}, %(Count2)s", "Hi {user1}, %(Count2)s"),
+    ],
+)
+def test_what_is_surely_aligned(source: str, target: str, expected: str) -> None:
+    assert make("modifier", "placeholders").change(source, target, Draws(0))[0] == expected
+
+
+@given(SIDES, SIDES, st.integers(0, 2**64 - 1))
+def test_tags_are_balanced_and_alike_and_the_text_stays(source: str, target: str, state: int) -> None:
+    tagged = make("modifier", "inline_tags", max_words=5).change(source, target, Draws(state))
+    assert tuple(TAG.sub("", side) for side in tagged) == (source, target)
+    ours, theirs = (TAG.findall(side) for side in tagged)
+    assert ours == theirs
+    opened = [tag for tag in ours if not tag.endswith("/>")]
+    assert [tag.replace("<", "</") for tag in opened[::2]] == opened[1::2], "one after the other"
+
+
+@given(SIDES, SIDES, st.integers(1, 3))
+def test_placeholders_stand_for_the_same_on_both_sides(source: str, target: str, most: int) -> None:
+    modifier = make("modifier", "placeholders", most=most)
+    found = modifier.change(source, target, Draws(0))
+    names = PLACEHOLDER.findall(found[0])
+    assert names == sorted(PLACEHOLDER.findall(found[1])) == [f"<x{n + 1}>" for n in range(len(names))]
+    assert len(names) <= most
+    assert found == modifier.change(*found, Draws(0)), "what has placeholders stays"
+
+
+@given(SIDES)
+def test_translations_have_what_placeholders_stand_for(source: str) -> None:
+    found = make("modifier", "placeholders", most=3).to_translate(source)
+    if found is not None:
+        line, undo = found
+        assert undo(line) == source
+        assert undo("<x9> <x1><x1>").startswith("<x9> ")
+    lost = make("modifier", "placeholders").to_translate("5 of 1,000 by 12:30")
+    assert lost[0] == "<x1> of <x2> by <x3>"
+    assert lost[1]("<x3> von <x1>") == "12:30 von 5"
+
+
+def test_a_reader_has_both(spelling: Dataset) -> None:
+    fields: dict[str, Any] = {"probability": 1.0}
+    section = StreamSection(augment=[make("modifier", kind, **fields) for kind in ("inline_tags", "placeholders")])
+    readers = open_readers([spelling], section)
+    texts = [text for m in read_epoch(readers) for text in spelling.tokenizer.decode_source(m.source.tolist())]
+    close(readers)
+    assert any("<x1>" in text for text in texts)
+    assert any(re.search(r"<(\w+)><x1></\1>", text) for text in texts), "a placeholder inside a tag"
