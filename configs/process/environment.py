@@ -1,12 +1,6 @@
-"""The variables that ranks read from their environment, checked before anything else reads them. Without torch.
+"""The variables that ranks read from their environment, checked before anything else reads them. Without torch."""
 
-Some of torch's and DeepSpeed's, set to what they do not know, are a traceback in each rank, or a rank that hangs.
-"""
-
-import contextlib
 import fcntl
-import importlib.util
-import logging
 import os
 import re
 import socket
@@ -16,36 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.errors import UserError
-from configs.process.gpus import num_gpus
 from configs.process.signals import GRACE_SECONDS
 
 PRIVATE = "ZEROMT_PRIVATE"
 """Environment variable: the folder of `private_folder`. Where a launch has one node, its ranks meet there."""
 _WHOLE = re.compile(r"[0-9]{1,9}")
-_LEVELS = ", ".join(logging.getLevelNamesMapping())
-_COLLECTIVES = (r"\d{1,9}", "a number of collectives to record")
-_SWITCH = ("(?i:0|n|no|f|false|1|y|yes|t|true)", "0 or 1")
-_VALID = {
-    "OMP_NUM_THREADS": (r"\s*(\+?0*[1-9]\d{0,4}\s*(,\s*0*[1-9]\d{0,4}\s*)*)?", "a number of threads, from 1"),
-    "DS_ACCELERATOR": ("cpu|cuda", "cpu or cuda"),
-    "TORCH_DISTRIBUTED_DEBUG": ("(?i:off|info|detail)", "OFF, INFO or DETAIL"),
-    "TORCH_FR_BUFFER_SIZE": _COLLECTIVES,
-    "TORCH_NCCL_TRACE_BUFFER_SIZE": _COLLECTIVES,
-    "TORCH_FR_CPP_STACK": _SWITCH,
-    "TORCH_NCCL_TRACE_CPP_STACK": _SWITCH,
-    "LRU_CACHE_CAPACITY": (r"\d{1,9}", "a number of matmuls whose description torch keeps"),
-    "TORCH_DIST_INIT_BARRIER": (r"\d{1,9}", "0 or 1"),
-    "TORCH_GLOO_LAZY_INIT": _SWITCH,
-    "PYTORCH_JIT": ("(?i:0|no|false|1|yes|true)|0v|1v", "0 or 1"),
-    "GLOO_DEVICE_TRANSPORT": ("TCP|TCP_TLS|IBVERBS", "TCP, TCP_TLS or IBVERBS"),
-    "LOGLEVEL": (_LEVELS.replace(", ", "|"), f"one of {_LEVELS}"),
-}
-"""By variable: a pattern of what is valid, and that in words."""
+_THREADS = re.compile(r"\s*(\+?0*[1-9]\d{0,4}\s*(,\s*0*[1-9]\d{0,4}\s*)*)?")
 _DEVICE = re.compile(r"-?[0-9]{1,9}|(GPU|MIG)-[\w/-]+|NoDevFiles|none|void", re.IGNORECASE)
 """Valid entries as CUDA documents them, and what SLURM and containers write for no device."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def private_folder() -> Iterator[Path]:
     """A folder of this machine that no other user can enter (mode 0700), for what a launch's processes share.
 
@@ -120,7 +95,7 @@ def check_rank(environment: Mapping[str, str]) -> None:
 
 
 def check_machine(environment: Mapping[str, str]) -> None:
-    """Refuse variables that would end, slow down or silence all ranks of this machine.
+    """Refuse variables that would end or slow down all ranks of this machine.
 
     Raises:
         UserError: naming the variable, its value and what is allowed.
@@ -133,15 +108,6 @@ def check_machine(environment: Mapping[str, str]) -> None:
                 f"GLOO_SOCKET_IFNAME: {name!r} is no network interface of {socket.gethostname()}; "
                 f"allowed is one of {', '.join(there)}"
             )
-    nccl = environment.get("NCCL_SOCKET_IFNAME", "")
-    if not nccl or nccl.startswith("^") or is_one_node(environment) or not num_gpus(environment):
-        return
-    named = nccl.removeprefix("=").split(",")  # prefixes of names, but for "="
-    if not any(name == one if nccl.startswith("=") else name.startswith(one) for name in there for one in named):
-        raise UserError(
-            f"NCCL_SOCKET_IFNAME: {nccl!r} names no network interface of {socket.gethostname()}; "
-            f"allowed are some of {', '.join(there)}"
-        )
 
 
 def check_process(environment: Mapping[str, str]) -> None:
@@ -152,16 +118,9 @@ def check_process(environment: Mapping[str, str]) -> None:
     Raises:
         UserError: naming the variable, its value and what is allowed.
     """
-    for name, (valid, words) in _VALID.items():
-        if name in environment and not re.fullmatch(valid, environment[name]):
-            raise UserError(f"{name}: {environment[name]!r}; allowed is {words}")
-    if environment.get("DS_ACCELERATOR") == "cuda" and not num_gpus(environment):
-        raise UserError("DS_ACCELERATOR: 'cuda', and this machine shows no GPU; allowed here is cpu, or leave it unset")
-    if "TORCH_LOGS" in environment:
-        _check_logs(environment["TORCH_LOGS"])
-    out = environment.get("TORCH_LOGS_OUT")
-    if out is not None and (Path(out).is_dir() or not os.access(Path(out).parent, os.W_OK)):
-        raise UserError(f"TORCH_LOGS_OUT: {out!r} cannot be written; name a file in a folder that can be written")
+    threads = environment.get("OMP_NUM_THREADS", "")
+    if not _THREADS.fullmatch(threads):
+        raise UserError(f"OMP_NUM_THREADS: {threads!r}; allowed is a number of threads, from 1")
     devices = environment.get("CUDA_VISIBLE_DEVICES", "")
     for device in devices.split(","):
         if device.strip() and not _DEVICE.fullmatch(device.strip()):
@@ -169,40 +128,6 @@ def check_process(environment: Mapping[str, str]) -> None:
                 f"CUDA_VISIBLE_DEVICES: {devices!r}; allowed are numbers of GPUs, or their names as `nvidia-smi -L` "
                 "gives them, with commas between them; nothing at all for the CPU"
             )
-
-
-def _check_logs(given: str) -> None:
-    """Refuse TORCH_LOGS with names that torch does not know: those that it registers, `all`, and modules are known.
-
-    Raises:
-        UserError: naming the first.
-    """
-    place = next(_folders_of("torch"), Path())
-    try:
-        registered = (place / "_logging" / "_registrations.py").read_text(encoding="utf-8")
-    except OSError:  # no torch, or a version that has it elsewhere
-        return
-    known = {"all", *re.findall(r'register_(?:log|artifact)\(\s*"(\w+)"', registered)}
-    wrong = next((name for name in re.split(r",\s*", given) if name.lstrip("+-") not in known), None)
-    if wrong is not None and not _is_module(wrong.lstrip("+-")):
-        raise UserError(
-            f"TORCH_LOGS: {wrong!r} is nothing that torch logs by; allowed are names such as dynamo or +recompiles and "
-            "modules, with commas between them"
-        )
-
-
-def _is_module(name: str) -> bool:
-    """Whether there is a module of this name, as far as can be told without importing what it is in."""
-    first, *parts = name.split(".")
-    if not parts or not first:
-        return bool(first) and importlib.util.find_spec(first) is not None
-    files = ("/".join(parts), "/".join(parts) + ".*")
-    return any(True for folder in _folders_of(first) for file in files for _ in folder.glob(file))
-
-
-def _folders_of(package: str) -> Iterator[Path]:
-    spec = importlib.util.find_spec(package)
-    return map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Modifiers of where lines end."""
+"""The modifier of where lines end."""
 
 from typing_extensions import override
 
