@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
 from configs.other_tools import foreign
-from configs.plugins import OtherPluginError, Pin, PluginError, another_file, installed, loaded, missing, pinned
+from configs.plugins import OtherPluginError, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
@@ -40,7 +40,6 @@ def load_run(
     overrides: Sequence[str] = (),
     *,
     plugins: Sequence[str] = (),
-    pins: Sequence[Pin] | None = None,
 ) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
@@ -51,7 +50,6 @@ def load_run(
         name: a YAML file, or the name of a shipped run.
         overrides: `section.key=value` settings, of which the last one wins. Values are read as YAML.
         plugins: further files with components.
-        pins: the content of all plugins; by default that given by the process that started this one, if any.
 
     Raises:
         ConfigError: the configuration has errors; the message has a line for each.
@@ -63,8 +61,7 @@ def load_run(
     _merge(tree, path, overrides, what=what)
     named = tree.take_plain("plugins", [], what=what)
     base = path.parent if path == Path(name) else Path.cwd()
-    pins = pinned(name, os.environ) if pins is None else pins
-    run_plugins = plugins_of_run(named, plugins, base=base, saved=saved, pins=pins)
+    run_plugins = plugins_of_run(named, plugins, base=base, saved=saved, pins=pinned(name, os.environ))
     if saved is not None:
         refuse_unread(tree.node, what=what)
     plain = _current(tree, RunConfig, what=what)
@@ -93,15 +90,6 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
     if problems := [] if any_version else list(another_file(named, loaded(), path)):
         raise OtherPluginError("\n".join(problems))
     return parse_run({**_current(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
-
-
-def folder_of(name: str, overrides: Sequence[str]) -> Path:
-    """The folder of a run, without loading its plugins; for arguments and errors see `load_run`."""
-    path, what = find_config(name), f"CONFIG: {name}"
-    tree = _read_named(path, what=what)
-    _merge(tree, path, overrides, what=what)
-    output, run = (tree.take_plain(key, default, what=what) for key, default in (("output", "runs"), ("name", "run")))
-    return Path(files.expand(str(output)), str(run))
 
 
 def _read_named(path: Path, *, what: str) -> Tree:

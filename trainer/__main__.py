@@ -2,12 +2,6 @@
 
 import sys
 
-from trainer.runs.clash import find_clash
-
-if (clash := find_clash()) is not None:  # before any import that may find somebody else's package
-    print(f"zeromt: error: {clash}", file=sys.stderr)
-    sys.exit(2)
-
 from configs.process.signals import stop_request
 from configs.process.streams import open_standard_streams
 from configs.process.with_torch import quick_imports

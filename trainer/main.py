@@ -11,11 +11,11 @@ import socket
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from configs import RunConfig, UserError
+from configs import RunConfig, UserError, load_run
 from configs.plugins import keep_copies
 from configs.process import flight_recorder
 from configs.process.environment import check_rank, read_environment, restored_environment
@@ -37,10 +37,7 @@ from trainer.records.metrics import close_open
 from trainer.runs.failure import message_of, note_failure, says_all
 from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
-from trainer.runs.missing_checkpoints import check_reset
-from trainer.runs.origin import claim, note
-from trainer.runs.parents import check_parent
-from trainer.runs.restarted import load_for_rank, note_start
+from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.status import LAUNCH_ID, exit_code, read_status, withdraw_status, write_status
 from trainer.terminal.bar import bar_shown
@@ -51,18 +48,6 @@ RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
 
 log = logging.getLogger(__name__)
-
-
-class Origin(NamedTuple):
-    """How a run is started."""
-
-    config: str
-    """A YAML file, or the name of a shipped run."""
-    overrides: Sequence[str]
-    parent: str | None
-    """RUN[@step] with the initial weights of a run without a checkpoint."""
-    reset: frozenset[str]
-    """What starts afresh with the weights of the newest checkpoint."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -117,7 +102,7 @@ def run(
     watchdog.start()
     end_with_parent()
     faulthandler.enable()
-    config = load_for_rank(config_name, overrides, plugins)
+    config = load_run(config_name, overrides, plugins=plugins)
     setup_seconds = 60 * config.supervision.setup_minutes
     check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
@@ -126,7 +111,7 @@ def run(
     lock = RunLock(folder)
     end: tuple[str, str | None] = ("failed", None)
     try:
-        return _train(config, folder, lock, stop, watchdog, Origin(config_name, overrides, parent, reset))
+        return _train(config, folder, lock, stop, watchdog, reset, parent)
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
@@ -172,7 +157,8 @@ def _train(
     lock: RunLock,
     stop: StopRequest,
     watchdog: Watchdog,
-    origin: Origin,
+    reset: frozenset[str],
+    parent: str | None,
 ) -> int:
     watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     settle_device(config.engine.device)
@@ -185,17 +171,15 @@ def _train(
     limits = dataclasses.astuple(config.supervision)
     with ending_at_stop():
         world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
-    check_agreement(config, origin.parent, world)
+    check_agreement(config, parent, world)
     check_engine(config.engine, world)
-    reset = world.from_main(origin.reset)  # launchers on several nodes may have seen different newest checkpoints
+    reset = world.from_main(reset)  # launchers on several nodes may have seen different newest checkpoints
     what = ",".join(sorted(reset))
-    world.on_main(lambda: check_parent(folder, origin.parent, fresh=False, reset=what))
-    world.on_main(lambda: check_reset(folder, what))  # before a folder of that name is made
+    world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
     make_shared(folder, world)
     watchdog.note_in(folder / STUCK_FILE)
     world.on_main(lock.acquire)
-    world.on_main(lambda: claim(folder, origin.config, origin.overrides, resets=bool(reset)))
-    _keep_plugins(config, folder, world)
+    world.on_main(lambda: keep_copies(folder, config.plugins))
     failures = _failures(folder, world)
     if failures is not None:
         flight_recorder.keep_in(failures, os.environ)
@@ -205,7 +189,7 @@ def _train(
         write_status(folder, "running", exit_code=EXIT_FAILED)
     activities = Activities(watchdog, ledger, config.supervision)
     try:
-        outcome, step, reason, state = _fit(config, world, stop, activities, reset, origin.parent)
+        outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
     except NothingToDo as nothing:
         log.info("%s: %s", folder, nothing)
         if world.is_main:
@@ -218,7 +202,6 @@ def _train(
     if world.is_main:
         show_summary(config, state, step, is_finished=outcome == "finished")
         stop.consume()
-        note(folder, origin.config)
         with _warned(folder / STATUS_FILE):
             write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
     code = _leave(world, activities, lock, stop, code)
@@ -243,16 +226,6 @@ def _failures(folder: Path, world: World) -> Path | None:
     """The folder for traces of NCCL's flight recorder; None on a CPU, and without a launcher."""
     launch_id = os.environ.get(LAUNCH_ID)
     return None if launch_id is None or is_host(world.device) else folder / FAILURES / launch_id
-
-
-def _keep_plugins(config: RunConfig, folder: Path, world: World) -> None:
-    """Keep copies of the plugins.
-
-    Raises:
-        UserError: they cannot be written.
-    """
-    world.on_main(lambda: keep_copies(folder, config.plugins))
-    note_start(folder, config.plugins, os.environ)
 
 
 @contextlib.contextmanager

@@ -3,14 +3,13 @@ the user names them.
 """
 
 from configs.plugins.files import Source, dumps, load, load_named, loaded, loads, read, source_of
-from configs.plugins.pins import PINS, Pin, keep_copies, pinned, pins_of, read_pins, variables, write_copy
+from configs.plugins.pins import PINS, keep_copies, pinned, pins_of, variables
 from configs.plugins.record import Plugin, hashes, installed, label, origin_of
 from configs.plugins.saved import OtherPluginError, PluginError, another_file, missing
 
 __all__ = [
     "PINS",
     "OtherPluginError",
-    "Pin",
     "Plugin",
     "PluginError",
     "Source",
@@ -29,8 +28,6 @@ __all__ = [
     "pinned",
     "pins_of",
     "read",
-    "read_pins",
     "source_of",
     "variables",
-    "write_copy",
 ]

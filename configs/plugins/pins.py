@@ -99,22 +99,13 @@ def variables(config_name: str, pins: Sequence[Pin]) -> dict[str, str]:
     return {PINS: text}
 
 
-def read_pins(tree: object) -> list[Pin]:
-    """The pins in a tree that was read from JSON.
-
-    Raises:
-        ValueError: the tree does not consist of pins.
-    """
-    return TypeAdapter(list[Pin]).validate_python(tree)
-
-
 def pinned(config_name: str, environ: Mapping[str, str]) -> list[Pin] | None:
     """The pins that the process which started this one has passed for a configuration; None if it has passed none."""
     try:
         tree = json.loads(environ.get(PINS, "null"))
         if tree is None or tree["config"] != config_name:
             return None
-        return read_pins(tree["plugins"])
+        return TypeAdapter(list[Pin]).validate_python(tree["plugins"])
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{PINS}: has a value that zeromt did not set; remove it from the environment") from error
 
@@ -131,12 +122,12 @@ def keep_copies(folder: Path, plugins: Sequence[Plugin]) -> None:
     """
     for plugin, pin in zip((p for p in plugins if p.file is not None), pins_of(plugins, folder), strict=True):
         try:
-            write_copy(Path(pin.copy), source_of(plugin).content)
+            _write_copy(Path(pin.copy), source_of(plugin).content)
         except OSError as error:
             raise UserError(f"output: {pin.copy!r} cannot be written: {explain(error)}") from error
 
 
-def write_copy(path: Path, content: bytes) -> None:
+def _write_copy(path: Path, content: bytes) -> None:
     """Write a file atomically, unless it already has this content."""
     with contextlib.suppress(OSError, FileError):
         if read_bytes(path) == content:

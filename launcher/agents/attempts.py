@@ -19,8 +19,7 @@ from launcher.agents.run_folder import make_ready
 from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
-from trainer.runs.missing_checkpoints import check_reset
-from trainer.runs.parents import check_parent
+from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, Status, read_status, write_status
 
@@ -50,8 +49,7 @@ def run_job(job: Job, supervisor: Supervisor, *, cores: int, max_restarts: int, 
     Raises:
         UserError: another job writes the run, or its folder cannot be written.
     """
-    check_parent(job.folder, job.parent, fresh=fresh, reset=job.reset)
-    check_reset(job.folder, job.reset or "")
+    check_beginning(job.folder, job.parent, fresh=fresh, reset=job.reset)
     if not job.is_first_node:  # the first node prepares the folder before the others join
         return _attempts(job, supervisor, cores, max_restarts, first_step=0 if fresh else newest_step(job.folder))
     make_ready(str(job.folder), fresh=fresh, parent=job.parent)

@@ -11,8 +11,7 @@ from configs.process.files.inside import is_listed
 from configs.process.streams import note
 from launcher.options.command import InParts
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
-from trainer.runs.missing_checkpoints import check_reset
-from trainer.runs.parents import check_parent
+from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, is_locked
 
 
@@ -51,8 +50,7 @@ def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str 
     """
     folder = Path(name)
     with naming("output"):
-        check_parent(folder, parent, fresh=fresh, reset=reset)
-        check_reset(folder, reset or "")
+        check_beginning(folder, parent, fresh=fresh, reset=reset)
         is_there = exists(folder)
     if fresh and (is_there or folder.is_symlink()):
         _replace(folder)

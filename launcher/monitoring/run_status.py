@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.process.files.inside import is_listed, read_text
+from configs.process.kernel import state_of
 from launcher.monitoring.progress import Progress, read_progress
 from launcher.slurm.queue import JobState, find_job
 from launcher.slurm.record import job_of_run
@@ -13,7 +14,6 @@ from trainer.runs.failure import Failure, newest_cause
 from trainer.runs.layout import LAUNCH_LOCK, LEDGER_FILE, RUN_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, complete_steps
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Shown, read_shown
-from trainer.runs.missing_checkpoints import find_loss
 from trainer.runs.run_lock import holder_since, is_locked
 from trainer.runs.status import Status, read_status
 
@@ -41,8 +41,6 @@ class RunStatus:
     """The error of a failed or refused run, with the rank that failed first and its host."""
     checkpoints: list[int]
     """Steps of complete checkpoints."""
-    loss: str | None = None
-    """The sign that the checkpoints are gone, if they are."""
     ledger: dict[str, float] | None
     """Seconds by kind, and goodput."""
     refusal: str | None = None
@@ -100,7 +98,6 @@ def read_run(folder: Path) -> RunStatus:
         host=written.host if written else None,
         error=written.error if written else None,
         checkpoints=complete_steps(folder),
-        loss=find_loss(folder),
         ledger=read_figures(folder / LEDGER_FILE),
         refusal=written.refusal if written else None,
         stuck=stuck,
@@ -125,8 +122,4 @@ def _is_alive(written: Status) -> bool:
     """Whether the process that wrote it is there, as far as this machine can tell: a file system may have no locks."""
     if written.pid is None or written.host != socket.gethostname():
         return False
-    try:
-        state = Path(f"/proc/{written.pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
+    return state_of(written.pid) not in ("", "Z")

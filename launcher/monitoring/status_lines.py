@@ -49,7 +49,7 @@ def to_lines(overview: Overview) -> list[str]:
         shown["error"] = status.error.replace("\n", "; ")
     elif overview.last_failure is not None:
         shown["last failure"] = _failure(overview.last_failure)
-    shown["checkpoints"] = status.loss or _checkpoints(status.checkpoints, progress.checkpoint_age)
+    shown["checkpoints"] = _checkpoints(status.checkpoints, progress.checkpoint_age)
     if status.ledger:
         shown["time"] = _ledger(status.ledger)
     rows = [*shown.items(), *(("stuck", line.removeprefix("zeromt: ")) for line in status.stuck)]

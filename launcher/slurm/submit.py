@@ -23,7 +23,7 @@ from launcher.slurm.record import write_submitted
 from launcher.slurm.script import most_nodes, render_array, render_training
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
-from trainer.runs.parents import check_parent
+from trainer.runs.parents import check_beginning
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -93,7 +93,7 @@ def _submit_training(profile: Profile, options: LaunchOptions) -> int:
     if options.after is None:
         _check_datasets(run, options)
         if not options.dry_run:
-            check_parent(Path(run.folder), options.parent, fresh=options.fresh)
+            check_beginning(Path(run.folder), options.parent, fresh=options.fresh)
     nproc = options.nproc or profile.gpus_per_node
     check_size(run, options.nodes, nproc)
     place = Place(run.folder, run.name, run.plugins)

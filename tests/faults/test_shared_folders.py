@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from configs.process.files.inside import is_listed, look_again
-from tests.conftest import BUNDLED, Command, Start, zeromt
-from tests.faults.conftest import MakeRun, injected, launch_command
+from tests.conftest import BUNDLED, Start, zeromt
+from tests.faults.conftest import MakeRun, injected
 from tests.faults.test_nodes import free_port, node_command
 from tests.waiting import wait_until
 
@@ -97,24 +96,3 @@ def test_parts_of_a_dataset_that_another_machine_has_prepared(clients: tuple[Pat
     for options in (("--part", "2/2"), ("--merge",)):
         code, said = prepare(other, *options)
         assert code == 0, said
-
-
-def test_two_machines_do_not_write_one_run(
-    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path
-) -> None:
-    """bindfs, as some mounts of NFS, does not pass locks on."""
-
-    def launch(host: str, place: Path) -> Command:
-        machine = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
-        return start(*machine, *injected(shim, run, *launch_command(run, f"output={place}/runs", restarts=0)))
-
-    run = make_run(overrides=("training.max_updates=100000", "evaluation.every_updates=0"))
-    first = launch("alpha", clients[0])
-    wait_until(lambda: (clients[0].with_name("back") / "runs" / "run" / "metrics.jsonl").exists())
-    done = launch("beta", clients[1]).finish()
-    assert done.code == 2, done.err[-4000:]
-    [line] = done.err.splitlines()
-    assert "on alpha since" in line
-    assert "which gave a sign of life" in line
-    os.kill(first.process.pid, signal.SIGTERM)
-    assert first.finish().code == 75

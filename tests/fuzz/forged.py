@@ -22,7 +22,7 @@ MODEL_FILES = (
 FILES: dict[str, tuple[str, ...]] = {
     RUN: (
         "config.yaml", "eval/kept/*.hyp", "eval/kept/*.json", "eval/step-00000003.hyp", "eval/step-00000006.hyp",
-        "history.jsonl", "ledger.json", "metrics.jsonl", "origin.json", "pairs/rank-00000.jsonl", "run.lock",
+        "history.jsonl", "ledger.json", "metrics.jsonl", "pairs/rank-00000.jsonl", "run.lock",
         "status.json", "checkpoints/latest", "report.md", "report.svg",
         *(f"checkpoints/step-00000006/{name}" for name in HELD),
         *(f"checkpoints/step-00000003/{name}" for name in HELD),

@@ -1,14 +1,13 @@
 """What a run that is started again takes up, what it refuses, what it says, and where its limits are counted from."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from configs import UserError, load_run
+from configs import load_run
 from launcher.monitoring.run_status import read_overview
 from launcher.monitoring.status_lines import to_lines
 from tests.conftest import Finished, read_metrics
@@ -16,7 +15,6 @@ from tests.forked import Forked
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
-from trainer.runs.origin import claim, note
 from trainer.runs.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
 
 Again = Callable[..., Finished]
@@ -165,75 +163,3 @@ class TestChanges:
         assert said.startswith("the learning rate jumps from 0 to 0.00165 at step 101")
         assert describe_jump(then, then, state, last_then=100, last_now=100) is None
         assert describe_jump(now, now, TrainerState(step=30), last_then=200, last_now=205) is None
-
-
-class TestOrigin:
-    def test_files_of_one_name_are_two_runs(self, tmp_path: Path) -> None:
-        for folder in ("a", "b"):
-            (tmp_path / folder).mkdir()
-            (tmp_path / folder / "exp.yaml").write_text("seed: 1\n")
-        run = tmp_path / "runs" / "exp"
-        run.mkdir(parents=True)
-        first, second = str(tmp_path / "a" / "exp.yaml"), str(tmp_path / "b" / "exp.yaml")
-        claim(run, first, [])
-        claim(run, first, [])
-        with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
-            claim(run, second, [])
-        claim(run, second, ["name=exp"])
-        claim(run, second, [], resets=True)
-        note(run, second)
-        claim(run, second, [])  # it is the run's from now on
-        Path(second).unlink()
-        claim(run, first, [])  # the other one is gone
-
-    def test_files_that_give_one_name(self, tmp_path: Path) -> None:
-        """A copy is the same run; one with other settings is not."""
-        for folder in ("a", "b"):
-            (tmp_path / folder).mkdir()
-            (tmp_path / folder / "exp.yaml").write_text("name: exp\n")
-        (tmp_path / "link").symlink_to(tmp_path / "a")
-        run = tmp_path / "runs" / "exp"
-        run.mkdir(parents=True)
-        for folder in ("a", "link", "b"):
-            claim(run, str(tmp_path / folder / "exp.yaml"), [])
-        (tmp_path / "b" / "exp.yaml").write_text("name: exp\nseed: 2\n")
-        with pytest.raises(UserError, match=r"run of .*a/exp.yaml, and this is .*b/exp.yaml; give"):
-            claim(run, str(tmp_path / "b" / "exp.yaml"), [])
-
-    def test_copies_of_a_run_belong_to_whoever_goes_on_with_them(self, tmp_path: Path) -> None:
-        for folder in ("a", "b"):
-            (tmp_path / folder).mkdir()
-            (tmp_path / folder / "exp.yaml").write_text("seed: 1\n")
-        claim(tmp_path / "a", str(tmp_path / "a" / "exp.yaml"), [])
-        shutil.copy(tmp_path / "a" / "origin.json", tmp_path / "b")
-        claim(tmp_path / "b", str(tmp_path / "b" / "exp.yaml"), [])
-        note(tmp_path / "b", str(tmp_path / "b" / "exp.yaml"))
-        with pytest.raises(UserError, match=r"run of .*b/exp.yaml, and this is .*a/exp.yaml; give"):
-            claim(tmp_path / "b", str(tmp_path / "a" / "exp.yaml"), [])
-
-    def test_shipped_runs_are_known_by_their_names(self, tmp_path: Path) -> None:
-        claim(tmp_path, "debug", [])
-        noted = json.loads((tmp_path / "origin.json").read_text())
-        assert noted == {"config": "debug", "folder": str(tmp_path.resolve())}
-        claim(tmp_path, "debug", ["seed=2"])
-        (tmp_path / "debug.yaml").write_text("seed: 2\n")
-        with pytest.raises(UserError, match="is the run of debug, and this is"):
-            claim(tmp_path, str(tmp_path / "debug.yaml"), [])
-
-    def test_what_is_refused_claims_nothing(self, place: Path, train: Again) -> None:
-        (place / "runs" / "small" / "origin.json").unlink()
-        assert train("model.d_model=32").code == 2
-        assert not (place / "runs" / "small" / "origin.json").exists()
-        assert train("training.max_updates=11").code == 0
-        assert (place / "runs" / "small" / "origin.json").exists()
-
-    def test_ranks_refuse(self, place: Path, train: Again) -> None:
-        text = (place / "small.yaml").read_text().replace("name: small\n", "")
-        for folder in ("a", "b"):
-            (place / folder).mkdir()
-            (place / folder / "exp.yaml").write_text(text)
-        assert train("training.max_updates=1", config="a/exp.yaml").code == 0
-        done = train("training.max_updates=2", config="b/exp.yaml")
-        [error] = done.err.splitlines()
-        assert done.code == 2
-        assert "give this one a name" in error

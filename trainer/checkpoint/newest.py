@@ -16,7 +16,6 @@ from trainer.checkpoint.format import (
 from trainer.checkpoint.retention import remove_leftovers
 from trainer.ranks.distributed import World
 from trainer.runs.layout import LATEST, list_steps, step_of
-from trainer.runs.missing_checkpoints import find_loss
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +52,10 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
         for problem in problems:
             log.warning("checkpoint refused: %s", problem)
     if not names:
-        if loss := world.from_main(find_loss(folder.parent) if world.is_main else None):
+        if pointer is not None:
             raise CheckpointError(
-                f"checkpoints: {loss}; bring them back (a file system that is not mounted, a scratch folder that was "
-                "purged), or begin at step 0 by --fresh, which puts this run aside"
+                f"checkpoints: {folder / LATEST} names {pointer!r}, and none is there; bring them back, or begin at "
+                "step 0 by --fresh, which puts this run aside"
             )
         return None, set()
     raise CheckpointError(

@@ -28,7 +28,6 @@ from trainer.runs.layout import (
     STATUS_FILE,
     list_steps,
 )
-from trainer.runs.missing_checkpoints import find_loss
 
 TRIES = 5
 """How often a checkpoint is chosen again because the chosen one was deleted meanwhile."""
@@ -89,9 +88,7 @@ def _find(path: Path) -> Checkpoint:
 
 
 def no_checkpoint(run: Path) -> UserError:
-    """The message for a run without a checkpoint: it has none yet, or has lost them."""
-    if (loss := find_loss(run, by_config=False)) is not None:
-        return UserError(f"RUN: {loss}; bring them back (a file system that is not mounted, a scratch folder)")
+    """The message for a run without a checkpoint."""
     return UserError(f"RUN: {str(run)!r} has no checkpoint yet; it can be used after its first save")
 
 

@@ -2,7 +2,6 @@
 
     config.yaml                  the resolved configuration
     status.json                  what the run is doing
-    origin.json                  the configuration file that it was started with
     parent.json                  the checkpoint of another run that it began from (`--from`)
     cooldown.json                the checkpoint of another run that it goes on with (`--cooldown`)
     ledger.json                  where the time went
@@ -42,7 +41,6 @@ from configs.process.files.inside import check_folder, read_text
 CONFIG = RUN_CONFIG
 """The resolved configuration: in the run's folder the current one, in a checkpoint the one at the save."""
 CHECKPOINTS, STATUS_FILE, METRICS_FILE = RUN_FILES
-ORIGIN_FILE = "origin.json"
 HISTORY_FILE = "history.jsonl"
 REPORT, CURVES = "report.md", "report.svg"
 PARENT_FILE = "parent.json"
@@ -52,8 +50,6 @@ RUN_LOCK = "run.lock"
 """Held by rank 0."""
 LAUNCH_LOCK = "launch.lock"
 """Held by `zeromt launch` while it may start ranks."""
-LIFE = ".life"
-"""In place of `.lock`: signs of life of who holds it, for other machines."""
 STOP_FILE = "STOP"
 STUCK_FILE = "stuck.log"
 """Messages of watchdogs that killed a rank, for the launcher."""

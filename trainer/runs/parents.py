@@ -23,7 +23,6 @@ from trainer.runs.layout import (
     step_folder,
     step_of,
 )
-from trainer.runs.missing_checkpoints import find_loss
 
 OPTION = "--from"
 
@@ -79,8 +78,7 @@ class Named:
             if steps:
                 there = ", ".join(str(step) for step in reversed(steps))
                 raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint of step {self.step}; it has {there}")
-            why = find_loss(self.run, by_config=False) or f"{str(self.run)!r} has no checkpoint yet"
-            raise UserError(f"{OPTION}: {why}; give a run that has one")
+            raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint yet; give a run that has one")
 
 
 def tokenizer_folder(text: str) -> Path:
@@ -205,8 +203,10 @@ def parent_of_run(run: Path) -> Parent | None:
     return noted_parent(run) if manifest is None else parent_in(manifest)
 
 
-def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
-    """Check, before anything is started or renamed, that `--from` names a checkpoint and the run has no other parent.
+def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
+    """Check, before anything is started or renamed, what `--from` and `--reset` ask for.
+
+    `--from` names a checkpoint and the run has no other parent; a run that is reset has a checkpoint with weights.
 
     Args:
         run: the folder of the run to begin, which need not exist.
@@ -217,10 +217,15 @@ def check_parent(run: Path, text: str | None, *, fresh: bool, reset: str | None 
     Raises:
         UserError: one of these does not hold.
     """
+    if text is not None and reset:
+        raise UserError(f"{OPTION}: with --reset, which goes on in place; give one of them")
+    if reset and not list_steps(run / CHECKPOINTS):
+        raise UserError(
+            f"--reset: {run} has no checkpoint to take the weights from; give the name and output of the run "
+            "that has (name=..., output=...), or leave --reset out for a run from the beginning"
+        )
     if text is None:
         return
-    if reset:
-        raise UserError(f"{OPTION}: with --reset, which goes on in place; give one of them")
     named = Named.parse(text)
     if is_same_place(named.run, run):
         raise UserError(f"{OPTION}: {text} is the run itself; give the new one another name (name=...)")

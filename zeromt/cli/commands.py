@@ -59,7 +59,7 @@ def train(
         UserError: the configuration is wrong, or another job writes the run.
     """
     is_main = os.environ.get("RANK", "") in ("", "0")
-    run = resolve("trainer.runs.restarted:load_for_rank")(config, overrides, plugins)
+    run = resolve("configs:load_run")(config, overrides, plugins=plugins)
     with resolve("configs.process.files:naming")("prepare.output"):
         is_there = resolve("configs.process.files:is_file")(Path(run.prepare.output) / "index.json")
     if run.reads_prepared and is_there:

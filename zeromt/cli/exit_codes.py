@@ -6,7 +6,6 @@ import sys
 import traceback
 
 from configs.process.streams import tell
-from trainer.runs.clash import find_clash
 
 
 def code_of(error: Exception) -> int:
@@ -16,9 +15,6 @@ def code_of(error: Exception) -> int:
     if _is_users(error):
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
-        return 2
-    if isinstance(error, ImportError | AttributeError) and (clash := find_clash()) is not None:
-        tell(f"zeromt: error: {clash}")
         return 2
     if isinstance(error, OSError) and error.errno is not None:
         from configs.process.files import as_file_error, describe  # imported only when needed

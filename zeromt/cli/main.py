@@ -13,26 +13,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-try:
-    from trainer.runs.clash import find_clash  # first: it can tell what else is shadowed
-except ImportError as error:
-    print(
-        f"zeromt: error: {error}: another `trainer` is found before zeromt's own: rename it, or fix PYTHONPATH",
-        file=sys.stderr,
-    )
-    raise SystemExit(2) from error
-try:
-    from configs.process.streams import leave_standard_streams, open_standard_streams
-    from configs.process.with_torch import leave
-    from launcher.dispatch import resolve
-    from launcher.options.command import Command, InParts
-    from launcher.options.parser import Parser, read_arguments
-    from zeromt.cli.core import commands
-    from zeromt.cli.exit_codes import code_of
-except ImportError as error:
-    print(f"zeromt: error: {find_clash() or error}", file=sys.stderr)
-    raise SystemExit(2) from error
-
+from configs.process.streams import leave_standard_streams, open_standard_streams
+from configs.process.with_torch import leave
+from launcher.dispatch import resolve
+from launcher.options.command import Command, InParts
+from launcher.options.parser import Parser, read_arguments
+from zeromt.cli.core import commands
+from zeromt.cli.exit_codes import code_of
 
 COMMANDS = commands()
 _WIDTH = 120
@@ -201,9 +188,9 @@ def _help() -> str:
     """All commands by groups, a line each if it is short."""
     lines = ["usage: zeromt COMMAND ...", "", "A distributed trainer for translation Transformers."]
     width = max(map(len, COMMANDS))
-    for group, commands in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].group):
+    for group, members in itertools.groupby(COMMANDS.items(), key=lambda item: item[1].group):
         lines += ["", f"{group}:"]
-        for name, command in commands:
+        for name, command in members:
             begin = f"  {name:{width}}  "
             lines += textwrap.wrap(command.summary, _WIDTH, initial_indent=begin, subsequent_indent=" " * len(begin))
     return "\n".join(

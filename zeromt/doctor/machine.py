@@ -32,7 +32,6 @@ from configs.process.gpus import (
 )
 from configs.process.text import visible
 from launcher.machine.cores import num_cores
-from trainer.runs.clash import find_clash
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good, refused
 
 MIN_OPEN_FILES = 1024
@@ -260,9 +259,6 @@ REINSTALL = "install zeromt again: `make install`, or `pip install zeromt`"
 
 def packages(distribution: str = "zeromt") -> Iterator[Finding]:
     """Whether every required package is installed in an allowed version."""
-    if (clash := find_clash()) is not None:
-        said, _, mend = clash.partition(": rename")
-        yield fault("packages", said, f"rename{mend}" if mend else REINSTALL)
     try:
         needs = [Requirement(text) for text in metadata.requires(distribution) or ()]
     except metadata.PackageNotFoundError:

@@ -16,7 +16,6 @@ from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
 from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
-from trainer.runs.missing_checkpoints import find_loss
 from trainer.runs.parents import Parent, parent_in, parent_of_run
 
 
@@ -135,9 +134,7 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
         shown = ", ".join(_figure(score, key, how) for key in metric_keys(score) or UNSIGNED)
         note = "" if score.get("series") in (None, current) else ", of another series of scores"
         lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
-    loss = find_loss(folder)
-    whole = loss is None
-    lines += [] if loss is None else [f"checkpoints     {loss}"]
+    whole = True
     for checkpoint in list_steps(folder / CHECKPOINTS):
         try:
             _, is_whole = inspect_checkpoint(checkpoint)

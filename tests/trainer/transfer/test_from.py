@@ -16,7 +16,7 @@ from tests.forked import Forked
 from tests.trainer.stability.engine_checks import CASES
 from trainer.checkpoint.format import read_whole
 from trainer.ranks.distributed import World
-from trainer.runs.parents import Named, check_parent, parent_of_run
+from trainer.runs.parents import Named, check_beginning, parent_of_run
 from trainer.transfer import ancestry_of, find_whole
 
 PARENT = "runs/small"
@@ -136,26 +136,26 @@ class TestParents:
     def test_the_same_is_no_news(self, place: Path, tuned: Path) -> None:
         parent = place / PARENT
         for text in (str(parent), f"{parent}@10", str(parent / "checkpoints/step-00000010")):
-            check_parent(tuned, text, fresh=False)
+            check_beginning(tuned, text, fresh=False)
         moved = parent.rename(place / "elsewhere@2")
-        check_parent(tuned, str(moved), fresh=False)
+        check_beginning(tuned, str(moved), fresh=False)
         shutil.rmtree(moved / "checkpoints/step-00000010")
         moved.rename(parent)
-        check_parent(tuned, str(parent), fresh=False)  # it has gone on, say
+        check_beginning(tuned, str(parent), fresh=False)  # it has gone on, say
 
     def test_another_is_refused(self, place: Path, tuned: Path) -> None:
         for text in (f"{PARENT}@5", "runs/mixture"):
             with pytest.raises(UserError, match=r"began from small, step 10, .* or begin anew by --fresh"):
-                check_parent(tuned, str(place / text), fresh=False)
-            check_parent(tuned, str(place / text), fresh=True)
+                check_beginning(tuned, str(place / text), fresh=False)
+            check_beginning(tuned, str(place / text), fresh=True)
         with pytest.raises(UserError, match="has checkpoints and began from no other run"):
-            check_parent(place / "runs" / "mixture", str(place / PARENT), fresh=False)
+            check_beginning(place / "runs" / "mixture", str(place / PARENT), fresh=False)
 
     def test_one_that_took_its_place_is_another(self, place: Path, tuned: Path) -> None:
         hash_file = place / PARENT / "checkpoints/step-00000010/manifest.sha256"
         hash_file.write_text("0" * 64 + "\n")
         with pytest.raises(UserError, match="began from small, step 10"):
-            check_parent(tuned, str(place / PARENT), fresh=False)
+            check_beginning(tuned, str(place / PARENT), fresh=False)
 
     def test_a_folder_with_an_at(self, tmp_path: Path) -> None:
         (tmp_path / "run@5").mkdir()
