@@ -6,7 +6,7 @@
 
 Both go by words that stand identically on both sides, once each: numbers, and words with a capital or a digit. Nothing
 is aligned by a model. In the list they stand behind modifiers of case and typos, and tags before placeholders, which
-can then be inside them. `zeromt translate` puts placeholders in by itself, and takes them out of the translations.
+can then be inside them. `zeromt translate --plugins FILE` puts placeholders in, and takes them out of the translations.
 """
 
 import dataclasses
