@@ -17,10 +17,10 @@ import yaml
 from configs.errors import UserError
 from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
-from data_pipeline.preparation.raw.lines import MERGED, summary_file
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.identity import model_identity
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps
+from zeromt.translating.corpus.options import is_corpus
 
 _BLOCK = 1 << 20
 
@@ -44,20 +44,21 @@ class Digests:
         """The digest of a file or folder; None if nothing is there.
 
         A dataset is its index, which has the hash of each shard; a run its newest checkpoint, and a checkpoint the
-        hashes of weights and vocabulary in its manifest; a translated corpus the hash that its merge has left; a YAML
-        file its values, so that comments do not count. Of any other folder it is the content of all files.
+        hashes of weights and vocabulary in its manifest; a translated corpus what its merge has written; a YAML file
+        its values, so that comments do not count. Of any other folder it is the content of all files.
         """
         if path.is_file():
             return self._file(path)
         if not path.is_dir():
             return None
-        left = {path / INDEX_FILE: _index, path / MANIFEST: _checkpoint, summary_file(path / MERGED): _merged}
+        left = {path / INDEX_FILE: _index, path / MANIFEST: _checkpoint}
         for file, read in left.items():
             if file.is_file():
                 return read(file)
         if (path / CHECKPOINTS).is_dir():
             return _run(path)
-        return digest([[str(one.relative_to(path)), self._file(one)] for one in _files(path)])
+        files = sorted(path.glob("*.txt")) if is_corpus(str(path)) else _files(path)
+        return digest([[str(one.relative_to(path)), self._file(one)] for one in files])
 
     def save(self) -> None:
         """Remember the digests of files."""
@@ -103,10 +104,6 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _index(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _merged(path: Path) -> str:
-    return str(inside.read_json(path)["sha256"])
 
 
 def _checkpoint(path: Path) -> str:

@@ -33,7 +33,6 @@ from zeromt.pipeline.start import CANNOT_START
 from zeromt.pipeline.work import Runner, Work, work_of
 
 _LINES_OF_LOG = 8
-_MOST_AT_ONCE = 64
 
 
 class Driver:
@@ -67,12 +66,12 @@ class Driver:
         self._check_left()
         self._write_graph()
         running: dict[Future[int], tuple[str, Record, float]] = {}
-        with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        with ThreadPoolExecutor(self._runner.at_once) as pool:
             while True:
-                for name, decision in self._ready({name for name, *_ in running.values()}):
-                    if (begun := self._begin(name, decision)) is not None:
-                        work, record = begun
-                        running[pool.submit(self._runner.run, work)] = (name, record, time.monotonic())
+                ready = self._ready({name for name, *_ in running.values()})
+                for name, decision in ready[: self._runner.at_once - len(running)]:
+                    work, record = self._begin(name, decision)
+                    running[pool.submit(self._runner.run, work)] = (name, record, time.monotonic())
                 if not running:
                     break
                 for done in _first(running):
@@ -87,45 +86,29 @@ class Driver:
     def _write_graph(self) -> None:
         """Keep what the steps are, for those who look at the results without the recipe."""
         steps = {
-            name: {"needs": list(self._pipeline.needs[name]), "use": step.use, "words": step.words, "keep": step.keep}
-            | {"results": {part: str(path) for part, path in self._pipeline.results(name).items()}}
+            name: {"needs": list(self._pipeline.needs[name]), "use": step.use}
             for name, step in self._pipeline.steps.items()
         }
         with disk_errors("output", self._records.folder):
-            text = json.dumps(
-                {"file": self._pipeline.file, "inputs": dict(self._pipeline.inputs), "steps": steps}, indent=1
-            )
-            inside.write_text(self._pipeline.folder / GRAPH_FILE, f"{text}\n")
+            inside.write_text(self._pipeline.folder / GRAPH_FILE, json.dumps(steps, indent=1))
 
     def plan(self) -> dict[str, Decision]:
         """What would be done now."""
         return self._keys.plan(self._names)
 
     def _ready(self, busy: set[str]) -> list[tuple[str, Decision]]:
-        """Steps that are to run and whose inputs are there, after results of the same were brought back."""
+        """Steps that are to run and whose inputs are there."""
         if self._failed or self._supervisor.was_stopped:
             return []
         plan = self._keys.plan(self._names)
         settled = {name for name, one in plan.items() if one.need in (Need.DONE, Need.USED)} - busy
-        ready = [
+        return [
             (name, one)
             for name, one in plan.items()
             if one.need == Need.RUN
             and name not in busy
             and all(need in settled or need in self._pipeline.inputs for need in self._pipeline.needs[name])
         ]
-        return self._ready(busy) if any(self._is_brought_back(*one) for one in ready) else ready
-
-    def _is_brought_back(self, name: str, decision: Decision) -> bool:
-        """Make place for what a step will make; True if that was put aside before, and is here again."""
-        record = self._records.make_place(name, key_of(decision.material), self._pipeline.movable(name))
-        if record is None or not record.is_done:
-            return False
-        if self._keys.results(name) == record.results:
-            say(f"{name}: brought back: it was made of the same before")
-            return True
-        self._records.put_aside(name, "changed", self._pipeline.movable(name))
-        return False
 
     def check(self) -> None:
         """Refuse what is missing, and settings that are wrong, before the first step runs.
@@ -182,9 +165,12 @@ class Driver:
             inside.write_text(file, yaml.safe_dump(self._pipeline.config(name), sort_keys=False, allow_unicode=True))
         return file
 
-    def _begin(self, name: str, decision: Decision) -> tuple[Work, Record] | None:
-        """Note that a step begins; None if others have the cores that it needs."""
-        record = self._records.read(name) or Record(material=decision.material, begun=time.time())
+    def _begin(self, name: str, decision: Decision) -> tuple[Work, Record]:
+        """Note that a step begins, once what was made of something else is out of its way."""
+        record = self._records.read(name)
+        if record is None or record.is_done or record.key != key_of(decision.material):
+            self._records.put_aside(name, self._pipeline.movable(name))
+            record = Record(material=decision.material, begun=time.time())
         if record.code is not None or not record.attempt:
             record.attempt, record.jobs = secrets.token_hex(6), []
 
@@ -195,8 +181,6 @@ class Driver:
         job = _job(name, record)
         work = work_of(self._pipeline, name, self._runner.launcher(job), job=job)
         work.note_jobs = note_jobs
-        if not self._runner.take(work):
-            return None
         record.words, record.code = work.words, None
         self._continue(name)
         if self._pipeline.steps[name].config:

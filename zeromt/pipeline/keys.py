@@ -6,7 +6,7 @@ many processes a step runs does not count, because it changes no result.
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,6 @@ class Decision:
     need: Need
     why: str
     material: Mapping[str, Any]
-    is_cleaned: bool = False
-    """Whether its result was made, and is gone as the recipe allows."""
 
 
 class Keys:
@@ -54,22 +52,12 @@ class Keys:
     def plan(self, names: Sequence[str]) -> dict[str, Decision]:
         """What is to be done with some steps, which are in order, as things are now."""
         planned: dict[str, Decision] = {}
-        cleaned = []
         for name in names:
             pending = {need for need in self._pipeline.needs[name] if _is_pending(planned.get(need))}
-            planned[name] = self.decide(name, pending)
-            if planned[name].is_cleaned:
-                cleaned.append(name)
-                planned[name] = replace(planned[name], need=Need.DONE)
-        for name in reversed(cleaned):  # it is made again only for a step that will read it
-            readers = [other for other in names if name in self._pipeline.needs[other] and _is_pending(planned[other])]
-            if readers:
-                sure = any(planned[other].need == Need.RUN for other in readers)
-                why = f"{planned[name].why}, and {' and '.join(readers)} may need it"
-                planned[name] = replace(planned[name], need=Need.RUN if sure else Need.MAYBE, why=why)
+            planned[name] = self._decide(name, pending)
         return planned
 
-    def decide(self, name: str, pending: Set[str] = frozenset()) -> Decision:
+    def _decide(self, name: str, pending: Set[str]) -> Decision:
         """What to do with a step.
 
         Args:
@@ -92,9 +80,8 @@ class Keys:
         now = self.results(name)
         if lost := [part for part in now if now[part] != record.results.get(part)]:
             path = self._pipeline.results(name)[lost[0]]
-            is_cleaned = not self._pipeline.steps[name].keep and now[lost[0]] is None
             why = f"{path} is not {'there' if now[lost[0]] is None else 'what it made'}"
-            return Decision(need=Need.RUN, why=why, material=material, is_cleaned=is_cleaned)
+            return Decision(need=Need.RUN, why=why, material=material)
         if pending:
             return Decision(need=Need.MAYBE, why=f"if {' or '.join(sorted(pending))} changes", material=material)
         return Decision(need=Need.DONE, why="", material=material)
@@ -114,7 +101,7 @@ class Keys:
         }
 
     def identity(self, name: str) -> str | None:
-        """The digest of an input or of a step's results, also of results that were cleaned away."""
+        """The digest of an input or of a step's results."""
         if name in self._pipeline.inputs or self._pipeline.steps[name].use is not None:
             return self._digests.of(Path(self._pipeline.path(name)))
         record = self._records.read(name)

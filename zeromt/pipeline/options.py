@@ -7,7 +7,7 @@ from launcher.options.parser import Parser
 from launcher.options.values import path
 
 GRAPH_FILE = ".pipeline/graph.json"
-"""In a pipeline's folder: its steps and inputs."""
+"""In a pipeline's folder: its steps."""
 
 
 def is_pipeline(folder: str) -> bool:
@@ -21,8 +21,7 @@ def add_pipeline(parser: Parser) -> None:
         "pipeline",
         metavar="PIPELINE",
         type=path,
-        help="a pipeline's YAML file, or the name of a shipped recipe; with `clean` before it, results that were put "
-        "aside are removed, and those of `keep: false` that no step will read",
+        help="a pipeline's YAML file, or the name of a shipped recipe",
     )
     parser.add_argument(
         "words",
@@ -38,7 +37,7 @@ def add_pipeline(parser: Parser) -> None:
 COMMANDS = {
     "pipeline": Command(
         summary="run the steps of a recipe, from raw text to a model, whose results are missing or would be others",
-        usage="[clean] PIPELINE [STEP ...] [KEY=VALUE ...] [--dry-run]",
+        usage="PIPELINE [STEP ...] [KEY=VALUE ...] [--dry-run]",
         add_arguments=add_pipeline,
         target="zeromt.pipeline.command:run",
         group="train",

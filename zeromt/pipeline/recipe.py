@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from configs.errors import ConfigError, UserError
-from configs.fields import Count, Positive
+from configs.fields import Positive
 from configs.load import parse_tree
 from configs.process import files
 from configs.reading.own_files import other_kind
@@ -40,10 +40,6 @@ class Place:
     """Where steps run."""
 
     kind: Literal["local", "slurm"] = "local"
-    cores: Positive | None = None
-    """Of this machine, for all steps together; null: all that this process may use."""
-    cards: Count | None = None
-    """GPUs of this machine, for all steps together; null: all that are visible."""
     site: str | None = None
     """Profile of the cluster: a YAML file, or the name of an example."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -55,8 +51,6 @@ class Place:
         """What contradicts the kind."""
         if self.kind == "local" and (self.site or self.settings):
             yield "site: given with kind local; allowed with slurm"
-        if self.kind != "local" and (self.cores, self.cards) != (None, None):
-            yield f"cores: given with kind {self.kind}, where the site's profile says it; leave cores and cards out"
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -81,12 +75,6 @@ class StepSection:
     """Run the command in so many parts and merge them (`prepare`, `translate`, `score`)."""
     launch: str = ""
     """Options of `zeromt launch`, such as `--nodes 2 --time 10:00:00`: they change no result."""
-    cores: Positive | None = None
-    """Cores of this machine that it gets; null: all, so that nothing runs beside it; on SLURM, the profile's."""
-    cards: Count | None = None
-    """GPUs of this machine that it gets; null: all; on SLURM, the profile's."""
-    keep: bool = True
-    """Whether `zeromt pipeline --clean` spares the result once no step needs it."""
 
     def problems(self) -> Iterator[str]:
         """Fields that contradict each other."""

@@ -5,14 +5,15 @@
 .pipeline/graph.json         the graph, as the last driver knew it
 .pipeline/STEP.yaml   its settings;  STEP.log  what it printed;  STEP.lock  held while it runs
 .pipeline/STEP.ATTEMPT.jobs, .code   on SLURM: the jobs of the last try, and the exit code that they left
-.pipeline/old/        results that were made of something else: brought back if that is asked for again
+.pipeline/old/        results that were made of something else
 ```
 """
 
 import contextlib
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from configs.errors import UserError
 from configs.process.files import disk_errors, inside
 from configs.process.text import digest
 
-FORM = 1
 RECORDS = ".pipeline"
 """The folder of records, beside the results."""
 
@@ -61,7 +61,7 @@ class Record:
 
 def key_of(material: Mapping[str, Any]) -> str:
     """The hash of what a result is made of."""
-    return digest([FORM, material])
+    return digest(material)
 
 
 class Records:
@@ -74,7 +74,9 @@ class Records:
 
     def read(self, name: str) -> Record | None:
         """The record of a step; None if it never began, or the record cannot be read."""
-        return _read(self.folder / f"{name}.json")
+        with contextlib.suppress(OSError, ValueError, TypeError, UserError):
+            return Record(**inside.read_json(self.folder / f"{name}.json"))
+        return None
 
     def write(self, name: str, record: Record) -> None:
         """Keep the record of a step."""
@@ -82,67 +84,11 @@ class Records:
             text = f"{json.dumps(asdict(record), indent=1, ensure_ascii=False)}\n"
             inside.write_bytes(self.folder / f"{name}.json", text.encode(), sync=True)
 
-    def make_place(self, name: str, key: str, paths: Sequence[Path]) -> Record | None:
-        """Make place for what a step will make: results of another key are put aside, those of this key brought back.
-
-        Args:
-            name: of the step.
-            key: of what it will make.
-            paths: where its results lie.
-
-        Returns:
-            The record of results of this key, whole or begun; None if there are none.
-        """
-        there = self.read(name)
-        if there is not None and there.key == key:
-            return there
-        self.put_aside(name, "unknown" if there is None else there.key, paths)
+    def put_aside(self, name: str, paths: Sequence[Path]) -> None:
+        """Move what lies at these paths, made by a step of something else, out of its way; and its record."""
         with disk_errors("output", self.folder):
-            return self._bring_back(name, key, paths)
-
-    def put_aside(self, name: str, key: str, paths: Sequence[Path]) -> None:
-        """Put what a step has made aside, if there is anything, under a key."""
-        record, old = self.folder / f"{name}.json", self._old(name, key)
-        if not record.exists() and not any(path.exists() for path in paths):
-            return
-        with disk_errors("output", self.folder):
-            if old.exists():
-                shutil.rmtree(old)
-            for path in paths:
-                if path.exists():
-                    _move(path, self._place_in(old, path))
-            if record.exists():
-                _move(record, old / "record.json")
-
-    def _bring_back(self, name: str, key: str, paths: Sequence[Path]) -> Record | None:
-        old = self._old(name, key)
-        record = _read(old / "record.json")
-        if record is None or record.key != key:
-            return None
-        for path in paths:
-            if (there := self._place_in(old, path)).exists():
-                _move(there, path)
-        _move(old / "record.json", self.folder / f"{name}.json")
-        shutil.rmtree(old)
-        return record
-
-    def _old(self, name: str, key: str) -> Path:
-        return self.folder / "old" / f"{name}-{key[:16]}"
-
-    def _place_in(self, old: Path, path: Path) -> Path:
-        return old / "results" / path.relative_to(self._results)
-
-    def old(self) -> Iterator[Path]:
-        """What was put aside."""
-        yield from sorted(path for path in (self.folder / "old").glob("*") if path.is_dir())
-
-
-def _move(path: Path, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    path.rename(to)
-
-
-def _read(path: Path) -> Record | None:
-    with contextlib.suppress(OSError, ValueError, TypeError, UserError):
-        return Record(**inside.read_json(path))
-    return None
+            old = self.folder / "old" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+            for path in filter(Path.exists, (*paths, self.folder / f"{name}.json")):
+                place = old / path.relative_to(self._results)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(place)

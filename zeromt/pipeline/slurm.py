@@ -45,6 +45,8 @@ _LINES = 8
 class Slurm:
     """Sends steps to SLURM and waits for them."""
 
+    at_once = 64
+
     def __init__(self, supervisor: Supervisor, pipeline: Pipeline) -> None:
         """Make one; SLURM is not asked before a step runs.
 
@@ -75,10 +77,6 @@ class Slurm:
         """The jobs of a try that are in the queue."""
         with held(lock):
             return [number for number, name in self._queue.ask()[1].items() if name == job]
-
-    def take(self, work: Work) -> bool:
-        """SLURM knows what is free."""
-        return True
 
     def run(self, work: Work) -> int:
         """Send a step unless it was sent, and wait for its end.
@@ -126,9 +124,7 @@ class Slurm:
 
     def _script(self, work: Work) -> str:
         """The batch script of a step that `zeromt launch` does not start; kept for people, without secrets."""
-        own = {"cpus_per_node": work.cores, "gpus_per_node": work.cards}
-        asked = [word for key, value in own.items() if value is not None for word in ("--set", f"{key}={value}")]
-        site = _site([*work.options, *asked])
+        site = _site(work.options)
         job = Single(
             folder=str(Path.cwd()),
             name=work.job,

@@ -1,4 +1,4 @@
-"""`python -m zeromt.pipeline.start PARENT LOCK LOG STDOUT CORES COMMAND ...`: what each step on this machine begins as.
+"""`python -m zeromt.pipeline.start PARENT LOCK LOG STDOUT COMMAND ...`: what each step on this machine begins as.
 
 The step's lock stays with the process that the command becomes: a driver that is started again waits for a step of the
 last one to end, such as a run that saves. The kernel asks the step to stop when its driver ends, even by SIGKILL.
@@ -23,7 +23,7 @@ def main() -> int:
     Returns:
         75 if the driver is gone; 127 if the command cannot be started.
     """
-    parent, lock, log, stdout, cores, *command = sys.argv[1:]
+    parent, lock, log, stdout, *command = sys.argv[1:]
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     held = inside.appending(Path(lock))
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -32,8 +32,6 @@ def main() -> int:
         return 75
     os.dup2(inside.appending(Path(log)), 2)
     os.dup2(inside.opened(Path(stdout), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if stdout else 2, 1)
-    if cores:
-        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
     try:
         os.execvp(command[0], command)
     except OSError as error:

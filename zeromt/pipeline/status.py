@@ -20,7 +20,7 @@ from zeromt.pipeline.records import Record, Records
 
 def status(folder: Path, *, as_json: bool) -> int:
     """Print a line for each step, or one JSON object."""
-    rows = list(rows_of(folder))
+    rows = list(_rows_of(folder))
     if as_json:
         print(json.dumps({"folder": str(folder), "steps": rows}))
         return 0
@@ -32,14 +32,14 @@ def status(folder: Path, *, as_json: bool) -> int:
     return 0
 
 
-def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
+def _rows_of(folder: Path) -> Iterator[dict[str, Any]]:
     """What is known of each step: `step`, `state`, `needs`, and of those that began `seconds`, `code`, `jobs`, `log`.
 
     Raises:
         UserError: no pipeline was begun in the folder.
     """
     records = Records(folder)
-    for name, step in graph_of(folder)["steps"].items():
+    for name, step in _graph_of(folder).items():
         record = records.read(name)
         row = {"step": name, "needs": step["needs"], "state": _state(records, name, step, record)}
         if record is not None:
@@ -49,8 +49,8 @@ def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def graph_of(folder: Path) -> dict[str, Any]:
-    """The steps and inputs of a pipeline, as its last driver knew them."""
+def _graph_of(folder: Path) -> dict[str, Any]:
+    """The steps of a pipeline, as its last driver knew them."""
     try:
         return dict(inside.read_json(folder / GRAPH_FILE))
     except (OSError, ValueError) as error:

@@ -27,8 +27,6 @@ class Work:
     """Held while it runs on this machine."""
     stdout: Path | None
     """What the command prints; None: with the log."""
-    cores: int | None
-    cards: int | None
     job: str
     """The name of its jobs on a cluster; a try that goes on under another driver keeps it."""
     options: list[str]
@@ -40,6 +38,9 @@ class Work:
 class Runner(Protocol):
     """A place where steps run; its methods are called from several threads."""
 
+    at_once: int
+    """Most steps that run at a time."""
+
     def launcher(self, job: str) -> Sequence[str]:
         """The words behind `zeromt launch` for runs and arrays: the kind, then options.
 
@@ -49,9 +50,6 @@ class Runner(Protocol):
 
     def left(self, job: str, lock: Path) -> Sequence[str]:
         """Jobs of a try that an earlier driver began, and that still run; on this machine they are waited for."""
-
-    def take(self, work: Work) -> bool:
-        """Take what a step needs; False if it has to wait."""
 
     def run(self, work: Work) -> int:
         """Run a step to its end.
@@ -78,8 +76,6 @@ def work_of(pipeline: Pipeline, name: str, launcher: Sequence[str], *, job: str)
         log=records / f"{name}.log",
         lock=records / f"{name}.lock",
         stdout=None if step.stdout is None else Path(pipeline.filled(step.stdout, name)),
-        cores=step.cores,
-        cards=step.cards,
         job=job,
         options=[*launcher[1:], *shlex.split(step.launch)],
     )

@@ -1,1 +1,1 @@
-"""`zeromt report`: the report of a run or a pipeline, made again from its files."""
+"""`zeromt report`: the report of a run, made again from its files."""

@@ -11,15 +11,15 @@ def add_report(parser: Parser) -> None:
         "run",
         metavar="RUN",
         type=existing_folder,
-        help="the folder of a run, which may still be training, or of a pipeline",
+        help="the folder of a run, which may still be training",
     )
     add_plugins(parser)
 
 
 COMMANDS = {
     "report": Command(
-        summary="write report.md of a run or a pipeline: data, model, curves, scores, translations, cost, commands",
-        usage="RUN | PIPELINE",
+        summary="write report.md of a run: data, model, curves, scores, translations, cost, commands",
+        usage="RUN",
         add_arguments=add_report,
         target="zeromt.reporting.command:run",
         group="look into a run",

@@ -13,7 +13,7 @@ import yaml
 from tests.launcher.conftest import environment
 from tests.small import FILES, small_runs
 from tests.waiting import PATIENCE, wait_until
-from tests.zeromt.pipeline.conftest import STEPS, UPPER, begun, command, run, write
+from tests.zeromt.pipeline.conftest import STEPS, begun, command, run, write
 
 
 def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
@@ -35,16 +35,12 @@ def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
     assert begun(run(moved)) == ["upper: text has changed", "head: upper has changed", "both: upper has changed"]
 
 
-def test_settings_count_and_a_result_of_before_is_brought_back(folder: Path) -> None:
+def test_settings_count(folder: Path) -> None:
     run(folder)
     assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: the command has changed", "both: head has changed"]
-    back = run(folder)
-    assert begun(back) == []
-    assert "head: brought back: it was made of the same before\n" in back.stdout
-    assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
-    assert len(list((folder / "out/my/.pipeline/old").iterdir())) == 2
-    assert "2 results" in run(folder, "clean", "my.yaml").stdout
-    assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: the command has changed", "both: head has changed"]
+    assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\n"
+    (aside,) = (folder / "out/my/.pipeline/old").glob("*/both")
+    assert aside.read_text() == "A\nB\nC\nA\nB\n"
 
 
 def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> None:
@@ -53,20 +49,9 @@ def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> Non
     assert begun(run(folder)) == ["head: out/my/head is not there"]
     (folder / "out/my/upper").write_text("by hand")
     assert begun(run(folder)) == ["upper: out/my/upper is not what it made"]
-    changed = folder / "out/my/.pipeline/old/upper-changed/results/upper"
+    (changed,) = (folder / "out/my/.pipeline/old").glob("*/upper")
     assert changed.read_text() == "by hand"
     assert (folder / "out/my/upper").read_text() == "A\nB\nC\n"
-
-
-def test_a_result_that_need_not_be_kept_is_made_again_only_for_a_reader(folder: Path) -> None:
-    write(folder, {**STEPS, "upper": {"run": UPPER, "keep": False}})
-    run(folder)
-    assert "removed out/my/upper" in run(folder, "clean", "my.yaml").stdout
-    assert not (folder / "out/my/upper").exists()
-    assert begun(run(folder)) == []
-    again = begun(run(folder, "my.yaml", "settings.n=1"))
-    assert again[0] == "upper: out/my/upper is not there, and head and both may need it"
-    assert again[1:] == ["head: the command has changed", "both: head has changed"]
 
 
 def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
@@ -187,30 +172,8 @@ def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path) -
     write(folder, {"long": {"run": "touch {output}"}})
     assert begun(run(folder)) == ["long: the command has changed"]
     assert (folder / "out/my/long").read_text() == ""
-    (aside,) = (folder / "out/my/.pipeline/old").glob("*/results/long")
+    (aside,) = (folder / "out/my/.pipeline/old").glob("*/long")
     assert aside.read_text() == "late\n"
-
-
-def test_steps_share_cores_and_cards(folder: Path) -> None:
-    """Two of one core each meet; one that asks for nothing gets all, and runs alone."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core")
-    meet = (
-        "touch {folder}/OWN; for _ in {{1..400}}; do [[ -e {folder}/OTHER ]] && exec taskset -cp $$; sleep 0.05; done"
-    )
-    steps = {
-        own: {
-            "run": ["bash", "-c", meet.replace("OWN", f"{own}.up").replace("OTHER", f"{other}.up")],
-            "stdout": "{output}",
-            "cores": 1,
-        }
-        for own, other in (("a", "b"), ("b", "a"))
-    }
-    write(folder, {**steps, "all": {"run": "bash -c 'taskset -cp $$'", "stdout": "{output}"}}, place={"cores": 2})
-    run(folder)
-    cores = [(folder / "out/my" / name).read_text().split(": ")[1].strip() for name in ("a", "b", "all")]
-    assert [one.isdigit() for one in cores] == [True, True, False], "an empty one: they did not meet"
-    assert cores[0] != cores[1]
 
 
 def test_status_of_each_step(folder: Path) -> None:
@@ -239,4 +202,5 @@ def test_records_say_what_was_made_of_what(folder: Path) -> None:
     assert record["material"]["inputs"] == {"upper": upper["results"]["output"]}
     shutil.rmtree(folder / "out/my/.pipeline")  # nothing is known of what lies there: it is put aside, not lost
     run(folder)
-    assert (folder / "out/my/.pipeline/old/upper-unknown/results/upper").read_text() == "A\nB\nC\n"
+    (aside,) = (folder / "out/my/.pipeline/old").glob("*/upper")
+    assert aside.read_text() == "A\nB\nC\n"

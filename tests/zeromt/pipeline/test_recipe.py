@@ -24,7 +24,7 @@ def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
         ({"a": {}}, "steps.a.run: give a command here, or a path in `use`, for the step has neither"),
         ({"a": {"run": "true", "use": "x"}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
         ({"a": {"run": " "}}, "steps.a.run: empty; give a command"),
-        ({"a": {"run": "true", "kep": True}}, "steps.a.kep: unknown key; did you mean steps.a.keep?"),
+        ({"a": {"run": "true", "part": 2}}, "steps.a.part: unknown key; did you mean steps.a.parts?"),
         ({"a": {"run": "cat {b}"}}, "steps.a: {b}: names no input and no step; allowed are text, a, output, folder"),
         ({"a": {"run": "cat {text.one}"}}, "steps.a: {text.one}: only a step has parts"),
         ({"a": {"run": "true"}, "b": {"run": "cat {a.one}"}}, "steps.b: {a.one}: is not among its outputs (none)"),
@@ -36,7 +36,6 @@ def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
         ({"a": {"run": "sort {text}", "from": "x"}}, "from: allowed for zeromt train"),
         ({"a": {"run": "zeromt train x", "from": "x", "continue": "y"}}, "from: given with continue; give one of them"),
         ({"a": {"run": "zeromt train x", "parent": "x"}}, "steps.a.parent: unknown key"),
-        ({"a": {"run": "true", "cores": 0}}, "steps.a.cores: 0; allowed is greater than 0"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, steps: dict[str, Any], said: str) -> None:
