@@ -1,6 +1,5 @@
 """The files of a corpus, in any format that `zeromt prepare` reads."""
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -44,10 +43,6 @@ class CorpusFiles:
     """TMX files: the units (`tu`) that have both languages, whichever of their codes a file uses."""
     parquet: list[PathText] = field(default_factory=list)
     """Files of Parquet, or of Arrow (IPC, Feather) (optional package: zeromt[parquet])."""
-    translations: PathText | None = None
-    """With one side's files in `source` or `target`: the other side, as `zeromt translate --merge` made it of them; its
-    folder or file. Each line is compared with the one that was translated; holes are dropped as empty.
-    """
     source_field: FieldPath = "source"
     """Key of the source in a JSON object or row. `translation.en` is the key of this name or, if there is none, the key
     `en` within `translation`. Of TSV the number of a column, from 1, or its name in the first line. Of TMX
@@ -57,24 +52,16 @@ class CorpusFiles:
     """Key of the target, like `source_field`."""
     header: bool = False
     """The first line of each TSV file names its columns, also if the fields are numbers or at their defaults."""
-    rejected_field: FieldPath | None = None
-    """Field with a worse translation of each source than `target_field`, like `source_field`, for `loss.kind: cpo`: the
-    dataset has triples, as `zeromt translate --merge --choose triples` writes them. Filters judge both translations.
-    """
     inline_markup: Literal["drop", "keep"] = "drop"
     """Of TMX: drop what segments have of other programs' codes (`bpt`, `ept`, `it`, `ph`), or keep it as tags."""
     scores: dict[ScoreName, FieldPath] = field(default_factory=dict)
     """Scores of pairs that stand in the corpus: a name, and the field that has the number, like `source_field`."""
     licence: OfFiles = None
-    """Licence of the text, such as CC-BY-4.0, or a list with one for each file. It goes into the index, that of what is
-    translated of it, and the model card of what is trained on it; the shards do not depend on it.
+    """Licence of the text, such as CC-BY-4.0, or a list with one for each file. It goes into the index and
+    the model card of what is trained on it; the shards do not depend on it.
     """
     attribution: OfFiles = None
     """Who is to be named for the text, like `licence`."""
-
-    def twice(self) -> "CorpusFiles":
-        """Files of which one side is both sides."""
-        return dataclasses.replace(self, target=self.source, target_field=self.source_field)
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
@@ -83,17 +70,8 @@ class CorpusFiles:
             forms.insert(0, "source and target")
         if len(forms) > 1:
             yield f"{', '.join(forms)}: given together; use one format"
-        if self.rejected_field is not None and len(forms) < 2 and self.form not in FORMS:
-            yield (
-                f"rejected_field: {self.rejected_field}: text in lines has no fields; give TSV, JSON lines, Parquet or "
-                "another format with one"
-            )
         yield from self._problems_of_sources(forms)
-        if self.translations is not None:
-            if bool(self.source) == bool(self.target):
-                yield "translations: given with both of source and target, or none; give the side that was translated"
-            return
-        if self.target and len(self.source) != len(self.target):  # of one side alone: see PrepareSection
+        if len(self.source) != len(self.target):
             yield f"source: {len(self.source)} files, target: {len(self.target)} files; both need the same number"
         if self.header and not self.tsv:
             yield "header: true without tsv; remove it"
@@ -109,18 +87,14 @@ class CorpusFiles:
             if isinstance(given := getattr(self, name), list) and len(given) != number:
                 yield f"{name}: {len(given)} texts, the corpus has {number} files; give one for each, or null"
 
-    def source_of(self, name: Literal["licence", "attribution"], unit: int) -> list[str | None]:
+    def source_of(self, name: Literal["licence", "attribution"], unit: int) -> str | None:
         """What is said of the files of a unit of the corpus, by the unit's number."""
         given: OfFiles = getattr(self, name)
-        if isinstance(given, list):
-            return given if self.translations is not None else [given[unit]]
-        return [given]
+        return given[unit] if isinstance(given, list) else given
 
     @property
     def form(self) -> str | None:
         """The format of the files: `text`, or the field that names them; None if it names no file."""
-        if self.translations is not None:
-            return "translations"
         return "text" if self.source or self.target else next((name for name in FORMS if getattr(self, name)), None)
 
     @property

@@ -17,8 +17,6 @@ Tag = Annotated[str, Field(pattern=r"^>>[^<>\s]{1,32}<<$")]
 UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
-MAX_TRIPLE_PIECES = 32_000
-"""Two translations of so many pieces are stored as one target."""
 LossWeight = Annotated[float, Field(ge=0, le=1000)]
 """Name of the score that an identifier of languages gives."""
 
@@ -176,10 +174,6 @@ class PrepareSection:
     """Number of encoding processes; 0: one per core. The result does not depend on it."""
     seed: Count = 1
     """Seed of the shuffle, and of the sample that the tokenizer is trained on."""
-    monolingual: bool = False
-    """Prepare text of one language: `train.source`, or the field `train.source_field` of another format. The dataset's
-    pairs have no target; `zeromt translate` reads it in place of a file, and `train.translations` makes pairs of it.
-    """
     record_places: bool = False
     """Record the raw file and line that each pair comes from, for `zeromt batch`; 8 bytes per pair."""
 
@@ -189,9 +183,6 @@ class PrepareSection:
             tags = ", ".join(self.tokenizer.tags) or "none"
             yield f"target_tag: {self.target_tag} is not in tokenizer.tags ({tags}); add it there, or use one of them"
         yield from self._score_problems()
-        if self.train.rejected_field is not None and self.max_pieces > MAX_TRIPLE_PIECES:
-            yield f"max_pieces: {self.max_pieces} with train.rejected_field; allowed is at most {MAX_TRIPLE_PIECES}"
-        yield from self._one_sided() if self.monolingual else self._without_target()
         if not self.tag_both_sides:
             return
         if self.target_tag is not None:
@@ -208,8 +199,6 @@ class PrepareSection:
                 yield f"{split}.scores: scores of a held-out set are not used; remove them"
             if files.licence or files.attribution:
                 yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"
-            if files.rejected_field is not None:
-                yield f"{split}.rejected_field: a held-out set has no triples; remove it"
         for number, filter_ in enumerate(self.filters):
             for name in filter_.score_names():
                 if name not in names:
@@ -218,32 +207,8 @@ class PrepareSection:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of both sides: of monolingual text, one language's."""
-        return self.source_language, self.source_language if self.monolingual else self.target_language
-
-    def _one_sided(self) -> Iterator[str]:
-        """What monolingual text does not have."""
-        for name, is_given in {
-            "train.target": bool(self.train.target),
-            "train.translations": self.train.translations is not None,
-            "train.rejected_field": self.train.rejected_field is not None,
-            "valid": not self.valid.is_empty,
-            "test": not self.test.is_empty,
-            "cleaning.identical": self.cleaning.identical == "drop",
-            "cleaning.target_scripts": bool(self.cleaning.target_scripts),
-            "tokenizer.vocabulary": self.tokenizer.vocabulary == "separate",
-            "target_tag": self.target_tag is not None,
-            "tag_both_sides": self.tag_both_sides,
-        }.items():
-            if is_given:
-                yield f"{name}: given with monolingual=true, which has one side; remove it"
-
-    def _without_target(self) -> Iterator[str]:
-        for split in ("train", "valid", "test"):
-            files: CorpusFiles = getattr(self, split)
-            if files.source and not files.target and files.translations is None:
-                also = ", or set monolingual=true" if split == "train" else ""
-                yield (f"{split}.source: {len(files.source)} files, target: 0 files; both need the same number{also}")
+        """Codes of both sides."""
+        return self.source_language, self.target_language
 
     def _has_target_tag(self) -> bool:
         """Whether `tokenizer.tags` has `target_tag`, perhaps with another code of its language."""

@@ -258,11 +258,6 @@ class RunConfig:
                 f"engine.merge_lanes: {self.engine.merge_lanes} with {len(self.datasets)} datasets, whose losses are "
                 "logged separately; set it to auto or 1"
             )
-        if self.loss.needs_triples and any(stream.augment for stream in self.streams):
-            yield f"stream.augment: given with loss.kind={self.loss.kind}, whose triples are not modified; remove it"
-        if self.loss.needs_triples and (self.weighs_pairs or self.training.normalize_by != "weights"):
-            name = "stream.datasets: loss_weight" if self.weighs_pairs else "training.normalize_by: tokens"
-            yield f"{name}: given with loss.kind={self.loss.kind}, whose triples have no weights; remove it"
         yield from self._figure_problems()
         most = min(self.supervision.setup_minutes, self.engine.communication_timeout_minutes)
         if self.evaluation.queued and self.evaluation.queued_end_minutes >= most:

@@ -140,8 +140,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         f"dataset   {dataset.location}",
         f"hash      {dataset.fingerprint}",
         *(f"source    {line}" for line in map(_source, index.sources or ())),
-        f"languages {dataset.source_language}"
-        + (", monolingual" if dataset.is_monolingual else f" -> {dataset.target_language}")
+        f"languages {dataset.source_language} -> {dataset.target_language}"
         + (f", tag {index.target_tag}" if index.target_tag else ""),
         f"pairs     {index.pairs:,}; source equal to target: {index.source_equals_target:,}",
         f"held out  {held_out}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from model import reference
-    from model.objective import Objective, ObjectiveOutput, TripleOutput
+    from model.objective import Objective, ObjectiveOutput
     from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
 
 __all__ = [
@@ -21,12 +21,11 @@ __all__ = [
     "ObjectiveOutput",
     "SpecialIds",
     "Transformer",
-    "TripleOutput",
     "build_transformer",
     "reference",
 ]
 
-_PLACES = dict.fromkeys(("Objective", "ObjectiveOutput", "TripleOutput"), "model.objective")
+_PLACES = dict.fromkeys(("Objective", "ObjectiveOutput"), "model.objective")
 
 
 def __getattr__(name: str) -> Any:

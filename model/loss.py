@@ -80,7 +80,7 @@ class Loss(Protocol):
         """The differentiable loss and the negative log-likelihood in nats, both summed over all rows, in fp32.
 
         Rows whose target is padding add nothing. `scales_N`, in fp32, is given only where pairs have weights: each
-        row's loss counts times its scale, its likelihood once. A loss of triples gives further sums as a third.
+        row's loss counts times its scale, its likelihood once.
         """
         ...
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.cpo import CPO
 from model.layout import LayoutKind
 from model.loss import CrossEntropy, Loss
 from model.transformer import Transformer
@@ -19,20 +18,6 @@ class ObjectiveOutput(NamedTuple):
     """The differentiable loss: label-smoothed cross-entropy, in nats, each target's times its scale."""
     nll_sum: Tensor
     """Negative log-likelihood in nats, whatever the scales; the exponential of its mean is the perplexity."""
-
-
-class TripleOutput(ObjectiveOutput):
-    """Sums over the triples of a micro-batch: loss and likelihood as `model.cpo.CPO` has them, and two more."""
-
-    further: Tensor
-    """(2,): margins of the chosen over the rejected translations, and how many are above 0."""
-
-    @classmethod
-    def of(cls, loss_sum: Tensor, nll_sum: Tensor, further: Tensor) -> "TripleOutput":
-        """All three; what takes it apart and puts it together again keeps the first two."""
-        out = cls(loss_sum, nll_sum)
-        out.further = further
-        return out
 
 
 class Objective(nn.Module):
@@ -50,10 +35,6 @@ class Objective(nn.Module):
         """
         return {"none": ""}
 
-    def _rows(self, target_output_BT: Tensor) -> int | Tensor:
-        """How targets that are flattened are divided into rows: see `CPO.rows`."""
-        return target_output_BT.shape[1]
-
     def forward(
         self,
         source_BS: Tensor,
@@ -62,9 +43,8 @@ class Objective(nn.Module):
         gradient_scale: float | Callable[[], float] = 1.0,
         *,
         scales_BT: Tensor | None = None,
-        tokens_per_triple: float | None = None,
-    ) -> tuple[Tensor, ...]:
-        """An `ObjectiveOutput` over the non-padding targets; of triples its two sums and `TripleOutput.further`.
+    ) -> ObjectiveOutput:
+        """Sums over the non-padding targets.
 
         Args:
             source_BS: source ids, padded, each row with EOS.
@@ -74,16 +54,10 @@ class Objective(nn.Module):
                 their gradients in the forward pass need it, because small gradients would underflow in fp16. It may be
                 a function, which is called once the model has run and the loss is to come.
             scales_BT: in fp32, the factor of each target's loss, not of its likelihood.
-            tokens_per_triple: of triples, mean tokens of a chosen translation in the update; None: rows are pairs.
         """
         hidden_BTD = self.model(source_BS, target_input_BT)
         loss = self.loss
         if gradient_scale != 1 and isinstance(loss, CrossEntropy):
             scale = gradient_scale() if callable(gradient_scale) else gradient_scale
             loss = loss if scale == 1 else loss.scaled(scale)
-        if tokens_per_triple is not None:
-            assert isinstance(loss, CPO)
-            loss = loss.of_triples(self._rows(target_output_BT), tokens_per_triple)
-            sums: tuple[Tensor, ...] = self.model.output(hidden_BTD, target_output_BT, loss)
-            return sums
         return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss, scales_BT))

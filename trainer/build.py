@@ -18,7 +18,6 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
-from model.cpo import CPO
 from model.loss import Loss
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
@@ -33,7 +32,6 @@ from trainer.context import RunContext
 from trainer.datasets import (
     check_lengths,
     check_tags,
-    check_triples,
     open_datasets,
     open_reader,
     tokenizer_of,
@@ -188,7 +186,6 @@ def _datasets(config: RunConfig) -> list[Dataset]:
     datasets = open_datasets(config)
     check_lengths(datasets, config)
     check_tags(datasets, config)
-    check_triples(datasets, config)
     return datasets
 
 
@@ -288,7 +285,7 @@ def _loss(config: RunConfig) -> Loss:
     loss: Loss = config.loss.build()
     parameters = inspect.signature(loss).parameters.values()
     takes = any(p.name == "scales_N" or p.kind == p.VAR_KEYWORD for p in parameters)
-    if config.weighs_pairs and (isinstance(loss, CPO) or not takes):  # of triples CPO takes none
+    if config.weighs_pairs and not takes:
         raise UserError(
             f"loss.kind: {config.loss.kind} takes no weights of pairs, and loss_weight of a dataset gives some; use "
             "cross_entropy, or give the loss scales_N (model.loss.Loss)"

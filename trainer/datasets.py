@@ -45,12 +45,7 @@ def open_datasets(config: RunConfig) -> list[Dataset]:
     datasets = []
     for named_in, source in config.named_datasets.values():
         try:
-            datasets.append(dataset := Dataset.load(source.path, config.stream))
-            if dataset.is_monolingual:
-                raise UserError(
-                    f"{source.path}: is monolingual; translate it (`zeromt translate RUN -i {source.path}`), and "
-                    "prepare it with its translations (prepare.train.translations)"
-                )
+            datasets.append(Dataset.load(source.path, config.stream))
         except UserError as error:
             if not config.phases:
                 raise
@@ -186,23 +181,6 @@ def check_prepared(
         raise stale_error(changed, dataset.location, "zeromt prepare CONFIG")
     if fields:
         log.warning("%s was not prepared as `prepare` says: %s", dataset.location, "; ".join(fields))
-
-
-def check_triples(datasets: Sequence[Dataset], config: RunConfig) -> None:
-    """Refuse datasets of pairs with a loss of triples, and the reverse.
-
-    Raises:
-        UserError: naming the dataset.
-    """
-    kind = config.loss.kind
-    for dataset in datasets:
-        if config.loss.needs_triples and not dataset.has_triples:
-            raise UserError(
-                f"loss.kind: {kind} trains on triples, and {dataset.location} holds pairs; prepare triples with "
-                "prepare.train.rejected_field (`zeromt translate --merge --choose triples` writes them)"
-            )
-        if dataset.has_triples and not config.loss.needs_triples:
-            raise UserError(f"loss.kind: {kind} with {dataset.location}, which holds triples; allowed is cpo")
 
 
 def check_tags(datasets: Sequence[Dataset], config: RunConfig) -> None:

@@ -11,7 +11,6 @@ from typing import Literal
 
 import torch
 
-from model import TripleOutput
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
 from trainer.curriculum import Curriculum
@@ -54,7 +53,7 @@ class _Made:
     lanes: list[tuple[int, ...]]
     """Of each pass that was not dry."""
     sums: HostCopy
-    """(passes, 2): sums of loss and likelihood of these passes; of triples with those of the loss's figures behind."""
+    """(passes, 2): sums of loss and likelihood of these passes."""
 
     def losses(self) -> Losses:
         """Of this rank's lanes."""
@@ -96,8 +95,8 @@ class Trainer:
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
         weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
-        of_mixture, of_triples = tuple(names) if len(names) > 1 else (), run.config.loss.figures
-        self._new_interval = functools.partial(Interval, of_mixture, work, weighed_by, of_triples)
+        of_mixture = tuple(names) if len(names) > 1 else ()
+        self._new_interval = functools.partial(Interval, of_mixture, work, weighed_by)
         self._interval = self._new_interval()
         self._recovery = Recovery(run, saver)
         self._made: _Made | None = None
@@ -265,8 +264,7 @@ class Trainer:
     def _record(self, made: _Made) -> None:
         """Record an update that is counted."""
         update, result, losses = made.update, made.result, made.losses()
-        width = 2 + len(self._run.config.loss.figures)
-        mine = sum(losses.values(), torch.zeros(width, dtype=torch.float64))
+        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
         self._interval.add_update(update.counts, made.lr, result.grad_norm, self._run.config.stream.micro_batches)
         self._interval.add_batches(update.micro_batches, losses if result.applied else {})
         self._recovery.watch(update, float(mine[0]), step=made.step, is_applied=result.applied)
@@ -313,7 +311,7 @@ class Trainer:
             out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)
-                losses += [out.loss_sum, out.nll_sum, *(out.further if isinstance(out, TripleOutput) else ())]
+                losses += [out.loss_sum, out.nll_sum]
             self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
         self._run.activities.reach(self._run.state.step + 1, len(ahead) + 1, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(len(lanes), -1) if losses else torch.zeros(0, 2, device=device)

@@ -29,10 +29,9 @@ from configs.components.training import (
     Tracker,
     Writer,
 )
-from configs.components.translation_engine import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine
+from configs.components.translation_engine import TranslationEngine
 
 __all__ = [
-    "Candidate",
     "Change",
     "ChangingFilter",
     "Choice",
@@ -50,18 +49,14 @@ __all__ = [
     "Modifier",
     "Optimizer",
     "Pairs",
-    "Prepared",
     "Sampler",
     "Samples",
     "Schedule",
     "ScoredText",
     "Scoring",
-    "Sources",
     "SubwordModifier",
     "TextModifier",
     "Tracker",
-    "Translate",
-    "Translated",
     "TranslationEngine",
     "Writer",
     "choice_of",

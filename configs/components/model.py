@@ -358,11 +358,6 @@ class Initialisation(Component):
 class Loss(Component):
     """The training loss, a function of hidden states and the output matrix."""
 
-    needs_triples: ClassVar[bool] = False
-    """Whether it is of triples: see `model.cpo`."""
-    figures: ClassVar[tuple[str, ...]] = ()
-    """Names of further figures, whose sums over the triples of a micro-batch it gives."""
-
     def build(self) -> Any:
         """A function `(hidden_ND, weight_VD, bias_V, targets_N, *, padding_id)` of tensors; see `model.loss.Loss`."""
         raise NotImplementedError

@@ -31,13 +31,13 @@ Inbox = queue.SimpleQueue[tuple["Program", bytes | None]]
 class Program:
     """A running program: lines are put to it and taken from it by threads, so that neither side waits for both."""
 
-    def __init__(self, command: Sequence[str], place: str, inbox: Inbox | None = None, number: int = 0) -> None:
+    def __init__(self, command: Sequence[str], place: str, inbox: Inbox, number: int) -> None:
         """Start it.
 
         Args:
             command: the program and its arguments.
             place: the field that names it, for messages.
-            inbox: for its answers, where those of several programs are waited for.
+            inbox: for its answers, and those of the command's other programs.
             number: its own among several of a command, which it finds in its environment.
 
         Raises:
@@ -56,21 +56,13 @@ class Program:
         except OSError as error:
             raise UserError(f"{self.name} cannot be started: {error.strerror or error}") from error
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._inbox: Inbox = queue.SimpleQueue() if inbox is None else inbox
+        self._inbox = inbox
         for work, pipe in ((self._put, self._process.stdin), (self._take, self._process.stdout)):
             threading.Thread(target=work, args=(pipe,), daemon=True).start()
 
     def send(self, tree: Mapping[str, Any]) -> None:
         """Put a line to it."""
         self._outbox.put(f"{json.dumps(tree, ensure_ascii=False)}\n".encode())
-
-    def answer(self, seconds: float) -> dict[str, Any] | None:
-        """Its next answer; None if there is none in time.
-
-        Raises:
-            UserError: it has ended, or its answer is no JSON object with an id.
-        """
-        return answer(self._inbox, seconds)
 
     def read(self, line: bytes | None) -> dict[str, Any]:
         """What it has written, as an object.

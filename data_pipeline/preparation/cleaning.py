@@ -23,9 +23,8 @@ from data_pipeline.preparation.filters.languages import LanguageIdentification, 
 from data_pipeline.preparation.filters.sides import Empty, Identical
 
 NORMALIZATION, EMPTY = "normalization", "empty"
-TOO_LONG, UNSPELLED, LENGTH_RATIO, DUPLICATE = OF_PIECES = (
+TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = (
     "too long",
-    "unknown pieces",
     "length ratio",
     "duplicate",
 )

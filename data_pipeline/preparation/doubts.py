@@ -23,11 +23,10 @@ Fractions = NDArray[np.float64]
 def of_languages(section: PrepareSection) -> Iterator[str]:
     """Doubts about a section's languages, one line each."""
     codes = section.languages
-    for side, code in zip(("source", "target")[: 1 if section.monolingual else 2], codes, strict=False):
+    for side, code in zip(("source", "target"), codes, strict=True):
         if not is_known(code):
             yield f"prepare.{side}_language: {code}: is no code of a language; give one such as en, eng or eng_Latn"
-    is_one = language(codes[0]) == language(codes[1]) and codes[0] != MULTIPLE
-    if is_one and not section.monolingual:
+    if language(codes[0]) == language(codes[1]) and codes[0] != MULTIPLE:
         yield f"prepare.target_language: {codes[1]}: is the language of the source too ({codes[0]})"
 
 

@@ -52,7 +52,6 @@ from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags,
 from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.writing.origins import sources_of
 from data_pipeline.preparation.writing.spill import DamagedSpanError
-from data_pipeline.preparation.writing.triples import rejected_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
 from data_pipeline.tokenizer import Tokenizer
@@ -236,9 +235,8 @@ class Preparation:
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
         tag = section.target_tag
         entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
-        train = section.train.twice() if section.monolingual else section.train
-        fields = fields_of(section) | rejected_fields(section)
-        units = corpus_units(train, section.root, fields, languages=section.languages)
+        fields = fields_of(section)
+        units = corpus_units(section.train, section.root, fields, languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,

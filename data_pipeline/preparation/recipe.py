@@ -284,7 +284,7 @@ def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
     if corpus.form is None:
         return None
     form: dict[str, Any] = {"form": corpus.form, "fields": [corpus.source_field, corpus.target_field]}
-    others = {name: getattr(corpus, name) for name in ("header", "inline_markup", "rejected_field")}
+    others = {name: getattr(corpus, name) for name in ("header", "inline_markup")}
     return form | {name: value for name, value in others.items() if value != getattr(CorpusFiles(), name)}
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import regex
 import sentencepiece
 
-from configs import CorpusFiles, PrepareSection, UserError
+from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, explain, inside, is_dir, naming, status_of
 from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
@@ -67,7 +67,7 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     for split in SPLITS:
         for given in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
-                inputs += _files_of(given, split, hashes, is_folder=_reads_folders(getattr(section, split)))
+                inputs += _files_of(given, split, hashes, is_folder=bool(getattr(section, split).huggingface))
     for place, given in _further_files(section):
         with naming(f"prepare.{place}"):
             inputs += _files_of(given, place, hashes, is_folder=True)
@@ -80,11 +80,6 @@ def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path]]:
         yield from ((f"scores.{name}.depends", Path(path)) for path in command.depends)
     for number, filter_ in enumerate(section.filters):
         yield from ((f"filters.{number}.depends", Path(path)) for path in filter_.depends_on())
-
-
-def _reads_folders(files: CorpusFiles) -> bool:
-    """Whether folders may stand among the files: of Hugging Face, or a monolingual dataset that was translated."""
-    return bool(files.huggingface) or files.translations is not None
 
 
 def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
@@ -166,7 +161,7 @@ def check_places(section: PrepareSection, output: Path) -> None:
     for split in SPLITS:
         for path in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
-                if _reads_folders(getattr(section, split)) or not is_dir(path):  # otherwise a later check refuses it
+                if getattr(section, split).huggingface or not is_dir(path):  # otherwise a later check refuses it
                     inputs[f"prepare.{split} ({path})"] = str(path)
     check_apart(inputs, {"prepare.output": str(output)})
     if exists(output / INDEX_FILE):  # it exists already, perhaps on a read-only disk

@@ -35,8 +35,6 @@ class BlockSpec:
     token_dtype: str
     source_vocab_size: int
     target_vocab_size: int
-    least_target_id: int = UNK_ID
-    """Less only where EOS stands within targets, of triples."""
 
     def error(self, what: str) -> DataError:
         """An error that names shard and block."""
@@ -76,7 +74,7 @@ def decode_block(data: bytes, spec: BlockSpec) -> Block:
     sums = lengths.sum(axis=0, dtype=np.int64).tolist()
     for name, array, declared, summed, least, size in (
         ("src.npy", source, spec.source_tokens, sums[0], UNK_ID, spec.source_vocab_size),
-        ("tgt.npy", target, spec.target_tokens, sums[1], spec.least_target_id, spec.target_vocab_size),
+        ("tgt.npy", target, spec.target_tokens, sums[1], UNK_ID, spec.target_vocab_size),
     ):
         if not array.shape == (declared,) == (summed,):
             raise spec.error(f"{name} has shape {array.shape}; allowed is ({declared},), and {summed} in len.npy")

@@ -25,8 +25,7 @@ from data_pipeline.prepared.index import (
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.prepared.tables import open_table, opened
-from data_pipeline.prepared.triples import longest_half
-from data_pipeline.tokenizer import EOS_ID, UNK_ID, Tokenizer, fingerprint_of
+from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
 
@@ -92,11 +91,6 @@ class Dataset:
         return self.index.pairs
 
     @property
-    def is_monolingual(self) -> bool:
-        """Whether its pairs have no target."""
-        return self.index.target_tokens == 0
-
-    @property
     def source_language(self) -> str:
         """Code of the source language."""
         return self.index.source_language
@@ -110,11 +104,6 @@ class Dataset:
     def tag_both_sides(self) -> bool:
         """Whether each side begins with its language's tag."""
         return bool(self.index.recipe.get("settings", {}).get("tag_both_sides", False))
-
-    @cached_property
-    def has_triples(self) -> bool:
-        """Whether it holds triples: see `data_pipeline.stream.triples`."""
-        return bool(self.index.recipe.get("forms", {}).get("train", {}).get("rejected_field"))
 
     @property
     def tokenizer_fingerprint(self) -> str:
@@ -217,8 +206,7 @@ class Dataset:
 
     def longest(self, side: Literal["source", "target"]) -> int:
         """Tokens of the longest row, EOS included."""
-        longest = int(self.blocks[f"longest_{side}"].max())
-        return longest_half(longest) if self.has_triples and side == "target" else longest + 1
+        return int(self.blocks[f"longest_{side}"].max()) + 1
 
     def sampled_lengths(self, size: int) -> NDArray[np.uint16]:
         """(pairs, 2): lengths of `size` pairs or some more, in contiguous runs spread evenly, or of all if there are
@@ -303,7 +291,6 @@ class Dataset:
             token_dtype=self.index.token_dtype,
             source_vocab_size=self.index.tokenizer.source_vocab_size,
             target_vocab_size=self.index.tokenizer.target_vocab_size,
-            least_target_id=EOS_ID if self.has_triples else UNK_ID,
         )
 
     def _matching(self, block: Block, number: int) -> Block:

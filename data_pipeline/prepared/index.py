@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -124,11 +123,6 @@ class SourceEntry:
     """Of the dataset that are from them."""
     licence: str | None = None
     attribution: str | None = None
-
-
-def joined(texts: Iterable[str | None]) -> str | None:
-    """Different texts as one; None if there is none."""
-    return "; ".join(dict.fromkeys(filter(None, texts))) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,10 @@ class MicroBatch:
     """Pairs that it was to change and that stayed plain."""
     weights: Ids | None = None
     """(B,): what each row's loss is multiplied by, in units of `pair_weights.WEIGHT_ONE`; None: 1."""
-    has_triples: bool = False
-    """Whether rows 2 i and 2 i + 1 are the chosen and the rejected translation of one source."""
 
     @property
     def num_pairs(self) -> int:
-        """B; a triple is two pairs."""
+        """B."""
         return len(self.pair_ids)
 
     @property
@@ -55,11 +53,6 @@ class MicroBatch:
     def num_target_tokens(self) -> int:
         """Target tokens to predict, EOS among them."""
         return int(np.count_nonzero(self.target_output != PAD_ID))
-
-    @property
-    def num_rejected_tokens(self) -> int:
-        """Those of them that are of a triple's rejected translation."""
-        return int(np.count_nonzero(self.target_output[1::2] != PAD_ID)) if self.has_triples else 0
 
     @property
     def num_padded_source(self) -> int:

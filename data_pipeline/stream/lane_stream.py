@@ -15,7 +15,6 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lane_windows import GroupWindows, Source
 from data_pipeline.stream.lanes import Lane
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.triples import halved
 from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, CACHE_BYTES, BlockCache, CorruptBlocks
 
 LEAST_WINDOW_PAIRS = 16_384
@@ -61,14 +60,13 @@ def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mix
     In a mixture the pairs of `section.window_pairs` are divided among the datasets as those of an update are, so that
     memory does not grow with their number; each has at least 16,384, or a block, that its batches are not padded more.
     """
-    sections = [halved(section) if dataset.has_triples else section for dataset in datasets]
     if mixture.is_single:
-        return [StreamPlan.of(datasets[0], sections[0], seed=seed)]
+        return [StreamPlan.of(datasets[0], section, seed=seed)]
     plans = []
     for number, dataset in enumerate(datasets):
         least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
         window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
-        own = dataclasses.replace(sections[number], window_pairs=window_pairs)
+        own = dataclasses.replace(section, window_pairs=window_pairs)
         place = {"number": number, "num_datasets": len(datasets), "lane_pairs": mixture.lane_pairs}
         plans.append(StreamPlan.of(dataset, own, seed=seed, **place))
     return plans

@@ -8,7 +8,6 @@ from data_pipeline.order.mixture import PARTS, Mixture
 from data_pipeline.order.state import LaneCursor
 from data_pipeline.stream.batch import MicroBatch, collate
 from data_pipeline.stream.lane_windows import GroupWindows, Source, Window
-from data_pipeline.stream.triples import as_rows
 
 __all__ = ["GroupWindows", "Lane", "Source", "Track"]
 
@@ -78,7 +77,7 @@ class Track:
         if len(rows) == 0:
             return None
         augmented = window.augmented
-        micro_batch = collate(
+        return collate(
             self._lane,
             self._source.first_id + window.pairs[rows],
             window.tokens.source.rows(rows),
@@ -88,7 +87,6 @@ class Track:
             num_augmented=None if augmented is None else int(augmented.is_changed[rows].sum()),
             num_fell_back=0 if augmented is None else int(augmented.fell_back[rows].sum()),
         )
-        return as_rows(micro_batch) if self._source.cache.dataset.has_triples else micro_batch
 
     def next_pass(self, *, taken: int) -> None:
         """Go on with the next pass. To be called where this one is over."""

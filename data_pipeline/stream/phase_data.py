@@ -148,8 +148,6 @@ def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> 
     if first is None:
         return 0
     padded = plan.budget.padded(dataset.lengths[first : first + 1])[0].tolist()
-    if dataset.has_triples:
-        padded[0] *= 2  # a row for either translation
     side = "source" if padded[0] > section.source_tokens else "target"
     needed, budget = padded[side == "target"], getattr(section, f"{side}_tokens")
     what = f"stream.{side}_tokens: pair {first} of {dataset.location} takes {needed} tokens, {needed} > {budget}"

@@ -17,13 +17,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lines import batches
 from opuscleaner.clean import Pipeline, PipelineStep
 from opuscleaner.config import FILTER_PATH
 from opuscleaner.filtering import FilterPipeline, list_filters, set_global_filters
 from pydantic import parse_obj_as
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "teachers"))
-from lines import batches
 
 NO_TABS = str.maketrans("\t\r", "  ")
 

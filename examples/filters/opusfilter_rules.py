@@ -15,11 +15,9 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from lines import batches
 from opusfilter.pipeline import FilterPipeline, PreprocessorPipeline
 from ruamel.yaml import YAML
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "teachers"))
-from lines import batches
 
 
 def main() -> None:

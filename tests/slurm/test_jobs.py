@@ -112,7 +112,7 @@ def test_a_corpus_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed
     job.number = launch()[-1]
     assert job.wait()["JobState"] == "COMPLETED", output()
     assert first.stat().st_mtime_ns == written, "what is there is not translated again"
-    for name in ("translations.txt", "translations.side.jsonl.zst"):
+    for name in ("translations.txt", "translations.source.txt", "translations.scores.txt"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from configs import RunConfig, UserError, load_run
-from configs.components import make
 from data_pipeline.prepared import tables
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.scores import write_scores
@@ -238,5 +237,3 @@ def test_a_loss_that_takes_no_weights(folder: Path, corpus_en_fr: Corpus) -> Non
     other = SimpleNamespace(kind="mine", build=lambda: lambda hidden, weight, bias, targets, *, padding_id: None)
     with pytest.raises(UserError, match=r"loss\.kind: mine takes no weights of pairs"):
         _loss(cast(RunConfig, SimpleNamespace(loss=other, weighs_pairs=True)))
-    with pytest.raises(UserError, match=r"loss\.kind: cpo takes no weights of pairs"):
-        _loss(cast(RunConfig, SimpleNamespace(loss=make("loss", "cpo"), weighs_pairs=True)))

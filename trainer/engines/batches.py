@@ -46,8 +46,7 @@ class UpdateCounts:
     fell_back: int = 0
     """Pairs that it should have changed but could not."""
     weight_units: int = 0
-    """Sum of the target tokens' weights, in units of `pair_weights.WEIGHT_ONE`: exact, in any order. Of triples the
-    tokens of rejected translations have none."""
+    """Sum of the target tokens' weights, in units of `pair_weights.WEIGHT_ONE`: exact, in any order."""
 
     def numbers(self) -> list[int]:
         """The fields as integers for an all-reduce: each is summed."""
@@ -57,16 +56,6 @@ class UpdateCounts:
     def has_weight(self) -> bool:
         """False if all pairs have weight 0, so that there is nothing to learn from them."""
         return self.weight_units > 0 or self.target_tokens == 0
-
-    @property
-    def triples(self) -> int:
-        """Of an update of triples, each of which is two pairs."""
-        return self.pairs // 2
-
-    @property
-    def tokens_per_triple(self) -> float:
-        """Mean tokens of a chosen translation in an update of triples."""
-        return self.weight_units / WEIGHT_ONE / max(self.triples, 1)
 
     def divisor(self, normalize_by: Literal["weights", "tokens"]) -> float:
         """What the sum of an update's losses is divided by: that of its weights, or its target tokens; never 0."""
@@ -115,8 +104,6 @@ def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
 
 def weight_units(micro_batch: MicroBatch, target_tokens: int) -> int:
     """Sum of the target tokens' weights, in units; `target_tokens` is their number."""
-    if micro_batch.has_triples:
-        return (target_tokens - micro_batch.num_rejected_tokens) * WEIGHT_ONE
     if micro_batch.weights is None:
         return target_tokens * WEIGHT_ONE
     return int(micro_batch.weights @ np.count_nonzero(micro_batch.target_output != PAD_ID, axis=1))

@@ -3,7 +3,6 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,6 @@ from model.layout import PACKED, Layout, LayoutKind, Side
 from trainer.engines.batches import (
     Staged,
     Update,
-    UpdateCounts,
     empty_batch,
     micro_batch_seed,
     stage,
@@ -67,14 +65,7 @@ def passes(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
         seed: of the run.
     """
     ready = lay_out(update, engine, seed=seed) if update.laid_out is None else update.laid_out()
-    return [Pass(micro_batches=one.micro_batches, seed=one.seed, batch=_sent(one, update.counts)) for one in ready]
-
-
-def _sent(one: LaidOut, counts: UpdateCounts) -> DeviceBatch:
-    batch = one.send()
-    if not any(m.has_triples for m in one.micro_batches):
-        return batch
-    return dataclasses.replace(batch, tokens_per_triple=counts.tokens_per_triple)
+    return [Pass(micro_batches=one.micro_batches, seed=one.seed, batch=one.send()) for one in ready]
 
 
 def lay_out(update: Update, engine: Engine, *, seed: int) -> list[LaidOut]:

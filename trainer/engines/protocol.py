@@ -40,8 +40,6 @@ class DeviceBatch:
     """Where the tokens stand, for kernels that know it."""
     scales: Tensor | None = None
     """(B, T) or (1, N) in fp32: weights of the targets' losses; None: all 1."""
-    tokens_per_triple: float | None = None
-    """Of triples, as `Objective.forward` takes it."""
 
     def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
         """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
@@ -49,9 +47,8 @@ class DeviceBatch:
         return self.source, self.target_input, self.target_output, gradient_scale, *layout
 
     def keywords(self) -> dict[str, Any]:
-        """Those of `Objective.forward` that only weighted pairs and triples have."""
-        given = {"scales_BT": self.scales, "tokens_per_triple": self.tokens_per_triple}
-        return {name: value for name, value in given.items() if value is not None}
+        """Those of `Objective.forward` that only weighted pairs have."""
+        return {} if self.scales is None else {"scales_BT": self.scales}
 
 
 class StepResult:

@@ -34,7 +34,6 @@ class Interval:
         dataset_names: Sequence[str] = (),
         work: Work | None = None,
         weighed_by: Literal["weights", "tokens"] | None = None,
-        of_triples: Sequence[str] = (),
     ) -> None:
         """Start an empty interval.
 
@@ -42,7 +41,6 @@ class Interval:
             dataset_names: names of a mixture's datasets, which get figures of their own; empty for a single dataset.
             work: counts FLOPs; None counts none.
             weighed_by: `training.normalize_by`, where pairs have weights; None elsewhere.
-            of_triples: names of figures that are means over triples.
         """
         self._dataset_names = dataset_names
         self._work = work
@@ -53,11 +51,9 @@ class Interval:
         self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
         self._losses_by_dataset = np.zeros((3, len(dataset_names)))
         self._begin = time.monotonic()
-        self._of_triples = of_triples
-        self._losses = torch.zeros(2 + len(of_triples), dtype=torch.float64)
+        self._losses = torch.zeros(2, dtype=torch.float64)
         self._loss_tokens = 0
         self._loss_weight = 0.0
-        self._num_triples = 0
         self._counts = UpdateCounts()
         self._num_updates = 0
         self._num_slots = 0
@@ -73,13 +69,11 @@ class Interval:
         """Add the losses of one applied update.
 
         Args:
-            losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches; behind them those of
-                the figures of triples.
+            losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
             counts: of the update, over all ranks.
         """
         self._losses += losses
-        self._loss_tokens += counts.weight_units // WEIGHT_ONE if self._of_triples else counts.target_tokens
-        self._num_triples += counts.triples
+        self._loss_tokens += counts.target_tokens
         self._loss_weight += counts.weight_units / WEIGHT_ONE
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
@@ -113,8 +107,7 @@ class Interval:
     def figures(self, world: World) -> dict[str, Any]:
         """Means over the interval, over all ranks."""
         sizes = [] if self.sizes is None else self.sizes.sums()
-        flops, loss_sum, nll_sum, *sums = world.sum_floats([float(self._flops), *self._losses.tolist(), *sizes])
-        of_triples, sizes = sums[: len(self._of_triples)], sums[len(self._of_triples) :]
+        flops, loss_sum, nll_sum, *sizes = world.sum_floats([float(self._flops), *self._losses.tolist(), *sizes])
         counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._loss_tokens or math.nan  # 0 if every update was skipped
         nll, weight = nll_sum / tokens, self._loss_weight or math.nan
@@ -138,10 +131,6 @@ class Interval:
             **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
             **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(sizes).items()} if sizes else {}),
             **({} if self._weighed_by is None else {"loss_weight": weight / tokens}),
-            **{
-                name: one / (self._num_triples or math.nan)
-                for name, one in zip(self._of_triples, of_triples, strict=True)
-            },
             **_of_augmentation(counts),
             **self._of_datasets(world),
         }

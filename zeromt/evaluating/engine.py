@@ -1,4 +1,4 @@
-"""`zeromt evaluate --engine`: a run's export, or any other program, is scored as a run is."""
+"""`zeromt evaluate --engine`: a run's export is scored as a run is."""
 
 import contextlib
 import sys
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from configs import EvaluationSection, UserError
-from configs.components.translation_engine import Prepared, Sources
+from configs import UserError
 from configs.process.files import written
 from configs.process.streams import note
 from trainer.evaluation.sets import SetText, read_set, tagged
-from trainer.inference.translation.translator import nobody
+from trainer.inference.translation.translator import Translation, nobody
 from trainer.ranks.process import tune_process
 from zeromt.evaluating.scoring import Wanted, check_output, figures_of, show, speed
 from zeromt.translating.corpus.command import read_engine
-from zeromt.translating.corpus.records import Record, record_of
+from zeromt.translating.engines.zeromt import PreparedRun
+from zeromt.translating.worker import of_text
 
 _CHUNK = 2048
 """Lines that an engine gets at a time, as `zeromt translate --chunk-lines` has it by default."""
@@ -42,7 +42,7 @@ def evaluate(
         wanted: metrics.
         run: RUN, which must not be given.
         source, reference, output, as_json: see `zeromt.evaluating.command.of_run`.
-        target_language: of the references; by default that of the run behind the engine.
+        target_language: of the references; by default the run's.
         of_run: options of RUN, which must not be given either.
 
     Raises:
@@ -56,15 +56,15 @@ def evaluate(
     sources, references = read_set(source, reference, place="--source")
     prepared = engine.prepare(candidates=1)
     text = _text(prepared, sources, references, target_language)
-    scorer = wanted.scorer(EvaluationSection() if prepared.run is None else prepared.run.config.evaluation, text)
+    scorer = wanted.scorer(prepared.config.evaluation, text)
     with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        records, seconds = _translated(prepared, text.sources)
-        hypotheses = [record.candidates[0].text if record.candidates else "" for record in records]
+        found, seconds = _translated(prepared, text.sources)
+        hypotheses = ["" if isinstance(one, str) or not one else one[0].text for one in found]
         report = {
             **figures_of(scorer, text, hypotheses),
-            "pairs": len(records),
-            "holes": sum(record.hole is not None for record in records),
-            **speed(len(records), seconds),
+            "pairs": len(found),
+            "holes": sum(isinstance(one, str) for one in found),
+            **speed(len(found), seconds),
             "engine": dict(prepared.identity),
         }
         show(report, {text.name: report}, scorer.metrics, as_json=as_json)  # first, in case the file cannot be written
@@ -75,35 +75,22 @@ def evaluate(
     return 0
 
 
-def _text(prepared: Prepared, sources: list[str], references: list[list[str]], language: str | None) -> SetText:
-    """The set, with the run's tag where there is a run."""
-    if prepared.run is None:
-        if language is None:
-            raise UserError("--target-language: missing, and the engine is no run's; give that of the references")
-        return SetText(name="files", languages=("", language), sources=sources, references=references)
-    section = prepared.run.config.prepare
+def _text(prepared: PreparedRun, sources: list[str], references: list[list[str]], language: str | None) -> SetText:
+    """The set, with the run's tag."""
+    section = prepared.config.prepare
     language = language or section.target_language
-    lines = tagged(sources, language, section, prepared.run.tokenizer)
+    lines = tagged(sources, language, section, prepared.tokenizer)
     return SetText(name="files", languages=(section.source_language, language), sources=lines, references=references)
 
 
-def _translated(prepared: Prepared, lines: Sequence[str]) -> tuple[list[Record], float]:
+def _translated(prepared: PreparedRun, lines: Sequence[str]) -> tuple[list[list[Translation] | str], float]:
     """What became of each line, and seconds of translating; an export is made anew, and lost at the end."""
-    chunks = [_chunk(lines, range(begin, min(begin + _CHUNK, len(lines)))) for begin in range(0, len(lines), _CHUNK)]
-    first = Sources(numbers=chunks[0].numbers[:1], lines=chunks[0].lines[:1])
+    chunks = [of_text(lines[begin : begin + _CHUNK], first=begin) for begin in range(0, len(lines), _CHUNK)]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with contextlib.redirect_stdout(sys.stderr):  # of what is said of an export
             translate = prepared.start(stack, folder, processes=None)
-        if prepared.run is None:  # a program loads its model before it answers
-            list(translate([first], nobody))
         begin = time.monotonic()
         found = iter([one for chunk in translate(chunks, nobody) for one in chunk])
         seconds = time.monotonic() - begin
-    return [record_of(n, line, next(found) if line.strip() else None) for n, line in enumerate(lines, 1)], seconds
-
-
-def _chunk(lines: Sequence[str], rows: range) -> Sources:
-    """Those of some lines that have text."""
-    filled = [row for row in rows if lines[row].strip()]
-    return Sources(numbers=[row + 1 for row in filled], lines=[lines[row] for row in filled])
+    return [next(found) if line.strip() else [] for line in lines], seconds

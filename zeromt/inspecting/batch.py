@@ -170,10 +170,6 @@ def _of_losses(found: FoundUpdate, pairs: Sequence[Pair], under: str | None, rec
     if under is None:
         return
     weighed = math.fsum((pair.loss or 0.0) * (1.0 if pair.weight is None else pair.weight) for pair in pairs)
-    if found.config.loss.needs_triples:  # whose loss is no sum over rows
-        mean = weighed / max(found.counts.target_tokens, 1)
-        yield f"# negative log-likelihood {mean:.7f} a token of either translation under {under}, without dropout"
-        return
     normalize_by = found.config.training.normalize_by
     total = weighed / found.counts.divisor(normalize_by)
     unit = "a target token"

@@ -227,7 +227,7 @@ def with_mbr(work: Work, mbr: Utility | None) -> Work:
     def choose(line: Line | None) -> Line | None:
         if line is None:
             return None
-        return dataclasses.replace(line, translations=[line.translations[ranked(line.translations, mbr)[0]]])
+        return dataclasses.replace(line, translations=ranked(line.translations, mbr)[:1])
 
     return lambda chunks, on_lines: (
         dataclasses.replace(answer, lines=[choose(line) for line in answer.lines]) for answer in work(chunks, on_lines)

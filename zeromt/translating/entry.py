@@ -19,8 +19,6 @@ _OF_CORPUS: dict[str, Any] = {
     "chunk_lines": 2048,
     "choose": "best",
     "to": None,
-    "min_margin": None,
-    "quality": None,
 }
 """Options of a corpus, and their defaults."""
 _OF_LINES: dict[str, Any] = {

@@ -15,7 +15,6 @@ from configs import UserError
 from configs.process.files import explain, status_of
 from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, read_blocks, unpacked
-from data_pipeline.preparation.raw.monolingual import reader_of
 from zeromt.translating.worker import Chunk
 
 CHUNK_LINES = 2048
@@ -164,9 +163,6 @@ def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Itera
     if name is None:
         return _unpacked(_stream(sys.stdin.buffer), "standard input")
     path, status = Path(name), status_of(name)
-    if path.is_dir():
-        reader = reader_of(path)
-        return iter(lambda: reader.take(CHUNK_LINES), b"")
     is_regular = status is not None and stat.S_ISREG(status.st_mode)
     if is_regular or path.suffix.lower() in COMPRESSED:
         blocks = read_blocks(path)

@@ -6,13 +6,16 @@ for each candidate and compared pairwise, by sums of minima over whole arrays.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams, extract_all_word_ngrams
+
+from trainer.inference.translation.translator import Translation
 
 Utility = Literal["chrf", "bleu"]
 _DIGITS = 9
@@ -36,30 +39,16 @@ def expected_utilities(texts: Sequence[str], utility: Utility) -> list[float]:
     return [round(float(means[number_of[text]]), _DIGITS) for text in texts]
 
 
-class Likely(Protocol):
-    """A translation of any kind."""
-
-    @property
-    def text(self) -> str:
-        """The translation."""
-        ...
-
-    @property
-    def log_prob(self) -> float | None:
-        """Its log-probability, if it is known."""
-        ...
-
-
-def ranked(candidates: Sequence[Likely], utility: Utility) -> list[int]:
-    """The numbers of the candidates, the highest expected utility first; of equal ones that of higher log-probability.
+def ranked(candidates: Sequence[Translation], utility: Utility) -> list[Translation]:
+    """The candidates, each scored by its expected utility, the highest first; of equal ones the likeliest.
 
     Args:
         candidates: of a line, in the order of the engine, which decides last.
         utility: chrf or bleu.
     """
     utilities = expected_utilities([one.text for one in candidates], utility) if candidates else []
-    log_probs = [-np.inf if one.log_prob is None else one.log_prob for one in candidates]
-    return sorted(range(len(candidates)), key=lambda i: (-utilities[i], -log_probs[i], i))
+    scored = [replace(one, score=score) for one, score in zip(candidates, utilities, strict=True)]
+    return sorted(scored, key=lambda one: (-one.score, -one.log_prob))
 
 
 def _chrf(texts: Sequence[str]) -> list[list[float]]:

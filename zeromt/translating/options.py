@@ -30,7 +30,7 @@ def add_translate(parser: Parser) -> None:
         metavar="FILE",
         type=input_file,
         action="append",
-        help="one sentence per line, or a monolingual dataset (default: stdin); in parts, may be repeated",
+        help="one sentence per line (default: stdin); in parts, may be repeated",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=output, help="translations (default: stdout); in parts, a folder"

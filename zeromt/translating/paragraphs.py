@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from data_pipeline.tokenizer import Tokenizer
-from trainer.inference.translation.translator import OnLines, Translation
-from zeromt.translating.corpus.splitting import NEXT_PART, join, sentences
+from trainer.inference.translation.translator import OnLines
+from zeromt.translating.corpus.splitting import cut, join, joined, sentences
 from zeromt.translating.lines import but_pauses
 from zeromt.translating.worker import Answer, Chunk, Line, Work
 
@@ -20,17 +20,12 @@ def with_paragraphs(work: Work, tokenizer: Tokenizer) -> Work:
     def by_sentence(chunks: Iterable[Chunk | None], on_lines: OnLines) -> Iterator[Answer]:
         waiting: deque[list[int]] = deque()
 
-        def cut(chunk: Chunk) -> Chunk:
+        def cut_up(chunk: Chunk) -> Chunk:
             by_line = [sentences(tokenizer, line) for line in chunk.sources]
             waiting.append([len(texts) for texts in by_line])
-            numbered = [(chunk.first + row, i) for row, texts in enumerate(by_line) for i in range(len(texts))]
-            return replace(
-                chunk,
-                sources=[text for texts in by_line for text in texts],
-                keys=[number + i * NEXT_PART for number, i in numbered],
-            )
+            return cut(chunk, by_line)
 
-        for answer in work(but_pauses(cut, chunks), on_lines):
+        for answer in work(but_pauses(cut_up, chunks), on_lines):
             found = iter(answer.lines)
             yield replace(answer, lines=[_joined([next(found) for _ in range(n)]) for n in waiting.popleft()])
 
@@ -57,14 +52,4 @@ def _joined(parts: Sequence[Line | None]) -> Line | None:
     there = [part for part in parts if part is not None]
     if len(there) < len(parts):
         return None
-    each = zip(*(part.translations for part in there), strict=False)
-    return replace(there[0], translations=[_one(translations) for translations in each])
-
-
-def _one(parts: Sequence[Translation]) -> Translation:
-    return Translation(
-        text=join([part.text for part in parts]),
-        log_prob=sum(part.log_prob for part in parts),
-        score=sum(part.score for part in parts),
-        ids=[i for part in parts for i in part.ids],
-    )
+    return replace(there[0], translations=joined(part.translations for part in there))

@@ -46,6 +46,12 @@ class Chunk:
     """Seeds of each line's samples; by default their numbers."""
 
 
+def of_text(lines: Sequence[str], *, first: int) -> Chunk:
+    """A chunk of those of some lines that have text; `first` is the number of the first line, from 0."""
+    rows = [row for row, line in enumerate(lines) if line.strip()]
+    return Chunk(first=first, sources=[lines[row] for row in rows], keys=[first + row for row in rows])
+
+
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Line:
     """The result of one line."""

@@ -13,7 +13,6 @@ from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.parquet import ParquetUnit
 from data_pipeline.preparation.raw.text import TextUnit
 from data_pipeline.preparation.raw.tmx import TmxUnit
-from data_pipeline.preparation.raw.translations import TranslationsUnit
 from data_pipeline.preparation.raw.tsv import TsvUnit
 from data_pipeline.preparation.raw.unit import Languages, Span, Unit
 
@@ -30,7 +29,6 @@ FORMATS: Mapping[str, type[Unit]] = {
     "huggingface": HuggingFaceUnit,
     "tmx": TmxUnit,
     "parquet": ParquetUnit,
-    "translations": TranslationsUnit,
 }
 """By `CorpusFiles.form`."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
@@ -58,8 +56,6 @@ def corpus_units(
 def unit_paths(files: CorpusFiles, root: str) -> list[tuple[Path, ...]]:
     """The files of each unit of a corpus, in order. See `corpus_units`."""
     paths = corpus_paths(files, root)
-    if files.form == "translations":
-        return [tuple(paths)]
     return list(zip(paths[::2], paths[1::2], strict=True)) if files.form == "text" else [(path,) for path in paths]
 
 

@@ -25,8 +25,6 @@ UNSUPPORTED = frozenset({".lzma", ".lz4", ".br", ".z", ".zip", ".7z", ".rar", ".
 LINE_FEED = 10
 
 MARKED_UP = {".tmx": "TMX", ".sgm": "SGML", ".sgml": "SGML", ".xml": "XML", ".xlf": "XLIFF", ".xliff": "XLIFF"}
-MERGED = "translations.txt"
-"""What `zeromt translate --merge` writes in its folder; `.zst` is behind it if the input is compressed."""
 HEAD_BYTES = 512
 """Bytes at a file's beginning by which its format is recognised."""
 
@@ -71,42 +69,13 @@ class TextChunk:
 
 
 def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
-    """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order.
-
-    Of text with one side they are its files.
-    """
+    """All files or folders of a corpus: source 1, target 1, source 2, ..., or those of another format in order."""
     if files.form is None:
         return []
-    if files.translations is not None:
-        translations = merged_file(Path(root) / files.translations)
-        return [*(Path(root) / name for name in files.source or files.target), translations, side_file(translations)]
     names = getattr(files, files.form, ())
     if files.form == "text":
-        names = itertools.chain.from_iterable(zip(files.source, *([files.target] if files.target else []), strict=True))
+        names = itertools.chain.from_iterable(zip(files.source, files.target, strict=True))
     return [Path(root) / name for name in names]
-
-
-def merged_file(given: Path) -> Path:
-    """The translations of a folder in which a corpus was translated; of their file, itself."""
-    if not given.is_dir():
-        return given
-    plain = given / MERGED
-    return plain if plain.exists() else plain.with_name(f"{MERGED}.zst")
-
-
-def side_file(translations: Path) -> Path:
-    """The file beside translations that says of which lines they are."""
-    return _beside(translations, "side.jsonl.zst")
-
-
-def summary_file(translations: Path) -> Path:
-    """The file beside translations with the hash of their lines and of those that were translated."""
-    return _beside(translations, "merged.json")
-
-
-def _beside(translations: Path, ending: str) -> Path:
-    stem = translations.name.removesuffix(".zst").removesuffix(".txt")
-    return translations.with_name(f"{stem}.{ending}")
 
 
 class LineReader:
@@ -166,10 +135,6 @@ class LineReader:
         self._rest = data + self._rest
         self.offset -= len(data)
         self.num_lines -= count
-
-    def skip(self, count: int) -> None:
-        """Leave out `count` lines."""
-        self.take(count)
 
     def lines(self) -> Iterator[str]:
         """The lines that are left, as text.

@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 from configs import PrepareSection, UserError
 from configs.components import Corpus, Pairs
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, UNSPELLED, Cleaner, filters_of
+from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaner, filters_of
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import SIDES, PieceCount, Report
 from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.writing.spill import HASH_BYTES, PairRows, SpillFolder, first_occurrences, take
-from data_pipeline.preparation.writing.triples import IN_EXTRA as REJECTED
-from data_pipeline.preparation.writing.triples import first_dropped, kept_of_both, lengths_of
 from data_pipeline.prepared.index import TokenType, place_numbers
-from data_pipeline.prepared.triples import joined
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
@@ -141,15 +138,6 @@ class SpanEncoder:
         files = dict.fromkeys(Path(file).name for file in (text.source_file, text.target_file))
         known = Pairs(sources=text.sources, targets=text.targets, where=text.where, files=[*files], scores=scores)
         cleaned = self._cleaner.clean(text.sources, text.targets, known)
-        rejected: list[str] | None = None
-        if (others := text.extra.get(REJECTED)) is not None:
-            if not any(others):
-                field = self._section.train.rejected_field
-                raise UserError(
-                    f"prepare.train.rejected_field: {field}: {text.where(0)} and what follows have none there"
-                )
-            of_others = self._cleaner.clean(text.sources, others, dataclasses.replace(known, targets=others))
-            cleaned, rejected = kept_of_both(cleaned, of_others)
         empty = cleaned.dropped.get(EMPTY)
         if empty is not None and len(empty) and self._section.on_bad_pair == "error":
             row = int(empty[0])
@@ -159,19 +147,9 @@ class SpanEncoder:
                 f"{text.where(row)}: the {side} is empty; write text on both sides, or set prepare.on_bad_pair=drop"
             )
         encoded = self._encode_sides(cleaned.sources, cleaned.targets)
-        lengths = np.stack([lengths_of(side) for side in encoded], axis=1)
-        tags = self._num_tags(encoded[0])
-        counted = lengths - tags
-        if self._section.monolingual:
-            counted[:, 1] = counted[:, 0]
-        dropped, kept = self._by_pieces(counted, encoded[0], text, cleaned.rows)
-        if rejected is not None:
-            worse = self._encode_targets(rejected)
-            of_worse = np.stack([lengths[:, 0], lengths_of(worse)], axis=1)
-            also, also_kept = self._by_pieces(of_worse - tags, encoded[0], text, cleaned.rows)
-            dropped, kept = first_dropped(dropped, also), np.intersect1d(kept, also_kept)
-            encoded = encoded[0], [joined(one, two) for one, two in zip(encoded[1], worse, strict=True)]
-            lengths[:, 1] = lengths_of(encoded[1])
+        lengths = np.stack([np.fromiter(map(len, side), np.int64) for side in encoded], axis=1)
+        counted = lengths - self._num_tags(encoded[0])
+        dropped, kept = self._by_pieces(counted, text, cleaned.rows)
         report = Report.of_chunk(text, cleaned, dropped={n: cleaned.rows[rows] for n, rows in dropped.items()})
         source, target = (np.fromiter(itertools.chain.from_iterable(side), self._dtype) for side in encoded)
         stored = lengths.astype(np.uint32)  # longer ones, which do not fit 16 bits, are dropped
@@ -181,8 +159,7 @@ class SpanEncoder:
         sides = [cleaned.sources[r] for r in kept], [cleaned.targets[r] for r in kept]
         report = report.merge(self._text_report(source, target, sides[0]))
         if self._drops_duplicates:
-            of_texts = sides[1] if rejected is None else [f"{cleaned.targets[r]}\0{rejected[r]}" for r in kept]
-            hashes = _hashes(sides[0], of_texts)
+            hashes = _hashes(*sides)
         rows, sizes = cleaned.rows[kept] + first_row, lengths[kept].astype(np.uint16)
         return _Chunk(rows, source, target, sizes, hashes), report
 
@@ -204,17 +181,11 @@ class SpanEncoder:
         section = self._section
         tag = self._tokenizer.tags_of(section.source_language)[0] if section.tag_both_sides else section.target_tag
         source_ids = self._tokenizer.encode_source([f"{tag} {s}" for s in sources] if tag else sources)
-        if section.monolingual:
-            return source_ids, [[] for _ in source_ids]
-        return source_ids, self._encode_targets(targets)
-
-    def _encode_targets(self, targets: Sequence[str]) -> list[list[int]]:
-        """The pieces of targets, with the section's tag."""
-        section, target_ids = self._section, self._tokenizer.encode_target(targets)
+        target_ids = self._tokenizer.encode_target(targets)
         if section.tag_both_sides:
             first = self._tokenizer.tag_id(self._tokenizer.tags_of(section.target_language)[0])
             target_ids = [[first, *ids] for ids in target_ids]
-        return target_ids
+        return source_ids, target_ids
 
     def _num_tags(self, source_ids: list[list[int]]) -> Rows:
         """(pairs, 2): number of pieces on either side that are language tags."""
@@ -225,9 +196,7 @@ class SpanEncoder:
         tags[:, 1] = int(self._section.tag_both_sides)
         return tags
 
-    def _by_pieces(
-        self, lengths: Rows, source_ids: list[list[int]], text: TextChunk, rows: Rows
-    ) -> tuple[dict[str, Rows], Rows]:
+    def _by_pieces(self, lengths: Rows, text: TextChunk, rows: Rows) -> tuple[dict[str, Rows], Rows]:
         """Rows to drop because of their pieces, of which tags do not count, by filter; and rows to keep."""
         longest, shortest = lengths.max(axis=1, initial=0), lengths.min(axis=1, initial=1 << 30)
         left = np.full(len(lengths), True)
@@ -236,8 +205,6 @@ class SpanEncoder:
         for name, bad in (
             (EMPTY, shortest == 0),  # text of which the tokenizer's normalisation leaves nothing
             (TOO_LONG, longest > self._section.max_pieces),
-            # monolingual text is read again as its pieces spell it
-            (UNSPELLED, np.array([UNK_ID in ids for ids in source_ids]) if self._section.monolingual else None),
             (LENGTH_RATIO, longest > shortest * ratio if ratio is not None else None),
         ):
             if bad is None:

@@ -18,7 +18,7 @@ from model.kernels.cuda.residuals import normalised
 from model.kernels.cuda.search import CudaDecoderState
 from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
-from model.objective import Objective
+from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
 from model.transformer import DecoderLayer, DecoderState, Stack, Transformer
 
@@ -64,12 +64,6 @@ class CudaObjective(Objective):
                     return why
         return ""
 
-    @override
-    def _rows(self, target_output_BT: Tensor) -> int | Tensor:
-        layout = self.current.layout
-        bounds = None if layout is None else layout.target.bounds
-        return super()._rows(target_output_BT) if bounds is None else bounds
-
     def forward(
         self,
         source_BS: Tensor,
@@ -79,25 +73,17 @@ class CudaObjective(Objective):
         layout: Layout | None = None,
         *,
         scales_BT: Tensor | None = None,
-        tokens_per_triple: float | None = None,
-    ) -> tuple[Tensor, ...]:
+    ) -> ObjectiveOutput:
         """Sums of loss and negative log-likelihood over the non-padding targets.
 
         Args:
             source_BS, target_input_BT, target_output_BT: (1, N) each if the layout is packed.
-            gradient_scale, tokens_per_triple: as of Objective.
+            gradient_scale: as of Objective.
             layout: of these tokens; without one, rows are padded and dropout uses torch's generator.
             scales_BT: as of Objective; (1, N) if the layout is packed.
         """
         with self.current.using(layout):
-            return super().forward(
-                source_BS,
-                target_input_BT,
-                target_output_BT,
-                gradient_scale,
-                scales_BT=scales_BT,
-                tokens_per_triple=tokens_per_triple,
-            )
+            return super().forward(source_BS, target_input_BT, target_output_BT, gradient_scale, scales_BT=scales_BT)
 
 
 class CudaTransformer(Transformer):

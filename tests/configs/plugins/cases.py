@@ -124,7 +124,7 @@ class Json(Tracker):
         return Writer(folder / "tracked.json", self.indent)
 '''
 TRANSLATION_ENGINE = '''
-from configs.components import Candidate, Translated, TranslationEngine, component
+from configs.components import TranslationEngine, component
 from configs.fields import Positive
 
 
@@ -133,10 +133,12 @@ class Reversing:
         self.identity = {"kind": "their_reverse", "times": times}
 
     def start(self, stack, folder, *, processes):
-        times = self.identity["times"]
-        return lambda chunks, on_lines: (
-            [Translated(candidates=[Candidate(text=line[::-1] * times)]) for line in chunk.lines] for chunk in chunks
-        )
+        from trainer.inference.translation.translator import Translation
+
+        def translated(line):
+            return [Translation(text=line[::-1] * self.identity["times"], log_prob=0.0, score=0.0, ids=[])]
+
+        return lambda chunks, on_lines: (list(map(translated, chunk.sources)) for chunk in chunks)
 
     def build(self):
         return {}

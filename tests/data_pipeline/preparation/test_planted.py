@@ -59,7 +59,7 @@ def _made(folder: Path) -> list[tuple[str, str]]:
     for name, side in (("a.en", 0), ("a.fr", 1)):
         (folder / name).write_text("".join(f"{pair[side]}\n" for pair in pairs))
     (folder / "qe.py").write_text(SCORER)
-    command = [sys.executable, "qe.py", str(REPO / "examples" / "teachers")]
+    command = [sys.executable, "qe.py", str(REPO / "examples" / "filters")]
     config = {
         "target_language": "fr",
         "train": {"source": ["a.en"], "target": ["a.fr"]},

@@ -2,27 +2,17 @@
 
 import json
 import shutil
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from configs import CorpusFiles, PrepareSection
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import SourceEntry
 from tests.conftest import Refused, Start, zeromt
 from tests.small import FILES
 from zeromt.cli.main import main
 
 SOURCES = "{source: [a.en, b.en], target: [a.fr, b.fr], licence: [CC-BY-4.0, null], attribution: 'Tatoeba, 2024'}"
-PROGRAM = """
-import json, sys
-
-for text in sys.stdin:
-    line = json.loads(text)
-    print(json.dumps({"id": line["id"], "candidates": [{"text": line["source"].upper(), "score": -1.5}]}), flush=True)
-"""
 PREPARE = ("prepare", "small.yaml", "prepare.workers=1", "prepare.tokenizer.threads=1")
 
 
@@ -81,27 +71,6 @@ def test_parts_without_them_are_not_merged(folder: Path, refused: Refused, capsy
     assert "(sources.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
 
 
-def test_they_go_with_what_is_translated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said_of = "licence: [CC0-1.0, CC-BY-4.0], attribution: [null, 'B, 2024']"
-    one_side = f"prepare.train={{source: [a.en, b.en], target: [], {said_of}}}"
-    mono = ["prepare.monolingual=true", "prepare.valid={source: [], target: []}", "prepare.record_places=true"]
-    assert main([*PREPARE, *mono, "prepare.output=mono", one_side]) == 0
-    Path("program.py").write_text(PROGRAM)
-    Path("engine.yaml").write_text(json.dumps({"kind": "command", "command": [sys.executable, "program.py"]}))
-    for how in (["--part", "1/1"], ["--merge"]):
-        assert main(["translate", "--engine", "engine.yaml", "-i", "mono", "-o", "out", *how]) == 0
-    train = "prepare.train={source: [mono], target: [], translations: out, attribution: 'the teacher'}"
-    settings = ["prepare.root=.", "prepare.valid={source: [], target: []}", "prepare.record_places=true"]
-    assert main([*PREPARE, *settings, "prepare.output=final", train]) == 0
-    dataset = Dataset.load("final")
-    said = {"licence": "CC0-1.0; CC-BY-4.0", "attribution": "the teacher; B, 2024"}
-    assert dataset.index.sources == [SourceEntry(files=["mono", "translations.txt"], pairs=dataset.num_pairs, **said)]
-    capsys.readouterr()
-    assert main(["inspect", "final"]) == 0
-    line = f"source    mono, translations.txt: {dataset.num_pairs:,} pairs, CC0-1.0; CC-BY-4.0; the teacher; B, 2024"
-    assert line in capsys.readouterr().out.splitlines()
-
-
 def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
     def run(*words: str) -> None:
         done = start(*zeromt(*words)).finish()
@@ -125,16 +94,9 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
         assert [[file, *said] for file, _, *said in rows] == [[f"<code>{file}</code>", *said] for file, *said in wanted]
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"tsv": ["a", "b"], "licence": ["x"]}, "licence: 1 texts, the corpus has 2 files; give one for each, or null"),
-        ({"target": ["a"], "translations": "out", "attribution": ["x", "y"]}, "attribution: 2 texts, the corpus has 1"),
-    ],
-)
-def test_lists_have_one_for_each_file(fields: dict[str, Any], said: str) -> None:
-    [problem] = CorpusFiles(**fields).problems()
-    assert problem.startswith(said)
+def test_lists_have_one_for_each_file() -> None:
+    [problem] = CorpusFiles(tsv=["a", "b"], licence=["x"]).problems()
+    assert problem.startswith("licence: 1 texts, the corpus has 2 files; give one for each, or null")
 
 
 def test_held_out_sets_have_none() -> None:

@@ -63,7 +63,9 @@ def steps() -> dict[str, Any]:
         },
         "synthetic": {
             "run": "zeromt prepare {config}",
-            "config": prepared({"target": ["{monolingual}"], "translations": "{translated}"}, **own),
+            "config": prepared(
+                {"source": ["{translated}/translations.txt"], "target": ["{translated}/translations.source.txt"]}, **own
+            ),
         },
         "teacher": {
             "run": "zeromt train {config}",
@@ -72,7 +74,9 @@ def steps() -> dict[str, Any]:
         "distilled": {"run": "zeromt translate {teacher} -i {english} -o {output} --chunk-lines 32", "parts": 2},
         "corpus": {
             "run": "zeromt prepare {config}",
-            "config": prepared({"source": ["{english}"], "translations": "{distilled}"}, **own),
+            "config": prepared(
+                {"source": ["{distilled}/translations.source.txt"], "target": ["{distilled}/translations.txt"]}, **own
+            ),
         },
         "student": {"run": "zeromt train {config}", "config": trained("{corpus}")},
         "exported": {"run": "zeromt export {student} --format safetensors -o {output}"},

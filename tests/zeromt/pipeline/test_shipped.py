@@ -3,7 +3,6 @@
 import gzip
 import json
 import shutil
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ _TINY = [
     "settings.warmup=2",
     "settings.every=0",
     "settings.stream={micro_batches: 1, source_tokens: 512, target_tokens: 512}",
-    "place.cores=1",
 ]
 _OF = {
     "student": [
@@ -40,15 +38,6 @@ _OF = {
         "settings.backward.updates=8",
         "settings.search=--sample",
     ],
-    "llm_teacher": [
-        f"settings.student={{run: given, model: {_GIVEN}, lr: 1.0e-4, updates: 8}}",
-        "settings.longest=64",
-        "settings.client=server.py",
-        "settings.teacher=[python, '{client}']",
-        "settings.in_flight=1",
-        "settings.candidates=2",
-        "settings.at_least=0.5",
-    ],
     "low_resource": [
         f"settings.parent={{run: given, model: {_GIVEN}, lr: 1.0e-4, updates: 8}}",
         f"settings.student={{model: {_MODEL}, lr: 1.0e-3, updates: 8}}",
@@ -56,27 +45,8 @@ _OF = {
         "settings.beam=2",
     ],
 }
-_PATHS = {
-    "llm_teacher": ["settings.student.run=given", "settings.client=server.py"],
-    "low_resource": ["settings.parent.run=given"],
-}
+_PATHS = {"low_resource": ["settings.parent.run=given"]}
 """Of what a recipe needs beside `data`."""
-_SERVER = """
-import json, sys, zlib
-for line in sys.stdin:
-    asked = json.loads(line)
-    words = asked["source"].split()
-    said = {"candidates": [" ".join(reversed(words)), asked["source"]]}
-    if zlib.crc32(asked["source"].encode()) % 50 == 7:
-        said = {"error": "refused"}
-    print(json.dumps({"id": asked["id"], **said}), flush=True)
-"""
-_JUDGE = """
-import json, sys
-for text in sys.stdin:
-    line = json.loads(text)
-    print(json.dumps({"id": line["id"], "score": float(line["target"] == line["source"])}), flush=True)
-"""
 
 
 @pytest.fixture
@@ -88,8 +58,6 @@ def corpus(tmp_path: Path) -> Path:
             _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, lines))
         for name in ("valid", "test"):
             _write(tmp_path / f"data/{name}.{language}.gz", bundled(language, slice(300, 320)))
-    for name, text in {"server.py": _SERVER, "qe.py": _JUDGE, "prompt.txt": "Translate {source}\n"}.items():
-        (tmp_path / name).write_text(text)
     shutil.copytree(small_runs() / "runs/small", tmp_path / "given")
     return tmp_path
 
@@ -144,22 +112,6 @@ def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path) -
     assert _read(results / "synthetic/index.json")["target_tag"] == ">>bt<<"
     assert _to_run(corpus, *words) == []
     assert _to_run(corpus, *words, "settings.search=--beam 2") == ["translated"]
-
-
-def test_what_an_llm_says_is_judged_before_a_student_learns_it(corpus: Path) -> None:
-    words = ["llm_teacher", *_TINY, *_OF["llm_teacher"]]
-    run(corpus, *words)
-    results = corpus / "pipelines/llm_teacher"
-    index = _read(results / "judged/index.json")
-    lines = gzip.decompress((corpus / "data/mono.en.gz").read_bytes()).splitlines()
-    refused = sum(zlib.crc32(line) % 50 == 7 for line in lines)
-    assert refused > 0
-    assert index["dropped"]["empty"] == refused
-    assert index["dropped"]["threshold of qe"] == index["pairs"] == len(lines) - refused
-    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["given", "tuned"]
-    assert _to_run(corpus, *words) == []
-    (corpus / "qe.py").write_text(_JUDGE.replace("==", "!="))
-    assert _to_run(corpus, *words) == ["judged"]
 
 
 @pytest.mark.slow

@@ -7,19 +7,23 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from configs.components import Candidate
 from tests.small import FILES
+from trainer.inference.translation.translator import Translation
 from zeromt.translating.mbr import Utility, expected_utilities, ranked
 
 
-def candidates_of(line: str, number: int, draws: random.Random) -> list[Candidate]:
+def candidate(text: str, log_prob: float = 0.0) -> Translation:
+    return Translation(text=text, log_prob=log_prob, score=0.0, ids=[])
+
+
+def candidates_of(line: str, number: int, draws: random.Random) -> list[Translation]:
     """Some of a sentence's words, as samples of a model have."""
     found = []
     for _ in range(number):
         words = [word for word in line.split() if draws.random() < 0.8] or [""]
         if draws.random() < 0.3:
             draws.shuffle(words)
-        found.append(Candidate(text=" ".join(words), log_prob=-draws.random()))
+        found.append(candidate(" ".join(words), -draws.random()))
     return found
 
 
@@ -34,12 +38,14 @@ def test_it_chooses_as_all_pairs_of_sacrebleu_do(utility: Utility, metric: Any) 
         plain = [sum(metric.sentence_score(h, [r]).score for r in texts) / 16 for h in texts]
         assert expected_utilities(texts, utility) == pytest.approx(plain, abs=1e-8)
         best = max(range(16), key=lambda i: (round(plain[i], 9), found[i].log_prob, -i))
-        assert texts[ranked(found, utility)[0]] == texts[best]
+        first = ranked(found, utility)[0]
+        assert first.text == texts[best]
+        assert first.score == pytest.approx(plain[best], abs=1e-8)
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
 def test_equal_ones_are_in_the_order_of_log_probability(utility: Utility) -> None:
-    same = [Candidate(text="a b", log_prob=value) for value in (-3.0, -1.0, -2.0)]
-    assert ranked(same, utility) == [1, 2, 0]
+    same = [candidate("a b", value) for value in (-3.0, -1.0, -2.0)]
+    assert [one.log_prob for one in ranked(same, utility)] == [-1, -2, -3]
     assert ranked([], utility) == []
-    assert ranked([Candidate(text=""), Candidate(text="one")], utility)[0] == 1
+    assert ranked([candidate(""), candidate("one")], utility)[0].text == "one"

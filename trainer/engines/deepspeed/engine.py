@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from configs import EngineSection, Optimizer
-from model import Objective, ObjectiveOutput, Transformer, TripleOutput
+from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import first_possible
 from trainer.engines import trial
@@ -142,7 +142,7 @@ class DeepSpeedEngine(Engine):
         self._wrap(objective, trained)
 
     @override
-    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput | TripleOutput:
+    def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         self._engine.set_gradient_accumulation_boundary(is_last)
         self._stage.begin_micro_batch(is_last=is_last)
         # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
@@ -156,12 +156,11 @@ class DeepSpeedEngine(Engine):
         is_scaled = self.precision == "fp16" and factor
         with self._forward_clock:
             arguments = batch.arguments(gradient_scale if is_scaled else 1.0)
-            loss_sum, nll_sum, *further = self._engine(*arguments, **batch.keywords())
+            loss_sum, nll_sum = self._engine(*arguments, **batch.keywords())
         self._settle_loss_scale()
         self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
         self._stage.end_micro_batch()
-        sums = loss_sum.detach(), nll_sum.detach()
-        return TripleOutput.of(*sums, *further) if further else ObjectiveOutput(*sums)
+        return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
     @override
     def step(self, lr: float) -> StepResult:

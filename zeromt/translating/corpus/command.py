@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from configs.components import Choice, TranslationEngine, make
 from configs.errors import UserError
@@ -13,12 +13,9 @@ from configs.process.files import check_apart, naming
 from configs.process.files.inside import read_text
 from configs.reading.own_files import other_kind
 from configs.reading.tree import Tree
-from data_pipeline.prepared.index import INDEX_FILE
 from zeromt.translating.corpus.folder import Part, begin
 from zeromt.translating.corpus.merging import Choose, merge
 from zeromt.translating.corpus.parts import make_part
-from zeromt.translating.corpus.ranking import Ranking, score_part
-from zeromt.translating.corpus.triples import merge_triples
 from zeromt.translating.mbr import Utility
 
 
@@ -42,11 +39,9 @@ def run(
     output: str | None,
     candidates: int,
     chunk_lines: int,
-    choose: Choose | Literal["triples"],
+    choose: Choose,
     to: str | None,
-    min_margin: float | None,
     mbr: Utility | None,
-    quality: str | None,
     processes: int | None,
     **of_run: Any,
 ) -> int:
@@ -60,8 +55,7 @@ def run(
         candidates: translations to keep of a line.
         chunk_lines: lines of a chunk.
         choose, to: with the merge, which candidates are written, and where.
-        min_margin: by which the best and the worst candidate of a triple must differ.
-        mbr, quality: order candidates by minimum Bayes risk, or by a command.
+        mbr: orders candidates by minimum Bayes risk.
         processes: None for one on each GPU or core.
         of_run: `raw_weights`, `precision`, `source_language`, `target_language`, `paragraphs`.
 
@@ -70,11 +64,6 @@ def run(
     """
     if output is None:
         raise UserError("--output: standard output, with --part or --merge; give a folder")
-    if mbr and quality:
-        raise UserError("--quality: given with --mbr; give one of them")
-    if min_margin is not None and choose != "triples":
-        raise UserError("--min-margin: without --choose triples, which alone has margins; leave it out")
-    ranking = Ranking(mbr=mbr, command=quality) if mbr or quality else None
     files = _files(input, input_list)
     given = {"ensemble": ensemble, "search": search, **of_run}
     chosen = _of_run(run, given) if engine is None else read_engine(engine, run, given)
@@ -82,26 +71,13 @@ def run(
         {f"--input ({path})": str(path) for path in files}, {"--output": output, **({} if to is None else {"--to": to})}
     )
     prepared = chosen.prepare(candidates)
+    deciding = {"chunk_lines": chunk_lines, "candidates": candidates, "mbr": mbr, "engine": dict(prepared.identity)}
     with naming("-o"):
-        job = begin(
-            Path(output),
-            files,
-            dict(prepared.identity),
-            chunk_lines=chunk_lines,
-            candidates=candidates,
-            is_merge=part is None,
-        )
-    place = None if to is None else Path(to)
+        job = begin(Path(output), files, deciding, is_merge=part is None)
     if part is None:
-        if choose == "triples":
-            merge_triples(job, to=place, ranking=ranking, min_margin=min_margin, candidates=candidates)
-        else:
-            merge(job, to=place, choose=choose, ranking=ranking)
+        merge(job, to=None if to is None else Path(to), choose=choose)
     else:
-        which = Part(number=part[0], of=part[1])
-        make_part(job, prepared, which, processes=processes)
-        if ranking is not None:
-            score_part(job, which, ranking)
+        make_part(job, prepared, Part(number=part[0], of=part[1]), mbr=mbr, processes=processes)
     return 0
 
 
@@ -150,13 +126,9 @@ def _files(input: Sequence[str | None] | None, input_list: str | None) -> list[P
     else:
         names = input or []
     files = [Path(name) for name in names if name is not None]
-    if len(files) < len(names) or not all(map(_is_readable, files)):
-        wrong = next((str(path) for path in files if not _is_readable(path)), "-")
+    if len(files) < len(names) or not all(map(Path.is_file, files)):
+        wrong = next((str(path) for path in files if not path.is_file()), "-")
         raise UserError(f"--input: {wrong!r}: is no file; a corpus is read several times: give files that exist")
     if not files:
         raise UserError(f"--input-list: {input_list!r} names no file; give one a line")
     return files
-
-
-def _is_readable(path: Path) -> bool:
-    return path.is_file() or (path / INDEX_FILE).is_file()

@@ -5,7 +5,7 @@ job.json               what is translated by what; written last of what a first 
 lines.bin              the chunks of the input (source.py)
 chunks/000/000123.jsonl.zst   a finished chunk (records.py); what is there is the progress
 parts/3-of-16.json     how far a part is, for people; parts/3-of-16.lock is held while it works
-translations.txt       made by --merge, and translations.side.jsonl.zst beside it
+translations.txt       made by --merge, and translations.source.txt and translations.scores.txt beside it
 ```
 """
 
@@ -24,15 +24,13 @@ from typing import Any
 from configs import UserError
 from configs.process.files import disk_errors, exists, explain, inside
 from configs.process.text import digest
-from trainer.runs.versions import versions
 from zeromt.translating.corpus.options import JOB_FILE
-from zeromt.translating.corpus.records import FORM
 from zeromt.translating.corpus.source import Corpus, sizes, survey
 
 _TABLE, _CHUNKS, _PARTS, _BEGINNING = "lines.bin", "chunks", "parts", "begin.lock"
 _IN_A_FOLDER = 1000
 """Chunks in a folder, for file systems that are slow with many."""
-_DECIDING = ("chunk_lines", "candidates", "engine")
+_DECIDING = ("chunk_lines", "candidates", "mbr", "engine")
 """Keys of job.json that decide what is translated, and how."""
 
 
@@ -65,57 +63,27 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """What every chunk must have been made with."""
-        return identity_of(self.tree)
+        """The hash of what every chunk must have been made with: the input's text, and all settings."""
+        return digest([self.tree["input"]["sha256"], *(self.tree[name] for name in _DECIDING)])
 
     def path(self, chunk: int) -> Path:
         """The file of a chunk."""
-        return chunk_file(self.root, chunk)
-
-    def head(self, chunk: int, build: Mapping[str, str]) -> dict[str, Any]:
-        """The head of a chunk's file."""
-        row = self.corpus.chunk(chunk)
-        return {
-            "form": FORM,
-            **versions(["zeromt"]),
-            "chunk": chunk,
-            "first": row.first,
-            "lines": row.lines,
-            "identity": self.identity,
-            "engine": self.tree["engine"],
-            "build": dict(build),
-        }
+        return self.root / _CHUNKS / f"{chunk // _IN_A_FOLDER:03d}" / f"{chunk:06d}.jsonl.zst"
 
 
-def chunk_file(root: Path, chunk: int) -> Path:
-    """The file of a chunk in a folder."""
-    return root / _CHUNKS / f"{chunk // _IN_A_FOLDER:03d}" / f"{chunk:06d}.jsonl.zst"
-
-
-def identity_of(tree: Mapping[str, Any]) -> str:
-    """The hash of what decides a translation: the input's text, and all settings."""
-    return digest([FORM, tree["input"]["sha256"], *(tree[name] for name in _DECIDING)])
-
-
-def begin(
-    root: Path, files: Sequence[Path], engine: Mapping[str, Any], *, chunk_lines: int, candidates: int, is_merge: bool
-) -> Job:
+def begin(root: Path, files: Sequence[Path], given: Mapping[str, Any], *, is_merge: bool) -> Job:
     """Open a folder, or begin it with the first part that comes.
 
     Args:
         root: OUT.
         files: the input.
-        engine: its identity.
-        chunk_lines: lines of a chunk.
-        candidates: wanted of each line.
-        is_merge: whether nothing is to be begun, and the input is read as a whole later.
+        given: what decides the translations: lines of a chunk, candidates of a line, their order, and the engine.
+        is_merge: whether nothing is to be begun.
 
     Raises:
         UserError: it was begun with something else, or is no such folder.
     """
-    given = {"chunk_lines": chunk_lines, "candidates": candidates, "engine": engine}
-    file = root / JOB_FILE
-    bytes_now = sizes(files)
+    file, bytes_now = root / JOB_FILE, sizes(files)
     if not exists(file):
         if is_merge:
             raise UserError(f"-o: {str(root)!r} has no {JOB_FILE}: no part was begun there; run `--part I/N` first")
@@ -124,22 +92,13 @@ def begin(
         with disk_errors("-o", root), locked(root, _BEGINNING, wait=True):
             if not exists(file):
                 (root / _PARTS).mkdir(parents=True, exist_ok=True)
-                survey(files, root / _TABLE, chunk_lines)
-                corpus = Corpus(files, root / _TABLE)
-                tree: dict[str, Any] = {
-                    "form": FORM,
-                    **versions(["zeromt"]),
-                    **given,
-                    "input": _described(corpus, bytes_now),
-                }
+                survey(files, root / _TABLE, given["chunk_lines"])
+                tree = {**given, "input": _described(Corpus(files, root / _TABLE), bytes_now)}
                 inside.write_bytes(file, f"{json.dumps(tree, indent=1, ensure_ascii=False)}\n".encode(), sync=True)
                 inside.sync_folder(root)
     tree = read_job(root)
     _must_agree(tree, given, root)
-    if not is_merge:
-        _same_files(tree, files, bytes_now)
-    elif len(files) != len(tree["input"]["files"]):
-        raise _other_number(tree, files)
+    _same_files(tree, files, bytes_now)
     return Job(root=root, corpus=Corpus(files, root / _TABLE), tree=tree)
 
 
@@ -147,20 +106,15 @@ def read_job(root: Path) -> dict[str, Any]:
     """The content of job.json.
 
     Raises:
-        UserError: there is none, or another version made it.
+        UserError: there is none, or it is corrupt.
     """
     try:
         tree = inside.read_json(root / JOB_FILE)
-        form = tree["form"]
-        if form != FORM:
-            raise UserError(
-                f"-o: {str(root / JOB_FILE)!r} is of form {form!r}, made by zeromt {tree.get('zeromt')}; this version "
-                f"makes form {FORM}: go on with that version, or give another -o"
-            )
-        identity_of(tree)
+        if missing := {*_DECIDING, "input"} - set(tree):
+            raise ValueError(missing)
     except OSError as error:
         raise UserError(f"-o: {str(root / JOB_FILE)!r} cannot be read: {explain(error)}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise UserError(f"-o: {str(root / JOB_FILE)!r} is corrupt; give another -o") from error
     return dict(tree)
 
@@ -236,56 +190,44 @@ def parts_progress(root: Path) -> list[dict[str, Any]]:
 
 
 def _described(corpus: Corpus, bytes_now: Sequence[int]) -> dict[str, Any]:
-    chunks = (corpus.chunk(number) for number in range(corpus.num_chunks))
+    shas = b"".join(corpus.chunk(number).sha for number in range(corpus.num_chunks))
     return {
         "files": [{"name": p.name, "bytes": size} for p, size in zip(corpus.files, bytes_now, strict=True)],
         "lines": corpus.num_lines,
         "chunks": corpus.num_chunks,
-        "sha256": _digest_of_all(chunk.sha for chunk in chunks),
+        "sha256": hashlib.sha256(shas).hexdigest(),
     }
-
-
-def _digest_of_all(shas: Iterator[bytes]) -> str:
-    """One hash of the chunks' hashes."""
-    whole = hashlib.sha256()
-    for sha in shas:
-        whole.update(sha)
-    return whole.hexdigest()
 
 
 def _must_agree(tree: Mapping[str, Any], given: Mapping[str, Any], root: Path) -> None:
     for name in _DECIDING:
-        for place, now, before in differences(given[name], tree[name], name):
+        for place, now, before in _differences(given[name], tree[name], name):
             raise UserError(
                 f"{place}: {json.dumps(now, ensure_ascii=False)}, and {str(root)!r} was begun with "
                 f"{json.dumps(before, ensure_ascii=False)}; give what it was begun with, or another -o"
             )
 
 
-def differences(now: Any, before: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+def _differences(now: Any, before: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
     """Where two JSON values differ."""
     if isinstance(now, dict) and isinstance(before, dict):
         for key in (*now, *(before.keys() - now.keys())):
-            yield from differences(now.get(key), before.get(key), f"{place}.{key}")
+            yield from _differences(now.get(key), before.get(key), f"{place}.{key}")
     elif isinstance(now, list | tuple) and isinstance(before, list) and len(now) == len(before):
         for number, (one, other) in enumerate(zip(now, before, strict=True)):
-            yield from differences(one, other, f"{place}[{number}]")
+            yield from _differences(one, other, f"{place}[{number}]")
     elif now != before:
         yield place, now, before
-
-
-def _other_number(tree: Mapping[str, Any], files: Sequence[Path]) -> UserError:
-    return UserError(
-        f"--input: {len(files)} files, and the translation was begun with {len(tree['input']['files'])}; give the same "
-        "files, or another -o"
-    )
 
 
 def _same_files(tree: Mapping[str, Any], files: Sequence[Path], bytes_now: Sequence[int]) -> None:
     """Refuse files of other sizes; what is in them, the hashes of the chunks tell as they are read."""
     known = tree["input"]["files"]
     if len(known) != len(files):
-        raise _other_number(tree, files)
+        raise UserError(
+            f"--input: {len(files)} files, and the translation was begun with {len(known)}; give the same files, or "
+            "another -o"
+        )
     for path, size, before in zip(files, bytes_now, known, strict=True):
         if size != before["bytes"]:
             raise UserError(

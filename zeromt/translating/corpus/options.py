@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.options.parser import Parser
-from launcher.options.values import existing_file, number, other_file, part, whole
+from launcher.options.values import existing_file, other_file, part, whole
 
 JOB_FILE = "job.json"
 """What OUT has from its first part on."""
@@ -35,13 +35,7 @@ def add_corpus(parser: Parser) -> None:
         "--engine",
         metavar="FILE",
         type=existing_file,
-        help="in RUN's place: a YAML file with `kind` and fields of what translates: a run, its export, any program",
-    )
-    group.add_argument(
-        "--quality",
-        metavar="COMMAND",
-        help="order candidates by the numbers that this command, such as a QE model, writes for lines SOURCE TAB "
-        "CANDIDATE; the higher the better",
+        help="in RUN's place: a YAML file with `kind` and fields of what translates: a run, or its export",
     )
     group.add_argument(
         "--chunk-lines",
@@ -55,28 +49,21 @@ def add_corpus(parser: Parser) -> None:
         metavar="N",
         type=_choose,
         default="best",
-        help="with --merge: candidates of a line that are written, best first: best, all or a number; triples: the "
-        "source, the best and the worst by --mbr or --quality, for loss.kind=cpo (default: best)",
-    )
-    group.add_argument(
-        "--min-margin",
-        metavar="X",
-        type=number(0),
-        help="with --choose triples: leave out lines whose best and worst scores differ by less",
+        help="with --merge: candidates of a line that are written, best first: best, all or a number (default: best)",
     )
     group.add_argument(
         "--to",
         metavar="FILE",
         type=other_file,
-        help="with --merge: where the translations go; .zst is compressed (default: translations.txt in -o, with "
-        ".zst if the input is compressed)",
+        help="with --merge: where the translations go; .zst is compressed (default: translations.txt in -o); "
+        "NAME.source.txt and NAME.scores.txt lie beside it",
     )
 
 
 def _choose(text: str) -> Any:
-    if text in ("best", "all", "triples"):
+    if text in ("best", "all"):
         return text
     try:
         return whole(1, 1024)(text)
     except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, best, all or triples") from error
+        raise argparse.ArgumentTypeError(f"{error}, best or all") from error

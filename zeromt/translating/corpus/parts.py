@@ -4,42 +4,27 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
-from configs.components.translation_engine import Prepared, Sources
 from configs.process.files import disk_errors
 from configs.process.progress import Progress, say
 from configs.process.streams import note
 from zeromt.translating.corpus import records
 from zeromt.translating.corpus.folder import Job, Part, PartsProgress, working
 from zeromt.translating.corpus.source import Chunk
+from zeromt.translating.engines.zeromt import PreparedRun
+from zeromt.translating.mbr import Utility, ranked
+from zeromt.translating.worker import Chunk as Lines
+from zeromt.translating.worker import of_text
 
 
-class _Chunks:
-    """The chunks that a part has to translate, as the engine takes them, and their records when it has."""
-
-    def __init__(self, job: Job, missing: list[int]) -> None:
-        self._job, self._missing = job, missing
-        self._taken: deque[tuple[Chunk, list[str]]] = deque()
-
-    def sources(self) -> Iterator[Sources]:
-        """The lines with text of each chunk."""
-        for chunk, lines in self._job.corpus.read(iter(self._missing)):
-            self._taken.append((chunk, lines))
-            filled = [row for row, line in enumerate(lines) if line.strip()]
-            yield Sources(numbers=[chunk.first + row for row in filled], lines=[lines[row] for row in filled])
-
-    def next_taken(self) -> tuple[Chunk, list[str]]:
-        """The first chunk that the engine has taken, and that was not asked for here."""
-        return self._taken.popleft()
-
-
-def make_part(job: Job, prepared: Prepared, part: Part, *, processes: int | None) -> None:
+def make_part(job: Job, prepared: PreparedRun, part: Part, *, mbr: Utility | None, processes: int | None) -> None:
     """Translate what is missing of a part. Killed at any moment, the same call goes on with what is missing then.
 
     Args:
         job: the folder.
         prepared: the engine.
         part: which.
-        processes: see `Prepared.start`.
+        mbr: orders candidates by minimum Bayes risk.
+        processes: see `PreparedRun.start`.
 
     Raises:
         UserError: another process works on it, the input has changed, or the disk is full.
@@ -55,10 +40,23 @@ def make_part(job: Job, prepared: Prepared, part: Part, *, processes: int | None
             what = f"translating part {part.number}/{part.of}"
             bar = stack.enter_context(Progress(what, total, before, unit="lines"))
             shown = _Shown(bar, before, total)
-            for chunk, found in _translated(job, prepared, missing, stack, shown, processes):
+            translate = prepared.start(stack, job.root, processes=processes)
+            taken: deque[tuple[Chunk, list[str]]] = deque()
+
+            def sources() -> Iterator[Lines]:
+                for one in job.corpus.read(iter(missing)):
+                    taken.append(one)
+                    yield of_text(one[1], first=one[0].first - 1)
+
+            for answers in translate(sources(), shown.batch):
+                (chunk, lines), by_line = taken.popleft(), iter(answers)
+                found = [next(by_line) if line.strip() else [] for line in lines]
+                if mbr is not None:
+                    found = [one if isinstance(one, str) else ranked(one, mbr) for one in found]
+                head = {"chunk": chunk.number, "identity": job.identity, "build": dict(prepared.build())}
                 with disk_errors("-o", job.root):
                     job.path(chunk.number).parent.mkdir(parents=True, exist_ok=True)
-                    records.write(job.path(chunk.number), job.head(chunk.number, prepared.build()), found)
+                    records.write(job.path(chunk.number), head, list(map(records.record_of, found)))
                     file.advance(chunk.lines)
                 shown.finish(chunk.lines)
             for line in prepared.warnings():
@@ -82,21 +80,3 @@ class _Shown:
         """Count a chunk, blank lines included."""
         self._chunks += lines
         self._bar.reach(self._chunks)
-
-
-def _translated(
-    job: Job, prepared: Prepared, missing: list[int], stack: contextlib.ExitStack, shown: _Shown, processes: int | None
-) -> Iterator[tuple[Chunk, list[records.Record]]]:
-    """The missing chunks with their records."""
-    chunks = _Chunks(job, missing)
-    translate = prepared.start(stack, job.root, processes=processes)
-    for answers in translate(chunks.sources(), shown.batch):
-        chunk, lines = chunks.next_taken()
-        by_line = iter(answers)
-        yield (
-            chunk,
-            [
-                records.record_of(chunk.first + row, line, next(by_line) if line.strip() else None)
-                for row, line in enumerate(lines)
-            ],
-        )

@@ -13,9 +13,7 @@ import numpy as np
 from configs import UserError
 from configs.process.files import inside, status_of
 from configs.process.progress import Progress
-from data_pipeline.preparation.raw.lines import decode_lines, packing_of
-from data_pipeline.preparation.raw.monolingual import reader_of
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.preparation.raw.lines import LineReader, decode_lines, packing_of
 
 ROW = np.dtype(
     [("file", "<u4"), ("lines", "<u4"), ("first", "<u8"), ("offset", "<u8"), ("bytes", "<u8"), ("sha", "S32")]
@@ -55,7 +53,7 @@ def survey(files: Sequence[Path], table: Path, chunk_lines: int) -> None:
     row, first = np.zeros(1, ROW), 1
     with inside.replacing(table, sync=True) as out, Progress("reading", unit="lines") as progress:
         for number, path in enumerate(files):
-            reader, begin = reader_of(path), first
+            reader, begin = LineReader(path), first
             while True:
                 offset = reader.offset
                 before = reader.num_lines
@@ -106,7 +104,7 @@ class Corpus:
         """
         for file, group in itertools.groupby(map(self.chunk, numbers), lambda chunk: chunk.file):
             path = self.files[file]
-            read = self._skipping if path.is_dir() or packing_of(path) else _seeking
+            read = self._skipping if packing_of(path) else _seeking
             texts = read(path, group)
             for chunk, text in texts:
                 if hashlib.sha256(text).digest() != chunk.sha:
@@ -130,12 +128,12 @@ class Corpus:
         return lines
 
     def _skipping(self, path: Path, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bytes]]:
-        """Of a compressed file, which is read from its beginning, or of a dataset."""
-        reader, at = reader_of(path), None
+        """Of a compressed file, which is read from its beginning."""
+        reader, at = LineReader(path), None
         for chunk in chunks:
             at = int(np.searchsorted(self._table["file"], chunk.file)) if at is None else at
             for number in range(at, chunk.number):
-                reader.skip(self.chunk(number).lines)
+                reader.take(self.chunk(number).lines)
             yield chunk, reader.take(chunk.lines)
             at = chunk.number + 1
 
@@ -152,7 +150,7 @@ def _seeking(path: Path, chunks: Iterator[Chunk]) -> Iterator[tuple[Chunk, bytes
 
 
 def sizes(files: Sequence[Path]) -> list[int]:
-    """Bytes of the files as they are on disk; of datasets their pieces.
+    """Bytes of the files as they are on disk.
 
     Raises:
         UserError: one is missing.
@@ -161,5 +159,5 @@ def sizes(files: Sequence[Path]) -> list[int]:
     for path in files:
         if (status := status_of(path)) is None:
             raise UserError(f"--input: {str(path)!r}: no such file; give a file that exists")
-        found.append(status.st_size if not path.is_dir() else Dataset.load(path).index.source_tokens)
+        found.append(status.st_size)
     return found

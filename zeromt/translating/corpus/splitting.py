@@ -1,11 +1,15 @@
 """Lines that are split at the ends of sentences, and joined again: longer ones than a model holds, or paragraphs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import regex
 
-from configs.components import Candidate, Translated
+if TYPE_CHECKING:
+    from data_pipeline.tokenizer import Tokenizer
+    from trainer.inference.translation.translator import Translation
+    from zeromt.translating.worker import Chunk
 
 TOO_LONG = "longer than the model holds, in one sentence"
 FAILED = "the model's output is not a number"
@@ -15,83 +19,68 @@ _END = regex.compile(r"(?<=[.!?…][\"'”’»)\]]*)\s+|(?<=[。！？｡।؟�
 """Between two sentences: white space behind a full stop, or nothing behind one of a script without spaces."""
 
 
-class Tokenizing(Protocol):
-    """Of a tokenizer, what is needed here."""
-
-    def cut_tag(self, line: str) -> tuple[int | None, str]:
-        """A line's tag, and the text behind it."""
-        ...
+Fits = Callable[[Sequence[str]], Sequence[bool]]
+"""Whether a model holds each of some texts."""
 
 
-class LongLines:
-    """Texts that a model holds, in place of lines, each of which may have become several.
+def fitting(tokenizer: "Tokenizer", lines: Sequence[str], fits: Fits, *, paragraphs: bool) -> list[list[str] | str]:
+    """The texts that a model holds in place of each line, or why there are none.
 
     Args:
         tokenizer: the model's.
+        lines: of the source.
         fits: whether the model holds each of some texts.
         paragraphs: make each sentence a text of its own, whether or not the whole line would fit.
     """
-
-    def __init__(
-        self, tokenizer: Tokenizing, fits: Callable[[Sequence[str]], Sequence[bool]], *, paragraphs: bool
-    ) -> None:
-        self._tokenizer, self._fits, self._paragraphs = tokenizer, fits, paragraphs
-
-    def parts(self, lines: Sequence[str]) -> list[list[str] | None]:
-        """Each line, or its sentences; None where the model does not hold one sentence alone."""
-        if self._paragraphs:
-            by_line = [sentences(self._tokenizer, line) for line in lines]
-            return [texts if all(self._fits(texts)) else None for texts in by_line]
-        return [[line] if fit else self._split(line) for line, fit in zip(lines, self._fits(lines), strict=True)]
-
-    def _split(self, line: str) -> list[str] | None:
-        text = self._tokenizer.cut_tag(line)[1]
-        tag = line[: len(line) - len(text)]
-        parts = split(text, lambda texts: self._fits([tag + text for text in texts]))
-        return None if parts is None else [tag + part for part in parts]
+    if paragraphs:
+        by_line = [sentences(tokenizer, line) for line in lines]
+        return [texts if all(fits(texts)) else TOO_LONG for texts in by_line]
+    return [
+        [line] if fit else _split(tokenizer, line, fits) or TOO_LONG
+        for line, fit in zip(lines, fits(lines), strict=True)
+    ]
 
 
-def sentences(tokenizer: Tokenizing, line: str) -> list[str]:
+def _split(tokenizer: "Tokenizer", line: str, fits: Fits) -> list[str] | None:
+    text = tokenizer.cut_tag(line)[1]
+    tag = line[: len(line) - len(text)]
+    parts = split(text, lambda texts: fits([tag + text for text in texts]))
+    return None if parts is None else [tag + part for part in parts]
+
+
+def sentences(tokenizer: "Tokenizer", line: str) -> list[str]:
     """The sentences of a line, each with its tag; a line without any is one."""
     text = tokenizer.cut_tag(line)[1]
     tag = line[: len(line) - len(text)]
     return [tag + one for sentence in _sentences(text) if (one := sentence.strip())] or [line]
 
 
-def joined(numbers: Iterable[int | None], by_part: Iterator[Sequence[Candidate] | None]) -> list[Translated]:
-    """What became of each line, from what became of its parts.
-
-    Args:
-        numbers: the parts of each line; None where it has none.
-        by_part: candidates of each part; None where the model failed.
-    """
-    found = []
-    for number in numbers:
-        parts = None if number is None else [next(by_part) for _ in range(number)]
-        whole = None if parts is None else [part for part in parts if part is not None]
-        if parts is None or whole is None:
-            found.append(Translated(hole=TOO_LONG))
-        elif len(whole) < len(parts):
-            found.append(Translated(hole=FAILED))
-        else:
-            found.append(Translated(candidates=[_joined(each) for each in zip(*whole, strict=False)]))
-    return found
+def cut(chunk: "Chunk", parts: Sequence[Sequence[str]]) -> "Chunk":
+    """The chunk with the parts of each line as lines; each has a seed of its own."""
+    keys = chunk.keys or range(chunk.first, chunk.first + len(parts))
+    return replace(
+        chunk,
+        sources=[text for texts in parts for text in texts],
+        keys=[key + i * NEXT_PART for key, texts in zip(keys, parts, strict=True) for i in range(len(texts))],
+    )
 
 
-def _joined(parts: Sequence[Candidate]) -> Candidate:
-    """The best of each part as one, or the second best, and so on."""
-    if len(parts) == 1:
-        return parts[0]
-    log_probs, scores = [one.log_prob for one in parts], [one.score for one in parts]
-    return Candidate(text=join([one.text for one in parts]), log_prob=_sum(log_probs), score=_sum(scores))
+def joined(parts: Iterable[Sequence["Translation"]]) -> "list[Translation]":
+    """The translations of a line: the best of each part as one, then the second best, and so on."""
+    return [_one(each) for each in zip(*parts, strict=False)]
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _one(parts: Sequence["Translation"]) -> "Translation":
+    return replace(
+        parts[0],
+        text=join([part.text for part in parts]),
+        log_prob=sum(part.log_prob for part in parts),
+        score=sum(part.score for part in parts),
+        ids=[i for part in parts for i in part.ids],
+    )
 
 
-def split(line: str, fits: Callable[[Sequence[str]], Sequence[bool]]) -> list[str] | None:
+def split(line: str, fits: Fits) -> list[str] | None:
     """The fewest whole sentences at a time that fit; None if one sentence alone does not.
 
     Args:

@@ -3,22 +3,22 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
-from configs.components import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine, component
+from configs.components import TranslationEngine, component
 from configs.errors import UserError
 from configs.fields import PathText
 from configs.process.text import digest
 from zeromt.translating.corpus.folder import locked
-from zeromt.translating.corpus.splitting import LongLines, joined
-from zeromt.translating.engines.zeromt import Zeromt, prepared_run
+from zeromt.translating.corpus.splitting import joined
+from zeromt.translating.engines.zeromt import PreparedRun, Translate, Zeromt
 
 if TYPE_CHECKING:
-    from zeromt.exporting.as_ctranslate2 import Exported
+    from zeromt.translating.worker import Chunk
 
 _FOLDER = "exports"
 
@@ -47,39 +47,28 @@ class CTranslate2(TranslationEngine):
     """Translate each sentence of a line by itself, and join them: for models of sentences."""
 
     @override
-    def prepare(self, candidates: int) -> Prepared:
-        return _Prepared(self, candidates)
+    def prepare(self, candidates: int) -> PreparedRun:
+        return _PreparedExport(self, candidates)
 
 
-class _Prepared:
-    """A checkpoint that was verified."""
+class _PreparedExport(PreparedRun):
+    """A checkpoint that was verified, and is to be exported."""
 
     def __init__(self, engine: CTranslate2, candidates: int) -> None:
-        of_run = Zeromt(
-            runs=[engine.run],
-            search=engine.search,
-            raw_weights=engine.raw_weights,
-            source_language=engine.source_language,
-            target_language=engine.target_language,
-            paragraphs=engine.paragraphs,
-        )
-        self.run = prepared_run(of_run, candidates)
-        if self.run.settings.section.sampler is not None:
+        names = ("search", "raw_weights", "source_language", "target_language", "paragraphs")
+        given = {name: getattr(engine, name) for name in names}
+        super().__init__(Zeromt(runs=[engine.run], **given), candidates)
+        if self.settings.section.sampler is not None:
             raise UserError(
                 "engine.search.sampler: with ctranslate2, which seeds no line's samples; take the kind zeromt, or beam"
             )
         self._engine, self._candidates = engine, candidates
-        same = {name: self.run.identity[name] for name in ("models", "raw_weights", "search", "paragraphs")}
-        languages = {"source_language": engine.source_language, "target_language": engine.target_language}
-        self.identity: Mapping[str, Any] = {
-            "kind": engine.kind,
-            "quantization": engine.quantization,
-            **same,
-            **languages,
-        }
+        self.identity = {**self.identity, "kind": engine.kind, "quantization": engine.quantization}
 
+    @override
     def start(self, stack: contextlib.ExitStack, folder: Path, *, processes: int | None) -> Translate:
         """Load the export, which the first part makes."""
+        from trainer.inference.translation.translator import Translation
         from zeromt.exporting.as_ctranslate2 import Exported
 
         place = folder / _FOLDER / digest([self.identity["models"], self._engine.quantization])[:16]
@@ -87,24 +76,24 @@ class _Prepared:
             if not place.exists():
                 self._export(place)
         workers = len(os.sched_getaffinity(0)) if processes is None else processes
-        run = self.run
-        exported = Exported(place, run.tokenizer, run.settings.section, max_positions=run.longest + 1, workers=workers)
+        section, longest = self.settings.section, self.longest + 1
+        exported = Exported(place, self.tokenizer, section, max_positions=longest, workers=workers)
 
-        def translate(chunks: Iterable[Sources], on_lines: Callable[[int], None]) -> Iterator[list[Translated]]:
+        def translate(chunks: Iterable["Chunk"], on_lines: Callable[[int], None]) -> Iterator[list[Any]]:
             for chunk in chunks:
-                yield self._translated(exported, chunk)
+                parts = self.parts(chunk)
+                texts = [text for line in parts if not isinstance(line, str) for text in line]
+                found = iter(exported.candidates(texts, self._candidates, tags=self.settings.tags))
+                by_part = ([Translation(text=t, log_prob=s, score=s, ids=[]) for t, s in one] for one in found)
+                yield [line if isinstance(line, str) else joined([next(by_part) for _ in line]) for line in parts]
 
         return translate
 
+    @override
     def build(self) -> Mapping[str, str]:
-        """Versions, and the kind of processor."""
         from trainer.runs.versions import versions
 
-        return {**self.run.build(), **versions(["ctranslate2"])}
-
-    def warnings(self) -> list[str]:
-        """About tags and unknown pieces: none are counted."""
-        return []
+        return {**super().build(), **versions(["ctranslate2"])}
 
     def _export(self, place: Path) -> None:
         from configs.process.progress import say
@@ -113,21 +102,10 @@ class _Prepared:
         from zeromt.exporting.check import find_text, make_sample
         from zeromt.exporting.command import load_exact
 
-        trained = load_exact(self.run.checkpoints[0].folder, raw=self._engine.raw_weights)
+        trained = load_exact(self.checkpoints[0].folder, raw=self._engine.raw_weights)
         text = find_text(trained.config, self._engine.source, self._engine.reference)
         sample = make_sample(trained.model, trained.tokenizer, text)
         with new_folder(place) as folder:
             notes = as_ctranslate2.export(trained, folder, sample, text, quantization=self._engine.quantization)
         for line in notes:
             say(f"{place}: {line}")
-
-    def _translated(self, exported: "Exported", chunk: Sources) -> list[Translated]:
-        parts = LongLines(self.run.tokenizer, self.run.fits, paragraphs=self._engine.paragraphs).parts(chunk.lines)
-        texts = [text for line in parts for text in line or []]
-        found = exported.candidates(texts, self._candidates, tags=self.run.settings.tags)
-        by_part = ([Candidate(text=text, score=score) for text, score in one] for one in found)
-        return joined([None if line is None else len(line) for line in parts], _optional(by_part))
-
-
-def _optional(parts: Iterable[Sequence[Candidate]]) -> Iterator[Sequence[Candidate] | None]:
-    yield from parts

@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import override
 
-from configs.components import Candidate, Prepared, Sources, Translate, Translated, TranslationEngine, component
+from configs.components import TranslationEngine, component
 from configs.fields import PathText
-from zeromt.translating.corpus.splitting import NEXT_PART, LongLines, joined
+from zeromt.translating.corpus.splitting import FAILED, cut, fitting, joined
 
 if TYPE_CHECKING:
     from configs import RunConfig, SearchSection
-    from trainer.checkpoint.format import Checkpoint
+    from trainer.inference.translation.translator import Translation
     from zeromt.translating.worker import Chunk, Line
+
+Translate = Callable[[Iterable["Chunk"], Callable[[int], None]], Iterator[list["list[Translation] | str"]]]
+"""From chunks, taken a few ahead, to what became of their lines, in order: translations, best first, or why there are
+none; calls its second argument with the number of lines just done."""
 
 
 @component("translation_engine", "zeromt")
@@ -42,16 +46,17 @@ class Zeromt(TranslationEngine):
     """Translate each sentence of a line by itself, and join them: for models of sentences."""
 
     @override
-    def prepare(self, candidates: int) -> Prepared:
-        return prepared_run(self, candidates)
+    def prepare(self, candidates: int) -> "PreparedRun":
+        return PreparedRun(self, candidates)
 
 
 class PreparedRun:
-    """Checkpoints that were verified."""
+    """A run, or several, of which every byte was verified; nothing large is loaded yet."""
 
-    def __init__(self, engine: Zeromt, checkpoints: "Sequence[Checkpoint]", candidates: int) -> None:
+    def __init__(self, engine: Zeromt, candidates: int) -> None:
         from configs import load_saved
         from data_pipeline.tokenizer import Tokenizer
+        from trainer.inference.loading import check_same_tokenizer, find_checkpoint
         from trainer.inference.translation.languages import language_tags
         from trainer.inference.translation.sources import SourceCounts
         from trainer.runs.identity import model_identity
@@ -59,10 +64,11 @@ class PreparedRun:
         from zeromt.translating.command import check_settings
         from zeromt.translating.worker import Settings
 
+        checkpoints = self.checkpoints = [find_checkpoint(Path(run)) for run in engine.runs]
+        check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
         configs = [load_saved(checkpoint.folder / CONFIG) for checkpoint in checkpoints]
         self.config = configs[0]
         self.tokenizer = Tokenizer.load(checkpoints[0].folder)
-        self.checkpoints = checkpoints
         self.longest = min(config.model.max_positions for config in configs) - 1
         self.counts = SourceCounts()
         self.paragraphs = engine.paragraphs
@@ -70,7 +76,7 @@ class PreparedRun:
         self.settings: Settings = Settings(
             checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
             tags=language_tags(self.config.prepare, self.tokenizer, **languages),
-            section=searched(self.config, engine.search, candidates),
+            section=_searched(self.config, engine.search, candidates),
             raw_weights=engine.raw_weights,
             precision=engine.precision,
             n_best=candidates,
@@ -87,16 +93,21 @@ class PreparedRun:
             "source_language": engine.source_language,
             "target_language": engine.target_language,
             "paragraphs": engine.paragraphs,
-            "search": as_json(self.settings.section),
+            "search": json.loads(json.dumps(dataclasses.asdict(self.settings.section))),
         }
-
-    @property
-    def run(self) -> "PreparedRun":
-        """Itself."""
-        return self
+        """All that decides the translations, as JSON: hashes of models, and settings; no paths."""
 
     def start(self, stack: contextlib.ExitStack, folder: Path, *, processes: int | None) -> Translate:
-        """Load the models, in this process or several."""
+        """Load the models, in this process or several.
+
+        Args:
+            stack: ends what is started.
+            folder: for files that all parts share, such as an export.
+            processes: None for one on each GPU or core.
+
+        Raises:
+            UserError: they cannot be loaded.
+        """
         from trainer.ranks.process import tune_process
         from zeromt.translating.command import start_work
         from zeromt.translating.undoing import with_undoing
@@ -104,17 +115,25 @@ class PreparedRun:
         tune_process()
         work = with_undoing(start_work(stack, self.settings, processes), self.config)
 
-        def translate(chunks: Iterable[Sources], on_lines: Callable[[int], None]) -> Iterator[list[Translated]]:
-            waiting: deque[list[int | None]] = deque()
-            cut = (self._cut(chunk, waiting) for chunk in chunks)
-            for answer in work(cut, on_lines):
+        def translate(chunks: Iterable["Chunk"], on_lines: Callable[[int], None]) -> Iterator[list[Any]]:
+            waiting: deque[list[list[str] | str]] = deque()
+
+            def cut_up(chunk: "Chunk") -> "Chunk":
+                waiting.append(self.parts(chunk))
+                return cut(chunk, [[] if isinstance(line, str) else line for line in waiting[-1]])
+
+            for answer in work(map(cut_up, chunks), on_lines):
                 self.counts.add(answer.counts)
-                yield joined(waiting.popleft(), (_candidates(line) for line in answer.lines if line is not None))
+                found = (line for line in answer.lines if line is not None)
+                yield [
+                    line if isinstance(line, str) else _joined([next(found) for _ in line])
+                    for line in waiting.popleft()
+                ]
 
         return translate
 
     def build(self) -> Mapping[str, str]:
-        """Versions, and the kind of processor."""
+        """Versions and the kind of processor, among which translations may differ in a few pieces."""
         import torch
 
         from trainer.runs.versions import versions
@@ -129,36 +148,17 @@ class PreparedRun:
         is_expected = expects_tag(self.checkpoints[0], self.config)
         return self.counts.warnings(self.tokenizer, self.longest + 1, expects_tag=is_expected)
 
-    def _cut(self, chunk: Sources, waiting: "deque[list[int | None]]") -> "Chunk":
-        """The texts to translate; how many each line has become, None where it has none, is left in `waiting`."""
-        from zeromt.translating.worker import Chunk
-
-        parts = LongLines(self.tokenizer, self.fits, paragraphs=self.paragraphs).parts(chunk.lines)
-        waiting.append([None if texts is None else len(texts) for texts in parts])
-        of_lines = list(zip(chunk.numbers, (texts or [] for texts in parts), strict=True))
-        return Chunk(
-            first=chunk.numbers[0] - 1 if chunk.numbers else 0,
-            sources=[text for _, texts in of_lines for text in texts],
-            keys=[number - 1 + i * NEXT_PART for number, texts in of_lines for i in range(len(texts))],
-        )
-
-    def fits(self, texts: Sequence[str]) -> list[bool]:
-        """Whether the model holds each of some texts."""
+    def parts(self, chunk: "Chunk") -> list[list[str] | str]:
+        """The texts to translate of each line, or why there are none."""
         from trainer.inference.translation.languages import encode_source
 
-        return [len(row) <= self.longest for row in encode_source(self.tokenizer, texts, self.settings.tags)]
+        def fits(texts: Sequence[str]) -> list[bool]:
+            return [len(row) <= self.longest for row in encode_source(self.tokenizer, texts, self.settings.tags)]
+
+        return fitting(self.tokenizer, chunk.sources, fits, paragraphs=self.paragraphs)
 
 
-def prepared_run(engine: Zeromt, candidates: int) -> PreparedRun:
-    """The checkpoints of an engine, with every byte verified."""
-    from trainer.inference.loading import check_same_tokenizer, find_checkpoint
-
-    checkpoints = [find_checkpoint(Path(run)) for run in engine.runs]
-    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    return PreparedRun(engine, checkpoints, candidates)
-
-
-def searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> "SearchSection":
+def _searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> "SearchSection":
     """The run's search with other fields; several candidates are a beam of as many, unless one is named or sampled.
 
     Raises:
@@ -169,8 +169,8 @@ def searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> 
     from zeromt.translating.parsing import parse_option
 
     section = config.evaluation.search
-    of_samplers = {"sample", *SAMPLING}
-    own = {name: value for name, value in given.items() if name not in of_samplers and name != "sampler"}
+    of_samplers = ("sample", "sampler", "temperature", "top_k", "top_p", "epsilon")
+    own = {name: value for name, value in given.items() if name not in of_samplers}
     parse_option("engine.search", [f"{name}={json.dumps(value)}" for name, value in own.items()], SearchSection)
     changed = dict(given)
     if isinstance(sampler := given.get("sampler"), dict):
@@ -181,16 +181,8 @@ def searched(config: "RunConfig", given: Mapping[str, Any], candidates: int) -> 
     return found
 
 
-SAMPLING = ("temperature", "top_k", "top_p", "epsilon")
-
-
-def as_json(section: "SearchSection") -> dict[str, Any]:
-    """A search as JSON has it."""
-    return dict(json.loads(json.dumps(dataclasses.asdict(section))))
-
-
-def _candidates(line: "Line") -> list[Candidate] | None:
-    """The candidates of a text; None where the model's output is not a number."""
-    if any(math.isnan(one.log_prob) for one in line.translations):
-        return None
-    return [Candidate(text=one.text, log_prob=one.log_prob, score=one.score) for one in line.translations]
+def _joined(parts: "Sequence[Line]") -> "list[Translation] | str":
+    """What became of a line, from what became of its parts."""
+    if any(math.isnan(one.log_prob) for part in parts for one in part.translations):
+        return FAILED
+    return joined(part.translations for part in parts)

@@ -145,7 +145,6 @@ def test_the_variety_that_is_asked_for(tmp_path: Path) -> None:
         ({"source_field": "pt_PT", "target_field": "pt-br"}, ("autocarro", "ônibus")),
     ):
         assert read(write(tmp_path, units, **fields), tmp_path) == [wanted]
-    assert read(write(tmp_path, unit(("lang", "en-GB", "a"))).twice(), tmp_path) == [("a", "a")]
 
 
 def test_properties_are_further_texts(tmp_path: Path) -> None:

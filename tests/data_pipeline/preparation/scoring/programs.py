@@ -34,7 +34,7 @@ def expected(source: str, target: str) -> float | None:
 def scorer(folder: Path) -> list[str]:
     """The command of the scorer, which notes its pairs in `asked`."""
     (folder / "scorer.py").write_text(SCORER)
-    return [sys.executable, str(folder / "scorer.py"), str(folder / "asked"), str(REPO / "examples" / "teachers")]
+    return [sys.executable, str(folder / "scorer.py"), str(folder / "asked"), str(REPO / "examples" / "filters")]
 
 
 def faulty(folder: Path, usual: dict[str, object], what: str, said: str = "") -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import zstandard
 
-from data_pipeline.preparation.raw.translations import hash_of
 from tests.conftest import Refused, Start, small_disk, zeromt
 from tests.waiting import wait_until
 from tests.zeromt.translating.corpus.conftest import Translate, translating, write_lines
@@ -25,18 +24,17 @@ def chunk(number: int, out: str = "out") -> Path:
     return Path(out) / "chunks" / "000" / f"{number:06d}.jsonl.zst"
 
 
-def side(path: str = "out/translations.side.jsonl.zst") -> list[dict[str, Any]]:
-    text = zstandard.ZstdDecompressor().decompressobj().decompress(Path(path).read_bytes()).decode()
-    return [json.loads(line) for line in text.splitlines()]
+def lines_of(side: str = "", out: str = "out/translations") -> list[str]:
+    return Path(f"{out}{side}.txt").read_text().split("\n")[:-1]
 
 
-def made(translate: Translate, run: str, out: str, parts: int, *more: str, input: str = "in.en") -> tuple[bytes, bytes]:
-    """The translations and their side file, made in so many parts, the last one first."""
-    words = (run, "-i", input, "-o", out, *SEARCH, *more)
+def made(translate: Translate, run: str, out: str, parts: int, *more: str) -> list[bytes]:
+    """Translations, sources and scores, made in so many parts, the last one first."""
+    words = (run, "-i", "in.en", "-o", out, *SEARCH, *more)
     for number in range(parts, 0, -1):
         assert translate(*words, "--part", f"{number}/{parts}") == 0
     assert translate(*words, "--merge", "--to", f"{out}.txt") == 0
-    return Path(f"{out}.txt").read_bytes(), Path(f"{out}.side.jsonl.zst").read_bytes()
+    return [Path(f"{out}{side}.txt").read_bytes() for side in ("", ".source", ".scores")]
 
 
 def test_any_number_of_parts_makes_the_same_bytes(
@@ -48,17 +46,11 @@ def test_any_number_of_parts_makes_the_same_bytes(
     assert said.startswith("one.txt: 24 lines of the input, 2 of them blank, 1 without a translation, first line 7 (1 ")
     assert made(translate, run, "three", 3, *sampling) == one
     assert made(translate, run, "two", 1, *sampling, "--processes", "2") == one
-    texts = one[0].decode().split("\n")[:-1]
-    assert len(texts) == len(lines)
-    assert [number for number, text in enumerate(texts) if not text] == [3, 6, 9]
-    heads = [line for line in side("one.side.jsonl.zst") if "chunk" in line]
-    assert [head["first"] for head in heads] == [1, 5, 9, 13, 17, 21]
-    assert heads[0]["engine"]["search"]["sampler"]["top_k"] == 5
-    of_lines = [line for line in side("one.side.jsonl.zst") if "chunk" not in line]
-    assert [(line["line"], line["source"]) for line in of_lines] == [
-        (number + 1, hash_of(line)) for number, line in enumerate(lines)
-    ]
-    assert of_lines[6]["hole"].startswith("longer than the model holds")
+    assert lines_of(".source", "one") == lines
+    blank = [number for number, text in enumerate(lines_of("", "one")) if not text]
+    assert blank == [number for number, score in enumerate(lines_of(".scores", "one")) if not score] == [3, 6, 9]
+    assert all(float(score) < 0 for score in filter(None, lines_of(".scores", "one")))
+    assert json.loads(Path("one/job.json").read_text())["engine"]["search"]["sampler"]["top_k"] == 5
 
 
 def test_a_line_that_is_not_split_is_translated_as_by_the_command_for_lines(
@@ -79,21 +71,23 @@ def test_files_and_their_compression(translate: Translate, run: str, lines: list
     for number in (2, 1):
         assert translate(run, "--input-list", "list", "-o", "out", *SEARCH, "--part", f"{number}/2") == 0
     assert translate(run, "-i", "a.gz", "-i", "b.zst", "-o", "out", *SEARCH, "--merge") == 0
-    packed = zstandard.ZstdDecompressor().decompressobj().decompress(Path("out/translations.txt.zst").read_bytes())
     Path("in.en").write_text(whole)
-    assert packed == made(translate, run, "plain", 1)[0]
+    assert [Path("out/translations.txt").read_bytes(), whole.encode()] == made(translate, run, "plain", 1)[:2]
 
 
 def test_what_is_chosen_of_the_candidates(translate: Translate, run: str, lines: list[str]) -> None:
     words = (run, "-i", "in.en", "-o", "out", *SEARCH, "--candidates", "3")
     assert translate(*words, "--part", "1/1") == 0
     assert translate(*words, "--merge", "--choose", "all") == 0
-    texts, sources = (Path(f"out/translations{name}.txt").read_text().split("\n")[:-1] for name in ("", ".source"))
-    assert len(texts) == len(sources) == 3 * 21 + 3
+    texts = lines_of()
+    assert len(texts) == len(lines_of(".scores")) == 3 * 21 + 3
+    assert lines_of(".source") == [
+        line for number, line in enumerate(lines) for _ in range(1 if number in (3, 6, 9) else 3)
+    ]
     assert translate(*words, "--merge", "--choose", "2") == 0
-    assert len(Path("out/translations.txt").read_text().split("\n")[:-1]) == 2 * 21 + 3
+    assert len(lines_of()) == 2 * 21 + 3
     assert translate(*words, "--merge") == 0
-    assert Path("out/translations.txt").read_text().split("\n")[0] == texts[0]
+    assert lines_of()[0] == texts[0]
 
 
 def test_killed_at_any_moment_it_goes_on(translate: Translate, run: str, lines: list[str], start: Start) -> None:
@@ -130,10 +124,8 @@ def ready(translated: Path, translate: Translate, run: str, tmp_path: Path) -> C
 
 
 def rewrite(number: int, change: Callable[[dict[str, Any], list[records.Record]], list[records.Record]]) -> None:
-    content = records.read(chunk(number))
-    head = dict(content.head)
-    changed = change(head, list(content.records))
-    records.write(chunk(number), head, changed)
+    head, found = records.read(chunk(number))
+    records.write(chunk(number), head, change(head, found))
 
 
 def _swap() -> None:
@@ -142,27 +134,9 @@ def _swap() -> None:
     Path("aside").rename(chunk(2))
 
 
-def _shift() -> None:
-    def shift(head: dict[str, Any], found: list[records.Record]) -> list[records.Record]:
-        moved = [found[-1], *found[:-1]]
-        pairs = zip(found, moved, strict=True)
-        return [records.Record(line=own.line, source=one.source, candidates=one.candidates) for own, one in pairs]
-
-    rewrite(2, shift)
-
-
 def _other_model() -> None:
     def change(head: dict[str, Any], found: list[records.Record]) -> list[records.Record]:
-        head["engine"]["models"][0]["sha256"] = "another"
         head["identity"] = "another"
-        return found
-
-    rewrite(1, change)
-
-
-def _older_form() -> None:
-    def change(head: dict[str, Any], found: list[records.Record]) -> list[records.Record]:
-        head["form"] = 0
         return found
 
     rewrite(1, change)
@@ -174,10 +148,6 @@ def _change_line() -> None:
     Path("in.en").write_text("\n".join(texts))
 
 
-def _cut_short() -> None:
-    Path("in.en").write_text("".join(f"{line}\n" for line in Path("in.en").read_text().split("\n")[:22]))
-
-
 def _add_line() -> None:
     with Path("in.en").open("a") as file:
         file.write("one more\n")
@@ -186,20 +156,14 @@ def _add_line() -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (_swap, "-o: line 5: 'out/chunks/000/000001.jsonl.zst' holds the lines from 9 on, of chunk 2"),
-        (
-            lambda: shutil.copy(chunk(1), chunk(3)),
-            "line 13: 'out/chunks/000/000003.jsonl.zst' holds the lines from 5",
-        ),
-        (_shift, "--input: in.en: line 9 is not the one whose translation is line 9 of 'out/chunks/000/000002"),
-        (lambda: rewrite(1, lambda _, found: found[1:]), "line 8: 'out/chunks/000/000001.jsonl.zst' has 3 lines for 4"),
-        (_other_model, "line 5: 'out/chunks/000/000001.jsonl.zst' was made with another engine.models[0].sha256"),
-        (_older_form, "is of form 0, made by zeromt "),
+        (_swap, "-o: line 5: 'out/chunks/000/000001.jsonl.zst' is of chunk 2: it was renamed, or copied twice; remove"),
+        (lambda: shutil.copy(chunk(1), chunk(3)), "line 13: 'out/chunks/000/000003.jsonl.zst' is of chunk 1"),
+        (lambda: rewrite(1, lambda _, found: found[1:]), "line 5: 'out/chunks/000/000001.jsonl.zst' has 3 lines for 4"),
+        (_other_model, "line 5: 'out/chunks/000/000001.jsonl.zst' was made with another input or engine than 'out'"),
         (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, first lines 5 to 8; run the parts"),
         (lambda: chunk(4).write_bytes(chunk(4).read_bytes()[:-9]), "'out/chunks/000/000004.jsonl.zst' is corrupt"),
-        (_change_line, "--input: in.en: line 11 is not the one whose translation is line 11 of"),
-        (_cut_short, "--input: in.en: ends before line 23, which it had when it was translated"),
-        (_add_line, "--input: in.en: line 25 was not there when the translation was begun"),
+        (_change_line, "--input: in.en: lines 9 to 12 are not what they were when the translation was begun"),
+        (_add_line, "--input: in.en has 17,322 bytes, and had 17,313 when the"),
     ],
 )
 def test_a_merge_refuses_what_does_not_belong_together(
