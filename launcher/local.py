@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from configs import load_run
-from configs.plugins import pins_of, variables
+from configs.plugins import keep_copies, pins_of, variables
 from configs.process.environment import check_machine
 from configs.process.gpus import gpus_to_use
 from configs.process.signals import STOPPED
@@ -61,7 +61,8 @@ def launch(
     """
     if array is not None:
         place = Place.of(array, config, overrides, plugins)
-        pins = pins_of(place.plugins, Path(place.folder), with_content=True)
+        keep_copies(Path(place.folder), place.plugins)
+        pins = pins_of(place.plugins, Path(place.folder))
         return run_array(supervisor, array, {**os.environ, **variables(config, pins)}, at_a_time=nproc or 1)
     run = load_run(config, overrides, plugins=plugins)
     check_machine(os.environ)

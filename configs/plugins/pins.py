@@ -4,11 +4,9 @@ A launcher passes the SHA-256 of each file in an environment variable. The run's
 there is no copy (yet), the original file is used, provided that its content is still the same.
 """
 
-import base64
 import contextlib
 import dataclasses
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +22,6 @@ from configs.process.files.inside import read_bytes, write_bytes
 
 PINS = "ZEROMT_PLUGINS"
 """Name of the environment variable."""
-_MAX_LENGTH = 120_000
-"""Maximum length of its value; Linux's limit is 128 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +34,6 @@ class Pin:
     """SHA-256 of the content."""
     copy: str
     """Path of the copy in the run's folder."""
-    content: str | None = None
-    """The content itself, compressed and in base64, for machines that have neither file nor copy."""
 
     def read(self) -> Source:
         """Read the content.
@@ -47,11 +41,6 @@ class Pin:
         Raises:
             UserError: neither the copy nor the file has it.
         """
-        if self.content is not None:
-            with contextlib.suppress(ValueError, zlib.error):
-                source = Source(self.file, zlib.decompress(base64.b64decode(self.content)))
-                if source.sha256 == self.sha256:
-                    return source
         for path in (self.copy, self.file):
             with contextlib.suppress(OSError, FileError):
                 source = Source(self.file, read_bytes(Path(path), follow=True))
@@ -63,40 +52,16 @@ class Pin:
         )
 
 
-def pins_of(plugins: Sequence[Plugin], folder: Path, *, with_content: bool = False) -> list[Pin]:
-    """The pins for the processes of a run.
-
-    Args:
-        plugins: the run's plugins.
-        folder: the run's folder.
-        with_content: whether to include the content, for processes that cannot read this machine's files.
-    """
-
-    def content(plugin: Plugin) -> str | None:
-        return base64.b64encode(zlib.compress(source_of(plugin).content)).decode() if with_content else None
-
-    return [
-        Pin(str(p.file), str(p.sha256), str(folder / COPIES / copy_name(p)), content(p))
-        for p in plugins
-        if p.file is not None
-    ]
+def pins_of(plugins: Sequence[Plugin], folder: Path) -> list[Pin]:
+    """The pins for the processes of a run, whose folder has the copies."""
+    return [Pin(str(p.file), str(p.sha256), str(folder / COPIES / copy_name(p))) for p in plugins if p.file is not None]
 
 
 def variables(config_name: str, pins: Sequence[Pin]) -> dict[str, str]:
-    """The environment variables for processes that are started for a configuration.
-
-    Raises:
-        UserError: the pins include the content, which is too large for a variable.
-    """
+    """The environment variables for processes that are started for a configuration."""
     if not pins:
         return {}
-    text = json.dumps({"config": config_name, "plugins": [dataclasses.asdict(pin) for pin in pins]})
-    if len(text) > _MAX_LENGTH:
-        raise UserError(
-            f"plugins: {len(text):,} bytes after compression, but at most {_MAX_LENGTH:,} can be sent with the job; "
-            "install large plugins as a package with an entry point (zeromt.plugins)"
-        )
-    return {PINS: text}
+    return {PINS: json.dumps({"config": config_name, "plugins": [dataclasses.asdict(pin) for pin in pins]})}
 
 
 def pinned(config_name: str, environ: Mapping[str, str]) -> list[Pin] | None:
@@ -114,7 +79,7 @@ def keep_copies(folder: Path, plugins: Sequence[Plugin]) -> None:
     """Copy the plugin files that a run was started with to its folder; their names contain their hashes.
 
     Args:
-        folder: the run's folder, which exists.
+        folder: the run's folder.
         plugins: the run's plugins.
 
     Raises:
@@ -132,5 +97,5 @@ def _write_copy(path: Path, content: bytes) -> None:
     with contextlib.suppress(OSError, FileError):
         if read_bytes(path) == content:
             return
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)

@@ -1,13 +1,11 @@
 """Processes that a launcher or a command starts read what it has read."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
-from configs import UserError, load_run
-from configs.components.registry import registered, restore
-from configs.plugins import PINS, dumps, files, keep_copies, pins_of, variables
+from configs import load_run
+from configs.plugins import PINS, dumps, keep_copies, pins_of, variables
 from configs.plugins.pins import Pin
 from tests.configs.plugins.halves import HALVES, said
 from tests.conftest import ask_python
@@ -43,19 +41,6 @@ def test_where_there_is_no_copy_the_file_will_do(
         f"plugin '{folder}/halves.py': neither the file nor its copy {pins[0].copy!r} has the SHA-256 that the run was "
         f"started with, {pins[0].sha256}; start the run again to use the file as it is now"
     )
-
-
-def test_where_nothing_is_seen_the_bytes_travel(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = str(folder / "my.yaml")
-    run = load_run(config)
-    pins = pins_of(run.plugins, folder / "r", with_content=True)
-    monkeypatch.setenv(*variables(config, pins).popitem())
-    (folder / "halves.py").unlink()
-    files._loaded.clear()
-    restore(registered(leaving_out={type(run.schedule)}))
-    assert load_run(config).plugins == run.plugins
-    with pytest.raises(UserError, match=r"^plugins: 1\d\d,\d{3} bytes after compression, but at most"):
-        variables(config, [dataclasses.replace(pins[0], content="x" * 120_000)])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"config": "debug"}', '{"config": "debug", "plugins": [1]}'])
