@@ -1,14 +1,12 @@
 """`zeromt status`, `stop` and `log`: watch a run, and stop it, from another process."""
 
 import codecs
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -27,7 +25,6 @@ from trainer.runs.run_lock import is_locked
 from trainer.runs.status import read_status
 
 _LOOK_SECONDS = 0.2
-_WATCH_SECONDS = 2.0
 _RUNS = "runs"
 """The folder whose runs are shown where none is named."""
 _LINE_SECONDS = 10.0
@@ -57,19 +54,6 @@ def status(*, run: str | None, as_json: bool) -> int:
             raise UserError(f"RUN: {run!r} is a dataset; `zeromt inspect {run}` shows it")
     print(json.dumps(to_json(overview)) if as_json else "\n".join(to_lines(overview)))
     return 0
-
-
-def watch(show: Callable[[], int]) -> int:
-    """`--watch`: show it every two seconds until Ctrl-C, or until that fails; its exit code."""
-    code = show()
-    with contextlib.suppress(KeyboardInterrupt):
-        while code == 0:
-            sys.stdout.flush()
-            time.sleep(_WATCH_SECONDS)
-            if sys.stdout.isatty():
-                print("\x1b[H\x1b[J", end="", file=unfiltered(sys.stdout))
-            code = show()
-    return code
 
 
 def stop(*, run: str, wait: bool) -> int:

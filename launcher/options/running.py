@@ -131,4 +131,3 @@ def add_status(parser: Parser) -> None:
         help="a run's folder, or one that has runs in it; by default `runs`, or this folder",
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of lines")
-    parser.add_argument("--watch", action="store_true", help="print it every two seconds, until Ctrl-C")

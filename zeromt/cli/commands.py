@@ -75,17 +75,13 @@ def train(
     return int(resolve("configs.process.with_torch:leave")(code))
 
 
-def status(*, run: str | None, as_json: bool, watch: bool) -> int:
+def status(*, run: str | None, as_json: bool) -> int:
     """`zeromt status`: print what runs are doing, or how far a pipeline or the translation of a corpus is."""
-
-    def show() -> int:
-        if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
-            return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
-        if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
-            return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
-        return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))
-
-    return int(resolve("launcher.monitoring.control:watch")(show)) if watch else show()
+    if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
+        return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
+    if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
+        return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
+    return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ _CORE: dict[str, Command] = {
     "status": Command(
         summary="show what a run is doing: state, speed, time left, scores, checkpoints, errors, use of its time; of a "
         "folder, a table of its runs; of a pipeline, or a corpus in translation, how far it is",
-        usage="[RUN] [--watch] [--json]",
+        usage="[RUN] [--json]",
         add_arguments=running.add_status,
         target="zeromt.cli.commands:status",
         group="look into a run",

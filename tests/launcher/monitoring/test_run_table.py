@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,9 +11,7 @@ import pytest
 from configs import UserError
 from launcher.monitoring.control import status
 from launcher.monitoring.run_table import runs_in, table
-from tests.launcher.conftest import environment
 from tests.launcher.monitoring.test_progress import checkpoint, evaluation, train, write
-from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -77,13 +72,3 @@ def test_a_dataset_is_no_run_that_never_started(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
     with pytest.raises(UserError, match=r"is a dataset; `zeromt inspect .*` shows it"):
         status(run=str(tmp_path), as_json=False)
-
-
-def test_watched_until_ctrl_c(folder: Path) -> None:
-    command = [sys.executable, "-m", "zeromt", "status", str(folder), "--watch"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        seen = [next(process.stdout) for _ in range(8)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 0
-    assert seen[0] == seen[4]
