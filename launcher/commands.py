@@ -18,6 +18,6 @@ def launch_local(**arguments: Any) -> int:
 def launch_node(**arguments: Any) -> int:
     """`zeromt launch node`: see `launcher.agents.node.launch`."""
     with Supervisor() as supervisor:
-        code = resolve("launcher.agents.node:launch_node")(supervisor, **arguments)
+        code = resolve("launcher.agents.node:launch")(supervisor, **arguments)
         supervisor.settle()
     return int(code)

@@ -5,9 +5,8 @@ import ctypes
 import signal
 from pathlib import Path
 
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
-"""Options of `prctl`: the signal that this process gets when its parent ends, its name, and whether it adopts
-descendants whose parent ends."""
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+"""Options of `prctl`: the signal that this process gets when its parent ends, and its name."""
 
 
 def prctl(option: int, value: int | bytes) -> None:

@@ -25,7 +25,7 @@ from trainer.runs.layout import LOGS
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class NodeOptions:
-    """The options of `zeromt launch node`."""
+    """The options of `zeromt launch node`; `launch local` has those without a default."""
 
     config: str
     """A YAML file, or the name of a shipped run."""
@@ -35,41 +35,36 @@ class NodeOptions:
     max_restarts: int
     """Restarts after failures; every new checkpoint resets the count."""
     overrides: Sequence[str]
-    nnodes: int
-    """Number of machines of the job."""
-    node_rank: int | None
-    """Number of this machine, from 0; None: SLURM's."""
-    rendezvous: tuple[str, int]
-    """Host and port of node 0."""
-    job_id: str
-    """The same on all nodes, and unique to this start."""
-    interface: str | None
-    """Network interface for gloo and NCCL."""
-    join_timeout: int
-    """Seconds within which all nodes must have joined."""
-    node_timeout: int
-    """Seconds of silence after which a node is lost."""
     fresh: bool
     """Start at step 0, and rename an existing run."""
     reset: str | None
     """data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint."""
-    parent: str | None = None
+    parent: str | None
     """RUN[@step] with the initial weights of a run without a checkpoint."""
-    plugins: Sequence[str] = ()
+    plugins: Sequence[str]
     """Files with components, in addition to those that the configuration names."""
+    nnodes: int = 1
+    """Number of machines of the job."""
+    node_rank: int | None = None
+    """Number of this machine, from 0; None: SLURM's."""
+    rendezvous: tuple[str, int] = ("", 0)
+    """Host and port of node 0."""
+    job_id: str = ""
+    """The same on all nodes, and unique to this start."""
+    interface: str | None = None
+    """Network interface for gloo and NCCL."""
+    join_timeout: int = 0
+    """Seconds within which all nodes must have joined."""
+    node_timeout: int = 0
+    """Seconds of silence after which a node is lost."""
 
 
-def launch_node(supervisor: Supervisor, **arguments: Any) -> int:
-    """`launch`, with the options as keyword arguments."""
-    return launch(supervisor, NodeOptions(**arguments))
-
-
-def launch(supervisor: Supervisor, options: NodeOptions) -> int:
-    """Train on this machine, together with others that were started in the same way.
+def launch(supervisor: Supervisor, **arguments: Any) -> int:
+    """Train on this machine, alone or together with others that were started in the same way.
 
     Args:
         supervisor: runs the ranks; its signal handlers are in place.
-        options: what to train, and on which nodes.
+        arguments: the fields of `NodeOptions`.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else. Every node
@@ -79,23 +74,22 @@ def launch(supervisor: Supervisor, options: NodeOptions) -> int:
         UserError: the configuration or an argument is wrong, the dataset is not prepared, or another job writes the
             run.
     """
+    options = NodeOptions(**arguments)
     run = load_run(options.config, options.overrides, plugins=options.plugins)
     check_machine(os.environ)
     check_datasets(run, options.config, options.overrides, options.plugins, parent=options.parent)
     node = _node(options)
-    if options.nnodes > run.stream.micro_batches:
+    lanes = run.stream.micro_batches
+    if options.nnodes > lanes:
         raise UserError(
-            f"--nnodes: {options.nnodes} is more than stream.micro_batches={run.stream.micro_batches}; "
-            f"allowed is 1 to {run.stream.micro_batches}"
+            f"--nnodes: {options.nnodes} is more than stream.micro_batches={lanes}; allowed is 1 to {lanes}"
         )
     cores, gpus = num_cores(), gpus_to_use(run.engine.device, os.environ)
     binding = choose_binding(run.engine.numa_binding, gpus=gpus)
     job = Job(
         config=options.config,
         overrides=tuple(options.overrides),
-        num_processes=choose_processes(
-            options.nproc, run.stream.micro_batches, gpus=gpus, cores=cores, nodes=options.nnodes
-        ),
+        num_processes=choose_processes(options.nproc, lanes, gpus=gpus, cores=cores, nodes=options.nnodes),
         folder=Path(run.folder),
         shutdown_seconds=shutdown_seconds(run),
         save_seconds=60 * run.supervision.save_minutes,
@@ -107,9 +101,12 @@ def launch(supervisor: Supervisor, options: NodeOptions) -> int:
         node=node,
     )
     check_ranks(run.engine.zero_optimization, ranks=options.nnodes * job.num_processes, on_each=job.num_processes)
-    idle = describe_idle(gpus, job.num_processes, run.stream.micro_batches, nodes=options.nnodes)
-    where = (f"on each of {options.nnodes} nodes" if options.nnodes > 1 else "on this node") + idle + binding.said
-    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}; logs: {job.folder / LOGS}"
+    idle = describe_idle(gpus, job.num_processes, lanes, nodes=options.nnodes)
+    where, logs = f"on each of {options.nnodes} nodes", f"; logs: {job.folder / LOGS}"
+    if node is None:
+        where = "on this machine"
+        logs = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
+    begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} {where}{idle}{binding.said}{logs}"
     return run_job(job, supervisor, cores=cores, max_restarts=options.max_restarts, fresh=options.fresh, begin=begin)
 
 

@@ -28,8 +28,6 @@ from trainer.runs.layout import STUCK_FILE
 
 LOST_NODE = "a node is lost: "
 """Begins the error of a run that lost a node; a new start on other machines may succeed."""
-NOT_HERE = "did not come within"
-"""In that error, where a node has never been there."""
 _BEAT_SECONDS = 1.0
 _GRACE_SECONDS = 10.0
 """Seconds for ranks and agent to end by themselves after a loss; they know more about the cause."""
@@ -243,7 +241,7 @@ class Peers:
             missing = [rank for rank in missing if self._board.read(f"here/{rank}") is None]
             if missing and time.monotonic() >= deadline:
                 which = ", ".join(map(str, missing))
-                raise LostError(f"{LOST_NODE}node {which} {NOT_HERE} {join_seconds:.0f} s")
+                raise LostError(f"{LOST_NODE}node {which} did not come within {join_seconds:.0f} s")
             time.sleep(_RETRY_SECONDS if missing else 0.0)
 
     # --- while they run

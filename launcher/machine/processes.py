@@ -2,12 +2,8 @@
 
 import contextlib
 import os
-import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
-
-from configs.process.kernel import PR_SET_CHILD_SUBREAPER, prctl
 
 
 def descendants(pid: int) -> list[int]:
@@ -37,24 +33,3 @@ def processes_with(variables: Mapping[str, str]) -> list[int]:
             if int(entry.name) != os.getpid() and marks <= set((entry / "environ").read_bytes().split(b"\0")):
                 pids.append(int(entry.name))
     return pids
-
-
-def adopt_orphans() -> None:
-    """Adopt descendants whose own parent ends, so that none gets lost."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def kill_descendants() -> None:
-    """Kill all descendants of this process."""
-    while below := [pid for pid in descendants(os.getpid()) if _is_alive(pid)]:
-        for pid in below:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (OSError, IndexError):
-        return False

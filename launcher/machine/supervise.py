@@ -44,11 +44,6 @@ class Supervisor:
         """Whether a stop was requested."""
         return self._request is not None
 
-    @property
-    def request(self) -> signal.Signals | None:
-        """The signal for the ranks from the first request to stop; None if there was none."""
-        return None if self._request is None else FORWARDED[self._request]
-
     def __enter__(self) -> Self:
         for number in FORWARDED:
             if signal.getsignal(number) != signal.SIG_IGN:  # nohup, or a shell's background job, ignores it
