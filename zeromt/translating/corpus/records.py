@@ -20,7 +20,7 @@ _LEVEL = 6
 
 def record_of(found: list[Translation] | str) -> Record:
     """The record of a line, of what became of it."""
-    return found if isinstance(found, str) else [(_one_line(one.text), round(one.score, _DIGITS)) for one in found]
+    return found if isinstance(found, str) else [(one.text, round(one.score, _DIGITS)) for one in found]
 
 
 def write(path: Path, head: Mapping[str, Any], records: Sequence[Record]) -> None:
@@ -45,8 +45,3 @@ def read(path: Path) -> tuple[dict[str, Any], list[Record]]:
         return dict(head), records
     except (zstandard.ZstdError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"-o: {str(path)!r} is corrupt; remove it and translate that chunk again") from error
-
-
-def _one_line(text: str) -> str:
-    """A translation without line breaks, which would part a line from its source."""
-    return " ".join(text.replace("\r", "\n").split("\n")).strip(" ") if "\n" in text or "\r" in text else text
