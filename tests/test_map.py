@@ -1,4 +1,4 @@
-"""The map of docs/architecture.md is that of today, and every page that is linked is there."""
+"""The map of docs/architecture.md is that of today, and every family of components and folder of tests is listed."""
 
 import re
 import tomllib
@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 
 import grimp
 import pytest
+import yaml
 
 from configs.components.registry import FAMILIES
 from tests import folders
@@ -14,14 +15,6 @@ from tests.conftest import REPO
 
 def test_map_is_right() -> None:
     assert folders.page() == folders.PAGE.read_text(encoding="utf-8"), "make reference"
-
-
-def test_the_pages_are_there() -> None:
-    for page in ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (REPO / "docs").glob("*.md"))):
-        text = (REPO / page).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
-            if "://" not in target:
-                assert ((REPO / page).parent / target).exists(), f"{page}: {target}"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -37,3 +30,10 @@ def test_every_family_of_components_has_a_row(page: str) -> None:
     assert sorted(FAMILIES.keys() - rows) == []
     for package in FAMILIES.values():
         assert f"{package.replace('.', '/')}/" in (REPO / page).read_text(encoding="utf-8")
+
+
+def test_the_workflow_leaves_no_folder_of_tests_out() -> None:
+    workflow = yaml.safe_load((REPO / ".github/workflows/ci.yml").read_text())
+    named = " ".join(workflow["jobs"]["test"]["strategy"]["matrix"]["folders"]).split()
+    tests = [path.relative_to(REPO).parts[1] for path in (REPO / "tests").glob("*/**/test_*.py")]
+    assert sorted(named) == sorted({"tests/test_*.py", *(f"tests/{folder}" for folder in tests)})

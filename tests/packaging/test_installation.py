@@ -4,10 +4,7 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from installation.project import DEEPSPEED_VARIABLES
-from tests.conftest import asks_for
 from tests.waiting import PATIENCE
 
 A_GPU_AND_NO_TOOLKIT = """if True:
@@ -41,21 +38,3 @@ def test_deepspeed_asks_for_no_cuda_toolkit() -> None:
         found[name] = done.returncode, done.stderr
     assert found["make install"][0] == 0, found["make install"][1][-2000:]
     assert "MissingCUDAException" in found["without"][1]
-
-
-@pytest.mark.parametrize(
-    ("marks", "expected"),
-    [
-        ("not slow and not gpu and not slurm", False),
-        ("", False),
-        ("slow", False),
-        ("gpu", True),
-        ("gpu and slow", True),
-    ],
-)
-def test_only_tests_marked_gpu_see_gpus(marks: str, expected: bool) -> None:
-    assert asks_for(marks, "gpu") == expected
-
-
-def test_this_one_sees_none() -> None:
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""

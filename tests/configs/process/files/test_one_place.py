@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[4]
 PACKAGES = ("configs", "data_pipeline", "launcher", "trainer", "zeromt")
 
@@ -99,30 +97,3 @@ def test_one_place_opens_files_of_runs_and_datasets() -> None:
         "open it by configs.process.files.inside, or say in OTHERS what it is"
     )
     assert [path for path in sorted(others) if not found.get(path)] == [], "opens nothing any more: take it out"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "open(path)",
-        "os.open(path, os.O_RDONLY)",
-        "path.open('rb')",
-        "path.open(encoding='utf-8')",
-        "(run / 'STOP').touch()",
-        "path.read_text()",
-        "np.load(folder / name)",
-        "np.load(self.table(shard))",
-        "np.lib.format.open_memmap(self.path, mode='w+')",
-        "safe_open(path, framework='pt')",
-        "tempfile.mkstemp(dir=run)",
-    ],
-)
-def test_what_opens_a_file_is_found(line: str) -> None:
-    assert list(opens(ast.parse(line)))
-
-
-@pytest.mark.parametrize(
-    "line", ["read_text(path)", "inside.read_bytes(path)", "np.load(file)", "filter_.open(corpus, place)", "job.open()"]
-)
-def test_other_calls_are_left_alone(line: str) -> None:
-    assert not list(opens(ast.parse(line)))
