@@ -201,9 +201,9 @@ def _of_training(run: _Run, text: SetText) -> list[str]:
     if not isinstance(step, int):
         return []
     for name in (text.name, None) if len(run.texts) == 1 or validation == [text] else (text.name,):
-        path = run.folder / EVALUATIONS / hypotheses_file(step, name)
+        path = hypotheses_file(run.folder, step, name)
         if is_file(path):
-            return read_text(path, within=run.folder, errors="replace").split("\n")[:-1]
+            return read_text(path, errors="replace").split("\n")[:-1]
     return []
 
 
@@ -213,12 +213,12 @@ def _kept(run: _Run, text: SetText) -> tuple[int, list[str]] | None:
     found: dict[int, Path] = {}
     for path in sorted((run.folder / EVALUATIONS / "kept").glob("*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            record: dict[str, Any] = read_json(path, within=run.folder)
+            record: dict[str, Any] = read_json(path)
             if record["work"]["sources"] == sources:
                 found[int(record["step"])] = path.with_suffix(".hyp")
     if not found:
         return None
-    lines = read_text(found[max(found)], within=run.folder, errors="replace").split("\n")[:-1]
+    lines = read_text(found[max(found)], errors="replace").split("\n")[:-1]
     return (max(found), lines) if len(lines) == len(text.sources) else None
 
 

@@ -50,7 +50,7 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
     try:
         path = ((base or Path.cwd()) / expand(name)).absolute()
         str(path).encode()
-        content = read_bytes(path, follow=True)
+        content = read_bytes(path)
     except FileError as error:
         raise FileError(f"{what}: {error}") from error
     except UnicodeEncodeError as error:

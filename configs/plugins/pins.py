@@ -43,7 +43,7 @@ class Pin:
         """
         for path in (self.copy, self.file):
             with contextlib.suppress(OSError, FileError):
-                source = Source(self.file, read_bytes(Path(path), follow=True))
+                source = Source(self.file, read_bytes(Path(path)))
                 if source.sha256 == self.sha256:
                     return source
         raise UserError(

@@ -100,7 +100,7 @@ def _nearest(record: Plugin, where: Path) -> str:
     copies = [folder / COPIES / copy_name(record) for folder in (where.parent, *where.parents[2:3])]
     for path in (Path(str(record.file)), *copies):
         try:
-            if hashlib.sha256(read_bytes(path, follow=True)).hexdigest() == record.sha256:
+            if hashlib.sha256(read_bytes(path)).hexdigest() == record.sha256:
                 return str(path)
         except (OSError, ValueError, FileError):
             continue

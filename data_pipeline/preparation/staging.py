@@ -261,7 +261,7 @@ class WorkFolder:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(inside.appending(self.root / name), "a") as file:
+            with inside.opened(self.root / name, "a") as file:
                 try:
                     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError as error:
@@ -279,7 +279,7 @@ class WorkFolder:
 def sync_folder(folder: Path) -> None:
     """Fsync a folder's entries and its files' contents."""
     for path in (p for p in folder.iterdir() if p.is_file()):
-        with inside.reading(path) as file:
+        with inside.opened(path) as file:
             os.fsync(file.fileno())
     inside.sync_folder(folder)
 

@@ -133,13 +133,9 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     where = f"prepare.tokenizer.path: {path}"
     try:
         if path.is_dir():
-            files = {
-                n: read_bytes(path / n, follow=True)
-                for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE)
-                if (path / n).exists()
-            }
+            files = {n: read_bytes(path / n) for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE) if (path / n).exists()}
         else:
-            files = {JOINT_FILE: read_bytes(path, follow=True)}
+            files = {JOINT_FILE: read_bytes(path)}
         tokenizer = Tokenizer({name: fitted(content, section.tags) for name, content in files.items()})
     except FileNotFoundError as error:
         allowed = f"a prepared dataset, or a folder that holds {JOINT_FILE}"

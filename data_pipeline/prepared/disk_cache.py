@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from configs import UserError
-from configs.process.files.inside import opened, read_bytes, reading
+from configs.process.files.inside import opened, read_bytes
 from data_pipeline.prepared.index import hash_file
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class DiskCache:
     def write(self, key: str, content: bytes) -> None:
         """Store content whose hash has been verified."""
         with self._errors(), self._part(key, len(content)) as part:
-            with os.fdopen(opened(part, os.O_WRONLY), "wb") as file:
+            with opened(part, "wb") as file:
                 file.write(content)
             self._publish(part, key)
 
@@ -96,7 +96,7 @@ class DiskCache:
                 return path
             with self._part(key, size) as part:
                 fill(part)
-                with reading(part) as file:
+                with opened(part) as file:
                     os.fsync(file.fileno())
                 return self._publish(part, key)
 
@@ -134,7 +134,7 @@ class DiskCache:
         """Hold a lock among processes and threads, which is released when the holder dies. Yields the lock's file."""
         folder = self.folder / LOCKS
         folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(opened(folder / name, os.O_RDWR | os.O_CREAT), "r+b") as file:
+        with opened(folder / name, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
 
@@ -151,14 +151,14 @@ class DiskCache:
                 "the dataset has a file of that size"
             )
         with self._locked("total") as file:  # the lock's file holds the total size
+            file.seek(0)
             content = file.read()
             total = int(content) if content.isdigit() else None
             if total is None or total + size > self._max_bytes:
                 total = self._make_room(max(0, int(self._max_bytes * KEEP_FRACTION) - size))
-            file.seek(0)
-            file.truncate()
+            file.truncate(0)
             file.write(str(total + size).encode())
-            os.close(opened(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            opened(part, "xb").close()
 
     def _make_room(self, most: int) -> int:
         """Evict least recently used files until at most `most` bytes are left; returns the bytes left."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from configs import UserError
-from configs.process.files.inside import parse_json, reading
+from configs.process.files.inside import opened, parse_json
 
 INDEX_FILE = "index.json"
 LENGTHS_FILE = "lengths.npy"
@@ -230,7 +230,7 @@ def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
 
 def hash_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with reading(path) as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -240,7 +240,7 @@ def map_table(path: Path) -> NDArray[Any]:
     Raises:
         ValueError: it is none.
     """
-    with reading(path) as file:
+    with opened(path) as file:
         try:
             versions = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             header = versions[np.lib.format.read_magic(file)](file)

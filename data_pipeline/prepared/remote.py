@@ -7,7 +7,6 @@ drops broken samples and runs `pipe:` URLs in a shell.
 import errno
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -143,9 +142,9 @@ class RemoteStorage:
         """A range of a whole shard in the cache; the file may be evicted or corrupted meanwhile."""
         for hashed in (False, True, True):
             try:
-                with os.fdopen(opened(self._fetch(entry, hashed=hashed)), "rb", buffering=0) as file:
+                with opened(self._fetch(entry, hashed=hashed), buffering=0) as file:
                     file.seek(offset)
-                    data = file.read(size)
+                    data: bytes = file.read(size)
             except FileNotFoundError:
                 continue
             if len(data) == size and (sha256 is None or hashlib.sha256(data).digest() == sha256):

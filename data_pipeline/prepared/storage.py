@@ -1,6 +1,5 @@
 """Where a prepared dataset is stored: a local folder, or a URL."""
 
-import os
 import re
 import stat
 from pathlib import Path
@@ -121,17 +120,17 @@ class LocalStorage(Storage):
             raise ReadError(f"cannot be read: {error.strerror}") from error
 
     def problems(self, index: DatasetIndex) -> list[str]:
-        """Files that are missing, superfluous, links or of another size, one line each."""
+        """Files that are missing, superfluous or of another size, one line each."""
         problems = []
         for entry in (*index.shards, *index.side_files()):
             path = self._folder / entry.file
             try:
-                status = path.lstat()
+                status = path.stat()
             except OSError:
                 problems.append(f"{path}: is in the index and missing from the folder")
                 continue
             if not stat.S_ISREG(status.st_mode):
-                problems.append(f"{path}: is a link, folder or device; allowed is a plain file")
+                problems.append(f"{path}: is a folder or device; allowed is a plain file")
             elif status.st_size != entry.bytes:
                 problems.append(f"{path}: has {status.st_size} bytes; allowed is the index's {entry.bytes}")
         listed = {shard.file for shard in index.shards}
@@ -153,9 +152,9 @@ class LocalStorage(Storage):
     @override
     def read(self, entry: FileEntry, offset: int, size: int, sha256: bytes | None = None) -> bytes:
         try:
-            with os.fdopen(opened(self._folder / entry.file), "rb", buffering=0) as file:
+            with opened(self._folder / entry.file, buffering=0) as file:
                 file.seek(offset)
-                data = file.read(size)
+                data: bytes = file.read(size)
         except OSError as error:
             raise ReadError(f"cannot be read: {error.strerror}") from error
         if len(data) != size:

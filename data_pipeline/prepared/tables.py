@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from configs.process.files.inside import read_bytes, reading
+from configs.process.files import inside
 from data_pipeline.errors import DataError, OtherDataError
 from data_pipeline.prepared.index import FileEntry
 from data_pipeline.prepared.storage import Storage
@@ -42,7 +42,7 @@ class FileTable:
         Raises:
             ValueError: it is no table.
         """
-        self._file, self._name, self._may_be_touched = reading(path), name, may_be_touched
+        self._file, self._name, self._may_be_touched = inside.opened(path), name, may_be_touched
         version = np.lib.format.read_magic(self._file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         self.shape, is_fortran, self.dtype = read_header(self._file)
@@ -104,7 +104,7 @@ def open_table(storage: Storage, entry: FileEntry) -> NDArray[Any]:
     may_be_touched = "://" in storage.location
     try:
         if entry.bytes <= MAX_IN_MEMORY:
-            content = opened(storage, entry, read_bytes, hashed=False)
+            content = opened(storage, entry, inside.read_bytes, hashed=False)
             table: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
             return table
         use = partial(FileTable, name=name, may_be_touched=may_be_touched)

@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from configs.process.files.inside import appending
+from configs.process.files.inside import opened
 from configs.process.signals import STOP_SIGNALS
 from configs.process.streams import tell
 from launcher.agents.secret import Board, secret_file, shared_secret, tag
@@ -82,7 +82,7 @@ def join(arguments: argparse.Namespace, folder: Path, launcher: int | None) -> "
 
 def note_loss(folder: Path, line: str) -> None:
     """Note the cause in the run's folder for the launcher, as a watchdog does."""
-    with contextlib.suppress(OSError), os.fdopen(appending(folder / STUCK_FILE), "a") as file:
+    with contextlib.suppress(OSError), opened(folder / STUCK_FILE, "a") as file:
         file.write(f"zeromt: {line}\n")
 
 

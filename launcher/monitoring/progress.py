@@ -213,7 +213,7 @@ def _saved_scores(folder: Path, steps: list[int]) -> tuple[str | None, dict[int,
     """The current series and its scores, from the newest readable checkpoint."""
     for step in reversed(steps[-_NUM_STATES:]):
         try:
-            return saved_scores(read_json(checkpoint_folder(folder, step) / STATE, within=folder))
+            return saved_scores(read_json(checkpoint_folder(folder, step) / STATE))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
     return None, {}

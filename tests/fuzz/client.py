@@ -85,7 +85,7 @@ class Server:
             "HOME": str(folder.parent / "outside" / "home" if call.forged else home),
             "TMPDIR": str(home),
             "PATH": str(Path(sys.executable).parent),
-            **({"MPLCONFIGDIR": str(home)} if call.forged else {}),
+            **({"XDG_CACHE_HOME": str(home), "MPLCONFIGDIR": str(home)} if call.forged else {}),
         }
         request = {
             "argv": call.argv,

@@ -22,8 +22,6 @@ OUTSIDE = "OUTSIDE"
 STRANGER = 12_345
 """Another user's number."""
 HUGE_BYTES, LINE_BYTES, LEVELS = 5 << 30, 32 << 20, 10_000
-OTHERS_LINK, OWN_LINK = "link of another to a folder", "link to a folder"
-"""Of these the second may be followed by what reads."""
 _NOTHING = b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<u0', 'fortran_order': False, 'shape': (2,)}".ljust(118)
 """The head of a table of numbers of no bytes."""
 SOLID_BYTES = 1 << 26
@@ -92,12 +90,6 @@ def _folder_link(path: Path, outside: Path) -> None:
         _moved(path, outside)
     else:
         _without(path).symlink_to(outside / "folder")
-
-
-def _others_link(path: Path, outside: Path) -> None:
-    _folder_link(path, outside)
-    with contextlib.suppress(PermissionError):
-        os.lchown(path, STRANGER, STRANGER)
 
 
 def _others(mode: int) -> Callable[[Path, Path], None]:
@@ -169,8 +161,7 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
     "link": _link("secret"),
     "link to what is missing": _link("new"),
     "link to what is right": _moved,
-    OWN_LINK: _folder_link,
-    OTHERS_LINK: _others_link,
+    "link to a folder": _folder_link,
     "link to itself": lambda path, _: _without(path).symlink_to(path.name),
     "link to zeros": _link("/dev/zero"),
     "link to stdin": _link("/dev/stdin"),

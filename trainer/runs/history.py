@@ -9,13 +9,12 @@ lines of later steps.
 
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.process.files.inside import appending
+from configs.process.files.inside import opened
 from trainer.runs.layout import HISTORY_FILE
 from trainer.runs.metrics_file import Line, cut_back, read_lines, whole
 
@@ -62,7 +61,7 @@ class History:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         try:
-            with os.fdopen(appending(self._path), "a", encoding="utf-8") as file:
+            with opened(self._path, "a") as file:
                 file.write(json.dumps(line) + "\n")
         except OSError as error:
             log.warning("%s has a gap at step %d, training goes on: %s", self._path, line["step"], error)

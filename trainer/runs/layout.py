@@ -26,7 +26,6 @@
 `trainer.checkpoint.format` describes the files of a checkpoint.
 """
 
-import contextlib
 import os
 import re
 from pathlib import Path
@@ -36,7 +35,8 @@ import yaml
 
 from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
 from configs.plugins.saved import COPIES
-from configs.process.files.inside import check_folder, read_text
+from configs.process.files import file_in
+from configs.process.files.inside import read_text
 
 CONFIG = RUN_CONFIG
 """The resolved configuration: in the run's folder the current one, in a checkpoint the one at the save."""
@@ -113,8 +113,7 @@ def checkpoint_folder(run: Path, step: int) -> Path:
 def run_of(checkpoint: Path) -> Path | None:
     """The folder of the run that contains a checkpoint's folder; None if it is not in a run.
 
-    A link that is itself the checkpoint's name is followed, as its caller chose it, and none above it: the folder
-    `checkpoints` of an unpacked run may be a link, and what is then beside it belongs to others.
+    A link that is itself the checkpoint's name is followed, and none above it: `checkpoints` may be on a scratch disk.
     """
     for folder in (Path(os.path.abspath(checkpoint)), checkpoint.resolve()):  # noqa: PTH100
         if folder.parent.name == CHECKPOINTS:
@@ -122,19 +121,15 @@ def run_of(checkpoint: Path) -> Path | None:
     return None
 
 
-def named_run(checkpoint: Path) -> Path | None:
-    """The run in a checkpoint's path as it is written, for `within` of files.inside; None if none is."""
-    return checkpoint.parent.parent if checkpoint.parent.name == CHECKPOINTS else None
-
-
-def hypotheses_file(step: int, name: str | None = None) -> str:
-    """The name of the file with translations of a held-out set, in the folder of evaluations.
+def hypotheses_file(run: Path, step: int, name: str | None = None) -> Path:
+    """The file with translations of a held-out set.
 
     Args:
+        run: its folder.
         step: updates done.
         name: of the set, if there are several.
     """
-    return f"{step_folder(step)}.hyp" if name is None else f"{step_folder(step)}.{name}.hyp"
+    return file_in(run / EVALUATIONS, f"{step_folder(step)}.{'' if name is None else f'{name}.'}hyp")
 
 
 def kept_hypotheses(checkpoint: str, work: str) -> str:
@@ -154,16 +149,11 @@ def list_steps(checkpoints: Path) -> list[Path]:
         checkpoints: the folder that contains them.
 
     Raises:
-        FileError: it is another user's link, or one of them is.
         OSError: it exists and cannot be read.
     """
     if not checkpoints.is_dir():
         return []
-    check_folder(checkpoints, within=checkpoints.parent)
     steps = [(step, p) for p in checkpoints.iterdir() if (step := step_of(p)) is not None and p.is_dir()]
-    for _, path in steps:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # deleted meanwhile
-            check_folder(path, within=checkpoints.parent)
     return [p for _, p in sorted(steps, reverse=True)]
 
 

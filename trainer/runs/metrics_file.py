@@ -14,7 +14,7 @@ from typing import Any
 
 from configs.components.training import OF_REFERENCES, Described, describe_metrics, metric_keys
 from configs.process.files import explain
-from configs.process.files.inside import appending, parse_json, read_bytes, reading, write_bytes
+from configs.process.files.inside import opened, parse_json, read_bytes, write_bytes
 from trainer.runs.layout import CONFIG, read_config
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
     """
     wanted = having.encode()
     try:
-        with reading(path) as file:
+        with opened(path) as file:
             yield from (tree for line in file if wanted in line and (tree := parse(line)))
     except FileNotFoundError:
         return
@@ -209,7 +209,7 @@ class LineFile:
         Raises:
             OSError: it cannot be opened.
         """
-        self._path, self._file, self._left = path, appending(path), b""
+        self._path, self._file, self._left = path, opened(path, "ab", buffering=0), b""
 
     def write(self, line: str) -> None:
         """Append a line, or warn that it cannot be written yet."""
@@ -219,12 +219,12 @@ class LineFile:
     def close(self) -> None:
         """Close the file, after a last attempt to write what is left; a warning says what is lost."""
         self._write("its last lines are lost")
-        os.close(self._file)
+        self._file.close()
 
     def _write(self, consequence: str) -> None:
         try:
             while self._left:
-                self._left = self._left[os.write(self._file, self._left) :]
+                self._left = self._left[os.write(self._file.fileno(), self._left) :]
         except OSError as error:
             log.warning("%s: %s; %s", self._path, explain(error), consequence)
 
@@ -267,7 +267,7 @@ def _begins_later(line: bytes, step: int, phase: int) -> bool:
 def _lines_from_end(path: Path) -> Iterator[bytes]:
     """The complete lines of a file, last one first."""
     try:
-        with reading(path) as file:
+        with opened(path) as file:
             place = file.seek(0, 2)
             farthest = max(0, place - FARTHEST_BYTES)
             pieces: list[bytes] = []  # pieces of the line whose beginning has not been read yet, last one first

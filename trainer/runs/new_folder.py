@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from configs import UserError
-from configs.process.files import check_apart, explain, is_dir, naming, status_of, umask
+from configs.process.files import check_apart, explain, is_dir, naming, status_of
 from trainer.runs.layout import TEMPORARY
 
 
@@ -58,7 +58,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise _unwritable(path, error) from error
     try:
         yield temporary
-        mask = umask()  # mkdtemp's folder, and files of some libraries, are readable by the user only
+        os.umask(mask := os.umask(0))  # mkdtemp's folder, and files of some libraries, are readable by the user only
         for file in temporary.rglob("*"):
             file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
         temporary.chmod(0o777 & ~mask)

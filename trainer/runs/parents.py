@@ -19,7 +19,6 @@ from trainer.runs.layout import (
     checkpoint_folder,
     list_steps,
     looks_complete,
-    named_run,
     step_folder,
     step_of,
 )
@@ -107,7 +106,7 @@ def is_same_place(one: Path, other: Path) -> bool:
 def hash_of(checkpoint: Path) -> str | None:
     """The SHA-256 of a checkpoint's manifest, from the file beside it; None if there is none."""
     try:
-        return read_text(checkpoint / MANIFEST_HASH, within=named_run(checkpoint)).strip()
+        return read_text(checkpoint / MANIFEST_HASH).strip()
     except (OSError, ValueError, FileError):
         return None
 
@@ -275,7 +274,7 @@ def _newest_manifest(run: Path) -> Mapping[str, Any] | None:
     for folder in list_steps(run / CHECKPOINTS):
         if looks_complete(folder):
             try:
-                tree = read_json(folder / MANIFEST, within=run)
+                tree = read_json(folder / MANIFEST)
             except (OSError, ValueError):
                 continue
             if isinstance(tree, dict):

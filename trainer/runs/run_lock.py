@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from configs import UserError
-from configs.process.files.inside import opened, parse_json, read_json, reading
+from configs.process.files.inside import opened, parse_json, read_json
 from configs.process.kernel import state_of
 from trainer.runs.layout import RUN_LOCK
 
@@ -53,7 +53,7 @@ class RunLock:
         if self._file is not None:
             return
         try:
-            file = os.fdopen(opened(self._path, os.O_RDWR | os.O_CREAT), "r+", encoding="utf-8")
+            file = opened(self._path, "a+")
         except OSError as error:
             raise UserError(
                 f"output: {str(self._path)!r} cannot be opened: {error.strerror}; choose a folder that can be written"
@@ -91,7 +91,7 @@ class RunLock:
 def is_locked(folder: Path, name: str = RUN_LOCK) -> bool:
     """Whether another process holds the lock. The holder must not call this, as it would release the lock."""
     try:
-        file = reading(folder / name)
+        file = opened(folder / name)
     except OSError:
         return False
     with file:

@@ -9,7 +9,7 @@ from typing import Any
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
 from configs.components import Metric, unknown
 from configs.process.environment import restored_environment
-from configs.process.files import written
+from configs.process.files.inside import written
 from configs.process.streams import tell
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from configs.process.files import written
+from configs.process.files.inside import written
 from configs.process.streams import note
 from trainer.evaluation.sets import SetText, read_set, tagged
 from trainer.inference.translation.translator import Translation, nobody

@@ -13,7 +13,7 @@ from typing import Any
 
 from configs import SearchSection
 from configs.process.files import FileError
-from configs.process.files.inside import make_folder, read_bytes, read_json, write_bytes
+from configs.process.files.inside import read_bytes, read_json, refuse_link, write_bytes
 from trainer.checkpoint.format import Checkpoint
 from trainer.evaluation.sets import SetText
 from trainer.inference.translation.languages import LanguageTags
@@ -67,8 +67,8 @@ def read_kept(checkpoint: Checkpoint, work: Work) -> Hypotheses | None:
     if (path := _path(checkpoint, work)) is None:
         return None
     try:
-        record = read_json(_record(path), within=_run(path))
-        content = read_bytes(path, within=_run(path))
+        record = read_json(_record(path))
+        content = read_bytes(path)
         if record["sha256"] != hashlib.sha256(content).hexdigest() or record["work"] != _plain(work):
             return None
     except (OSError, ValueError, KeyError, TypeError):
@@ -96,9 +96,11 @@ def keep(checkpoint: Checkpoint, work: Work, lines: Sequence[str], *, name: str)
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     try:
-        make_folder(path.parent, within=_run(path))
+        for folder in (path.parents[1], path.parent):
+            refuse_link(folder)
+            folder.mkdir(exist_ok=True)
         for file, data in ((path, content), (_record(path), (json.dumps(record, indent=1) + "\n").encode())):
-            write_bytes(file, data, within=_run(path))
+            write_bytes(file, data)
     except (OSError, FileError):
         return None
     return path
@@ -110,11 +112,6 @@ def _path(checkpoint: Checkpoint, work: Work) -> Path | None:
         return None
     digest = _sha256(json.dumps(_plain(work), sort_keys=True))
     return folder / f"{kept_hypotheses(sha256, digest)}.hyp"
-
-
-def _run(path: Path) -> Path:
-    """The run's folder, for kept translations in `eval/kept`."""
-    return path.parents[2]
 
 
 def _record(path: Path) -> Path:

@@ -7,7 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from configs import UserError, load_saved, save_run
-from configs.process.files.inside import name_of, reading
+from configs.process.files.inside import name_of, opened
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
 from trainer.checkpoint.format import StoredTensors
@@ -51,7 +51,7 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
     check_sizes(config.model, tokenizer, StoredTensors([folder / WEIGHTS]), folder / WEIGHTS)
     model = build_model(config.model, tokenizer, seed=config.seed)
     try:
-        with reading(folder / WEIGHTS) as file:
+        with opened(folder / WEIGHTS) as file:
             weights = load_file(name_of(file))
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder / WEIGHTS}: cannot be read: {error}") from error

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError
-from configs.process.files.inside import name_of, read_bytes, reading
+from configs.process.files.inside import name_of, opened, read_bytes
 from data_pipeline.tag_pieces import tag_of
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
@@ -103,7 +103,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
         UserError: it is not such a file.
     """
     try:
-        with reading(path, follow=True) as file:
+        with opened(path) as file:
             return load_file(name_of(file))
     except (SafetensorError, OSError) as error:
         raise UserError(
@@ -121,7 +121,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     if path.is_dir():
         return Tokenizer.load(path)
     try:
-        return Tokenizer({JOINT_FILE: read_bytes(path, follow=True)})
+        return Tokenizer({JOINT_FILE: read_bytes(path)})
     except OSError as error:
         raise UserError(f"--tokenizer: {str(path)!r} cannot be read: {error.strerror}") from error
 

@@ -21,7 +21,7 @@ def read_json(path: Path) -> Any:
         UserError: it is missing, or not valid JSON.
     """
     try:
-        return inside.read_json(path, follow=True)  # Hugging Face's cache consists of links
+        return inside.read_json(path)  # Hugging Face's cache consists of links
     except (OSError, ValueError) as error:
         raise UserError(f"--huggingface: {path} cannot be read: {error}; give a complete checkpoint") from error
 

@@ -288,7 +288,7 @@ def _added(folder: Path) -> Iterator[tuple[int, str]]:
 
 def _read(folder: Path, name: str) -> bytes:
     try:
-        return read_bytes(folder / name, follow=True)
+        return read_bytes(folder / name)
     except OSError as error:
         raise UserError(
             f"--huggingface: {folder / name} cannot be read: {error.strerror}; allowed is a checkpoint with its "

@@ -42,7 +42,7 @@ def read_weights(folder: Path) -> StoredTensors:
             "is not meant"
         )
     if exists(whole):
-        return StoredTensors([whole], follow=True)
+        return StoredTensors([whole])
     if exists(index):
         return _read_shards(folder, _weight_map(index))
     raise UserError(f"--huggingface: {folder} has no {WHOLE}{_what_is_there(folder)}")
@@ -89,11 +89,11 @@ def _read_shards(folder: Path, weight_map: Mapping[str, str]) -> StoredTensors:
             f"--huggingface: {folder} lacks {listed(missing)}, which {INDEX} names for {listed(lost)}; "
             "copy the missing files"
         )
-    held = {f: StoredTensors([folder / f], follow=True).keys() for f in files}
+    held = {f: StoredTensors([folder / f]).keys() for f in files}
     for problem in (_lacking(weight_map, held), _unlisted(weight_map, held)):
         if problem:
             raise UserError(f"--huggingface: {folder}: {problem}; copy shards and index of one checkpoint anew")
-    return StoredTensors([folder / f for f in files], follow=True)
+    return StoredTensors([folder / f for f in files])
 
 
 def _lacking(weight_map: Mapping[str, str], held: Mapping[str, Iterable[str]]) -> str:

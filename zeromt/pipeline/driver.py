@@ -188,7 +188,7 @@ class Driver:
         self._records.write(name, record)
         why = "" if decision.why == NEVER else f": {decision.why}"
         say(f"{name}: begins{why}")
-        with disk_errors("output", work.log.parent), os.fdopen(inside.appending(work.log), "a") as log:
+        with disk_errors("output", work.log.parent), inside.opened(work.log, "a") as log:
             log.write(f"--- {time.strftime('%F %T')} {socket.gethostname()}{why}\n")
         self.num_run += 1
         return work, record

@@ -106,8 +106,8 @@ class Slurm:
             words, script = ["sbatch", "--parsable"], self._script(work)
         with (
             tempfile.TemporaryFile("w+") as stdin,
-            os.fdopen(inside.appending(self._file(work.job, "jobs"))) as stdout,
-            os.fdopen(inside.appending(work.log)) as stderr,
+            inside.opened(self._file(work.job, "jobs"), "a") as stdout,
+            inside.opened(work.log, "a") as stderr,
         ):
             stdin.write(script)
             stdin.seek(0)
@@ -164,7 +164,7 @@ class Slurm:
         if outputs:
             newest = max(outputs, key=lambda path: path.stat().st_mtime)
             lines += [f"{newest}:", *inside.read_text(newest, errors="replace", most=None).splitlines()[-_LINES:]]
-        with os.fdopen(inside.appending(work.log), "a") as log:
+        with inside.opened(work.log, "a") as log:
             log.writelines(f"{line}\n" for line in lines)
         return code
 

@@ -25,13 +25,13 @@ def main() -> int:
     """
     parent, lock, log, stdout, *command = sys.argv[1:]
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    held = inside.appending(Path(lock))
+    held = inside.opened(Path(lock), "ab")
     fcntl.flock(held, fcntl.LOCK_EX)
-    os.set_inheritable(held, True)
+    os.set_inheritable(held.fileno(), True)
     if os.getppid() != int(parent):  # it ended before the kernel knew whom to ask
         return 75
-    os.dup2(inside.appending(Path(log)), 2)
-    os.dup2(inside.opened(Path(stdout), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if stdout else 2, 1)
+    os.dup2(inside.opened(Path(log), "ab").fileno(), 2)
+    os.dup2(inside.opened(Path(stdout), "wb").fileno() if stdout else 2, 1)
     try:
         os.execvp(command[0], command)
     except OSError as error:

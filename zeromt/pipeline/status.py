@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +68,7 @@ def _state(records: Records, name: str, step: dict[str, Any], record: Record | N
 
 def _is_held(lock: Path) -> bool:
     """Whether the process of a step on this machine holds its lock."""
-    with contextlib.suppress(OSError), os.fdopen(inside.opened(lock)) as file:
+    with contextlib.suppress(OSError), inside.opened(lock) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -95,9 +94,6 @@ def _launched(pipeline: Pipeline, name: str, launcher: Sequence[str]) -> list[st
 @contextlib.contextmanager
 def held(lock: Path) -> Iterator[int]:
     """Hold a step's lock, once what an earlier driver began has let it go; yields the file."""
-    file = inside.appending(lock)
-    try:
+    with inside.opened(lock, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
+        yield file.fileno()

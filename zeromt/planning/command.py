@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack, cast
 
 from configs import RunConfig, UserError, load_run
 from configs.load import dump_changed
-from configs.process.files import written
+from configs.process.files.inside import written
 from configs.process.text import to_json
 from launcher.options.parser import Parser, read_arguments
 from model.gpus import GPUS

@@ -119,7 +119,7 @@ class Judging:
         """
         path = self.path(name, number)
         try:
-            with inside.reading(path) as file:
+            with inside.opened(path) as file:
                 found: NDArray[np.float32] = np.load(file, allow_pickle=False)
             if found.shape != (self.num_pairs([number]),):
                 raise ValueError

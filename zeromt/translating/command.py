@@ -12,7 +12,8 @@ import torch
 from configs import RunConfig, SearchSection, UserError, load_saved
 from configs.components import Sampler, make
 from configs.process.environment import restored_environment
-from configs.process.files import check_apart, written
+from configs.process.files import check_apart
+from configs.process.files.inside import written
 from configs.process.progress import Progress
 from configs.process.streams import tell
 from data_pipeline.tokenizer import Tokenizer

@@ -1,125 +1,98 @@
-"""The one place that opens files inside runs, datasets, caches and outputs, which may come from a stranger.
+"""The door: the one place that opens what a run, a dataset, a model folder or an output holds, who ever made it.
 
-Paths consist of a folder that the caller named, `within`, and what lies inside it. The rules:
-
-- The folder itself, and the way to it, is the caller's choice: it may be a link, as to a scratch disk. Without `within`
-  this holds for the folder of the file.
-- A file inside is never reached through a link of its own name. What is no regular file (FIFO, device, socket) is
-  refused, without waiting for a writer or reader.
-- A folder inside, such as `checkpoints`, may be a link when it is read, if the caller or root made that link. Links of
-  other users are refused.
-- A folder inside is never followed when it is written through `within`: an unpacked run's links belong to the caller,
-  whoever made them. Training and launching write without `within`, in folders that their own configuration names.
-- What is written anew gets a temporary name that cannot be guessed, and is renamed. A link that has the final name is
-  replaced, not followed.
+Reading follows links, as every program does. Writing never does: a new file gets a name that cannot be guessed and is
+renamed, and a link where it goes is refused. What is no regular file (FIFO, device, socket) is refused, without waiting
+for a writer or reader. Nothing is unpickled.
 
 `FileError` says that a file is not what it must be; the file system's other errors stay `OSError`.
 """
 
 import contextlib
 import errno
-import io
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from configs.process.files import TEMPORARY, FileError
+from configs.process.files import TEMPORARY, FileError, explain, naming, status_of
 
 MOST_BYTES = 1 << 28
 """Maximum size of a file that is read as a whole."""
 MOST_LEVELS = 100
 """Maximum nesting of lists and mappings in a JSON file; ours have fewer than ten."""
 
-_KINDS = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a link",
-}
-_ALWAYS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_WHILE_WRITING = [(None, code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)]
+"""Errors that name no file."""
 
 
-def opened(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = None, follow: bool = False) -> int:
-    """Open a regular file; returns its descriptor.
-
-    Args:
-        path: of the file.
-        flags: of `os.open`; the file is made with mode 0666 if they say so.
-        within: the folder that the caller named, if folders between it and the file are not the caller's choice.
-        follow: the file may be a link: the caller named it, or the folder is one whose files are links by design.
+def opened(path: Path, mode: str = "rb", buffering: int = -1) -> Any:
+    """Open a regular file, as Python's `open` does: a link only to read it.
 
     Raises:
-        FileError: it is no regular file, or a link leads to it; see the module's rules.
+        FileError: it is no regular file, or a link that would be written through.
         OSError: it cannot be opened.
     """
-    is_read = flags & os.O_ACCMODE == os.O_RDONLY
-    with _folder_of(path, within, follow=is_read) as (folder, name):
-        try:
-            descriptor = os.open(name, flags | (_ALWAYS & ~os.O_NOFOLLOW if follow else _ALWAYS), 0o666, dir_fd=folder)
-        except OSError as error:
-            error.filename = str(path)
-            if error.errno in (errno.ELOOP, errno.ENXIO):
-                _refuse(path, os.stat(name, dir_fd=folder, follow_symlinks=follow).st_mode)
-            raise
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        _refuse(path, mode)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    if mode != "rb":
+        refuse_link(path)
+    with contextlib.suppress(FileNotFoundError):
+        if (kind := _KINDS.get(stat.S_IFMT(path.stat().st_mode))) is not None:
+            raise FileError(f"{str(path)!r}: is {kind}; allowed is a plain file")
+    return open(path, mode, buffering, None if "b" in mode else "utf-8", opener=_at_once)
 
 
-def reading(path: Path, *, within: Path | None = None, follow: bool = False) -> io.BufferedReader:
-    """A regular file, open for reading; see `opened`."""
-    return os.fdopen(opened(path, within=within, follow=follow), "rb")
+def _at_once(name: str, flags: int) -> int:
+    """Without waiting for a writer or reader, whatever has come there meanwhile."""
+    return os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
 
 
-def read_bytes(path: Path, *, within: Path | None = None, follow: bool = False, most: int | None = MOST_BYTES) -> bytes:
+def refuse_link(path: Path) -> None:
+    """Refuse to write where a link is.
+
+    Raises:
+        FileError: there is one.
+    """
+    if path.is_symlink():
+        raise FileError(f"{str(path)!r}: is a link, through which nothing is written; name what it leads to")
+
+
+def read_bytes(path: Path, *, most: int | None = MOST_BYTES) -> bytes:
     """The content of a regular file; see `opened`.
 
     Args:
-        path, within, follow: see `opened`.
+        path: of the file.
         most: bytes that it may have; None: as many as there are, of a file of one's own.
 
     Raises:
         FileError: it has more.
     """
-    with reading(path, within=within, follow=follow) as file:
-        content = file.read() if most is None else file.read(most + 1)
+    with opened(path) as file:
+        content: bytes = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:
         raise FileError(f"{str(path)!r}: has more than {most} bytes, which no such file has")
     return content
 
 
-def read_text(path: Path, *, within: Path | None = None, errors: str = "strict", most: int | None = MOST_BYTES) -> str:
+def read_text(path: Path, *, errors: str = "strict", most: int | None = MOST_BYTES) -> str:
     """The content of a regular file of UTF-8; see `read_bytes`.
 
     Raises:
         ValueError: it is not UTF-8.
     """
-    return read_bytes(path, within=within, most=most).decode(errors=errors)
+    return read_bytes(path, most=most).decode(errors=errors)
 
 
-def read_json(path: Path, *, within: Path | None = None, follow: bool = False) -> Any:
-    """The content of a JSON file; see `opened`.
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; see `read_bytes`.
 
     Raises:
-        ValueError: it is no JSON, or larger or deeper than any file of ours.
+        ValueError: it is no JSON, or deeper than any file of ours.
     """
-    with reading(path, within=within, follow=follow) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"has more than {MOST_BYTES} bytes")
-    return parse_json(content)
+    return parse_json(read_bytes(path))
 
 
 def parse_json(content: bytes | str) -> Any:
@@ -135,76 +108,95 @@ def parse_json(content: bytes | str) -> Any:
     else:
         level = [tree]
         for _ in range(MOST_LEVELS + 1):
-            if not (level := [value for one in level if isinstance(one, dict | list) for value in _values(one)]):
+            nested: Any = (
+                one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
+            )
+            if not (level := [value for values in nested for value in values]):
                 break
     if level:
         raise ValueError(f"is deeper than {MOST_LEVELS} levels of lists and mappings")
     return tree
 
 
-def appending(path: Path, *, within: Path | None = None) -> int:
-    """A descriptor that appends to a regular file, which is made if it is not there; see `opened`."""
-    return opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, within=within)
-
-
 @contextlib.contextmanager
-def replacing(path: Path, *, within: Path | None = None, sync: bool = False) -> Iterator[io.BufferedRandom]:
+def replacing(path: Path, mode: str = "x+b", *, sync: bool = False) -> Iterator[Any]:
     """A new file to write and read; it appears under its name only if the block ends without an error.
 
     Args:
-        path: its name; what had it before is replaced.
-        within: see `opened`.
+        path: its name; a regular file that had it before is replaced.
+        mode: `x+b`, or `x` for text.
         sync: flush it to the disk before the rename.
 
     Raises:
-        FileError: a folder on the way is a link.
+        FileError: a link has the name.
         OSError: it cannot be written.
     """
-    with _folder_of(path, within, follow=False) as (folder, name):
-        beside = f"{TEMPORARY}{secrets.token_hex(8)}"
-        beside = beside if folder is not None else str(path.with_name(beside))
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(beside, flags, 0o666, dir_fd=folder)
-        except OSError as error:
+    refuse_link(path)
+    beside = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+    try:
+        with opened(beside, mode) as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.filename == str(beside):
             error.filename = str(path)
-            raise
-        try:
-            with os.fdopen(descriptor, "w+b") as file:
-                yield file
-                file.flush()
-                if sync:
-                    os.fsync(descriptor)
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(beside, dir_fd=folder)
-            raise
+        raise
 
 
-def write_bytes(path: Path, content: bytes, *, within: Path | None = None, sync: bool = False) -> None:
+def write_bytes(path: Path, content: bytes, *, sync: bool = False) -> None:
     """Write a file as a whole; see `replacing`."""
-    with replacing(path, within=within, sync=sync) as file:
+    with replacing(path, sync=sync) as file:
         file.write(content)
 
 
-def write_text(path: Path, text: str, *, within: Path | None = None) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write a file of UTF-8 as a whole; see `replacing`."""
-    write_bytes(path, text.encode(), within=within)
+    write_bytes(path, text.encode())
 
 
-def make_folder(path: Path, *, within: Path) -> None:
-    """Make a folder inside another, and those on the way to it.
+@contextlib.contextmanager
+def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
+    """Write a file that the user names, as `replacing` does; a pipe, a device or /dev/stdout is written directly.
+
+    It is opened at once, so that a path that cannot be written is reported before the work.
+
+    Args:
+        path: of the file.
+        what: the option or field that names it, for messages.
+        mode: w for text, wb for bytes.
 
     Raises:
-        FileError: one of them is a link.
-        OSError: one cannot be made.
+        FileError: the file cannot be written. Other errors in the block are not changed.
     """
-    at = within
-    for part in path.relative_to(within).parts:
-        at /= part
-        with _folder_of(at, within, follow=False) as (folder, name), contextlib.suppress(FileExistsError):
-            os.mkdir(name, dir_fd=folder)
+    stream, target = re.fullmatch(r"/dev/(?:fd/(\d+)|std(?:out|err))", path), Path(path)
+    with naming(what):
+        status = status_of(path)
+        is_plain = stream is None and (status is None or stat.S_ISREG(status.st_mode))
+        if is_plain:
+            refuse_link(target)
+        if is_plain and status is not None:
+            opened(target, "ab").close()  # raises an error if it must not be written
+    try:
+        if is_plain:
+            sink: contextlib.AbstractContextManager[IO[Any]] = replacing(target, mode.replace("w", "x"))
+        else:
+            place = path if stream is None else os.dup(int(stream[1] or (1 if path == "/dev/stdout" else 2)))
+            sink = open(place, mode, encoding=None if "b" in mode else "utf-8")  # noqa: PTH123, SIM115
+        with sink as file:
+            if is_plain and status is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode))
+            yield file
+    except OSError as error:
+        is_named = error.filename in (path, str(target))
+        is_full = stream is None and (not is_plain or os.statvfs(target.parent).f_bavail == 0)  # not another's disk
+        if not (is_named or (is_full and (error.filename, error.errno) in _WHILE_WRITING)):
+            raise
+        raise FileError(f"{what}: {path!r} cannot be written: {explain(error)}") from error
 
 
 def look_again(folder: Path) -> bool:
@@ -229,17 +221,6 @@ def is_listed(path: Path) -> bool:
         return False
 
 
-def check_folder(path: Path, *, within: Path) -> None:
-    """Refuse a folder to which a link of another user leads, before anything in it is read.
-
-    Raises:
-        FileError: one on the way to it is such a link.
-        OSError: it cannot be opened.
-    """
-    with _folder_of(path / "any", within, follow=True):
-        pass
-
-
 def sync_folder(folder: Path) -> None:
     """Fsync a folder, so that its entries and renames survive a crash."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -249,62 +230,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def name_of(file: IO[bytes] | int) -> str:
+def name_of(file: IO[bytes]) -> str:
     """A path of an open file, for libraries that open files themselves."""
-    return f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}"
-
-
-def _values(tree: Any) -> Any:
-    return tree.values() if isinstance(tree, dict) else tree
-
-
-def _refuse(path: Path, mode: int) -> None:
-    """Refuse what is no regular file or folder."""
-    if (kind := _KINDS.get(stat.S_IFMT(mode))) is not None:
-        raise FileError(f"{str(path)!r}: is {kind}; allowed is a plain file")
-
-
-@contextlib.contextmanager
-def _folder_of(path: Path, within: Path | None, *, follow: bool) -> Iterator[tuple[int | None, str]]:
-    """The folder of a file, opened by one step at a time from `within`, and the file's name in it."""
-    if within is None:
-        yield None, str(path)
-        return
-    *parts, name = path.relative_to(within).parts
-    at, folder = os.open(within, _FOLDER), within
-    try:
-        for part in parts:
-            folder /= part
-            below = _below(at, part, folder, follow=follow)
-            os.close(at)
-            at = below
-        yield at, name
-    finally:
-        os.close(at)
-
-
-def _below(at: int, part: str, shown: Path, *, follow: bool) -> int:
-    """Open a folder in an open folder."""
-    if part == "..":
-        raise FileError(f"{str(shown)!r}: leads out of its folder")
-    try:
-        descriptor = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    except OSError as error:
-        error.filename = str(shown)
-        raise
-    status = os.fstat(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        return descriptor
-    try:
-        if not stat.S_ISLNK(status.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(shown))
-        if not follow:
-            raise FileError(f"{str(shown)!r}: is a link; allowed is a folder, as nothing may be written elsewhere")
-        if status.st_uid not in (os.geteuid(), 0):
-            raise FileError(
-                f"{str(shown)!r}: is a link of another user (uid {status.st_uid}); give the folder that it leads "
-                "to, or make the link yourself"
-            )
-        return os.open(os.readlink("", dir_fd=descriptor), _FOLDER, dir_fd=at)
-    finally:
-        os.close(descriptor)
+    return f"/proc/self/fd/{file.fileno()}"

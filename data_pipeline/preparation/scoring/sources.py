@@ -59,7 +59,7 @@ class ScoreSources:
     def read(self, name: str, text: TextChunk, unit: int) -> Scores | None:
         """What a command has said of a chunk; None if it is not there, or damaged."""
         try:
-            with inside.reading(self._path(name, text, unit)) as file, np.load(file, allow_pickle=False) as content:
+            with inside.opened(self._path(name, text, unit)) as file, np.load(file, allow_pickle=False) as content:
                 scores: Scores = content["scores"]  # a zip file has checksums
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from configs.process.files.inside import reading, replacing
+from configs.process.files.inside import opened, replacing
 
 os.environ.setdefault("WDS_SECURE", "1")  # webdataset reads it at import; it keeps `pipe:` URLs from running in a shell
 
@@ -101,13 +101,13 @@ class ShardJob:
         """Number of pairs of all shards."""
         count = 0
         for shard in range(num_shards):
-            with reading(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
+            with opened(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
                 count += int(content["blocks"]["pairs"].sum())
         return count
 
     def read_table(self, shard: int) -> "ShardTable":
         """What `write_shard` noted."""
-        with reading(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
+        with opened(self.table(shard)) as file, np.load(file, allow_pickle=False) as content:
             blocks = content["blocks"]
             entry = ShardEntry(
                 file=shard_name(shard),

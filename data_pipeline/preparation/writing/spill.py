@@ -5,7 +5,6 @@ with their hashes in the span's table, which is written last, so that a span wit
 """
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import UserError
-from configs.process.files.inside import name_of, opened, reading, replacing
+from configs.process.files.inside import name_of, opened, replacing
 from data_pipeline.preparation.report import Report
 from data_pipeline.prepared.index import PLACE_BYTES, map_table
 
@@ -195,7 +194,7 @@ class SpillFolder:
     def _read_table(self, span: int) -> tuple[NDArray[np.uint64], Report]:
         """(shards, 5): offset of a span's segments, their pairs, source and target pieces, and hash; and the report."""
         try:
-            with reading(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
+            with opened(self._table(span)) as file, np.load(file, allow_pickle=False) as content:
                 table, digests = content["table"].astype(np.uint64), content["digests"]
                 report = Report.from_json(content["report"].tobytes())
         except (ValueError, KeyError, EOFError, zipfile.BadZipFile, UserError) as error:
@@ -227,7 +226,7 @@ class SpillFolder:
         after = done + segment[1:4].astype(np.int64)
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         try:
-            file = os.fdopen(opened(self._data(span)), "rb", buffering=0)
+            file = opened(self._data(span), buffering=0)
         except FileNotFoundError as error:
             raise DamagedSpanError(f"{self._data(span)}: is missing") from error
         with file:

@@ -24,7 +24,7 @@ def test_a_full_disk_is_gone_on_from(corpus: Corpus, monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(SpillFolder, "collect_segments", fail)
-        with pytest.raises(UserError, match=r"the disk is full.* run the same command, which goes on"):
+        with pytest.raises(UserError, match=r"No space left on device.* the same command goes on"):
             prepare.run(corpus(PAIRS))
     assert not (tmp_path / "out").exists()
     monkeypatch.setattr(survey, "train_tokenizer", fail)  # is not done again

@@ -68,11 +68,6 @@ def _flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-def _link(path: Path) -> None:
-    shutil.move(path, path.parent.parent / "away")
-    path.symlink_to(path.parent.parent / "away")
-
-
 def _replace_by_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -88,11 +83,10 @@ FILE_FAULTS: list[tuple[str, Callable[[Path], object], str]] = [
     ("shard extra, packed", lambda f: (f / "x.tar.gz").touch(), r"x.tar.gz: is not in the index"),
     ("shard short", lambda f: _truncate(f / SHARD, 5000), rf"{SHARD}: has 5000 bytes; allowed is the index's"),
     ("shard of zero bytes", lambda f: _truncate(f / SHARD, 0), rf"{SHARD}: has 0 bytes"),
-    ("shard is a link", lambda f: _link(f / SHARD), rf"{SHARD}: is a link"),
     (
         "shard is a folder",
         lambda f: _replace_by_folder(f / SHARD),
-        rf"{SHARD}: is a link, folder",
+        rf"{SHARD}: is a folder",
     ),
     ("tokenizer replaced", lambda f: _flip(f / "tokenizer.model", 50), r"tokenizer.model: its hash is not"),
     ("lengths changed", lambda f: _flip(f / "lengths.npy", 200), r"lengths.npy: its hash is not"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.process.files import FileError
 from tests.small import small_runs
 from trainer.runs import layout
 from trainer.runs.layout import checkpoint_folder, complete_steps, hypotheses_file, list_steps, newest_step, step_of
@@ -37,8 +38,10 @@ def test_names_stay() -> None:
     }
     assert {name: getattr(layout, name) for name in names} == names
     assert checkpoint_folder(Path("runs/x"), 500) == Path("runs/x/checkpoints/step-00000500")
-    assert hypotheses_file(500) == "step-00000500.hyp"
-    assert hypotheses_file(123_456_789, "news") == "step-123456789.news.hyp"
+    assert hypotheses_file(Path("r"), 500) == Path("r/eval/step-00000500.hyp")
+    assert hypotheses_file(Path("r"), 123_456_789, "news") == Path("r/eval/step-123456789.news.hyp")
+    with pytest.raises(FileError, match="names no file in 'r/eval'"):
+        hypotheses_file(Path("r"), 500, "../news")
 
 
 def test_a_run_is_laid_out_so() -> None:

@@ -24,7 +24,7 @@ from trainer.runs.new_folder import check_new, new_folder
         ("file/new", "no such folder"),
         ("x" * 300, "too long"),
         ("loop/new", "links form a loop"),
-        ("run/checkpoints/new", "which RUN reads"),
+        ("run/checkpoints/new", "what RUN reads"),
     ],
 )
 def test_what_cannot_be_made(name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Commands on a stranger's run or dataset whose files are links, FIFOs, devices, sockets or deep JSON."""
+"""Commands on a stranger's run or dataset whose files are FIFOs, devices, sockets or deep JSON."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def make_socket(path: Path) -> None:
 KINDS: dict[str, Callable[[Path], None]] = {
     "a FIFO": os.mkfifo,
     "a socket": make_socket,
-    "a link": lambda path: path.symlink_to("/dev/zero"),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
 }
 CASES = [
     ("status.json", "status"),
@@ -83,7 +83,7 @@ def test_inspect_names_what_is_no_plain_file(name: str, stranger: Path, capsys: 
         assert main(["inspect", str((stranger / name).parent)]) in (1, 2)
         said = "".join(capsys.readouterr())
         assert Path(name).name in said
-        assert f"is {kind}" in said or "is a link, folder or device" in said
+        assert f"is {kind}" in said or "is a folder or device" in said
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
@@ -101,7 +101,7 @@ def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
     (stranger / "status.json").write_text(
         f'{{"state": "running", "pid": {os.getpid()}, "host": "{os.uname().nodename}"}}'
     )
-    assert "STOP': is a link; allowed is a plain file" in refused("stop", str(stranger), "--no-wait")
+    assert "STOP': is a link, through which nothing is written" in refused("stop", str(stranger), "--no-wait")
     assert not (stranger.parent / "new").exists()
 
 

@@ -140,7 +140,7 @@ def locked(root: Path, name: str, *, wait: bool = False) -> Iterator[None]:
         UserError: another process holds it, and `wait` is not set.
     """
     (root / name).parent.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(inside.appending(root / name), "a") as file:
+    with inside.opened(root / name, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:

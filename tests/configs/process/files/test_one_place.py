@@ -11,7 +11,6 @@ PACKAGES = ("configs", "data_pipeline", "launcher", "trainer", "zeromt")
 OTHERS = {
     "this place": ["configs/process/files/inside.py"],
     "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
-        "configs/process/files/__init__.py",
         "configs/reading/tree.py",
         "data_pipeline/preparation/raw/parquet.py",
         "data_pipeline/preparation/raw/text.py",

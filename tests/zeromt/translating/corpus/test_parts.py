@@ -221,7 +221,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(
             pytest.skip("no file system may be mounted here")
         words = (run, "-i", "in.en", "-o", "small/out", *SEARCH, "--part", "1/1")
         (disk / "ballast").write_bytes(b"x" * 40_000)
-        assert "-o: small/out: the disk is full" in refused("translate", *words)
+        assert "-o: small/out: cannot be written: No space left" in refused("translate", *words)
         (disk / "ballast").unlink()
         assert translate(*words) == 0
 
