@@ -9,7 +9,8 @@ from typing import Any
 
 from configs import CorpusFiles, UserError
 from configs.languages import MULTIPLE
-from configs.process.files import check_apart, exists, naming, written
+from configs.process.files import check_apart, exists, file_in, naming
+from configs.process.files.inside import written
 from configs.process.text import visible_name
 from zeromt.init.choices import Machine, choose
 from zeromt.init.corpora import Part, Wanted, find_parts, identified, meaning
@@ -121,14 +122,15 @@ def _tree(files: CorpusFiles) -> dict[str, Any]:
 
 def _write_sets(folder: Path, endings: tuple[str, str], found: Found, parts: Sequence[Part]) -> None:
     """Write the held-out sets, and with parts the training text: with tags, without the held-out sentences."""
-    with naming(_OUTPUT):
-        folder.mkdir(exist_ok=True)
     sets: dict[str, Iterable[Pair]] = {"valid": found.valid, "test": found.test}
     if parts:
         sets["train"] = training_rows(found, parts)
+    with naming(_OUTPUT):
+        paths = {name: [str(file_in(folder, f"{name}.{ending}")) for ending in endings] for name in sets}
+        folder.mkdir(exist_ok=True)
     for name, pairs in sets.items():
         with ExitStack() as stack:
-            files = [stack.enter_context(written(str(folder / f"{name}.{e}"), _OUTPUT)) for e in endings]
+            files = [stack.enter_context(written(path, _OUTPUT)) for path in paths[name]]
             for source, target, code in pairs:
                 files[0].write(f">>{code}<< {source}\n" if code else f"{source}\n")
                 files[1].write(f"{target}\n")

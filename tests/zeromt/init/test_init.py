@@ -93,6 +93,13 @@ def test_tmx(here: Path) -> None:
     assert load_run("turned.yaml").prepare.source_language == "fr-FR"
 
 
+def test_no_language_leads_out_of_the_folder(here: Path, refused: Refused) -> None:
+    [memory] = corpora.tmx(here, corpora.bundled(200))
+    (here / memory).write_text((here / memory).read_text().replace("fr-FR", "fr/../../x"))
+    assert "'valid.fr/../../x': names no file in 'my-data'" in refused("init", memory, "-o", "my.yaml")
+    assert [path.name for path in here.iterdir()] == [memory]
+
+
 def test_several_target_languages_get_tags(here: Path) -> None:
     """And a sentence that is held out in one direction is no training pair's in the other."""
     pairs = corpora.bundled(200)
