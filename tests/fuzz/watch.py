@@ -6,13 +6,11 @@ a command starts, and a path relative to an open folder counts as one in the cur
 """
 
 import ctypes
-import getpass
 import json
 import os
 import struct
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -105,6 +103,5 @@ def outside(opened: tuple[str, ...], given: Path, home: Path) -> list[str]:
     fonts = (str(home / ".fonts"), str(home / ".local/share/fonts"))
     own = (str(given), str(REPO), sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())
     system = ("/proc", "/sys", "/usr", "/lib", "/lib64", "/etc", "/dev/null", "/dev/urandom", "/dev/shm", "/opt")
-    compiler = str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")  # torch's own folder
-    allowed = {os.path.realpath(path) for path in own} | {*own, *system, *fonts, compiler}
+    allowed = {os.path.realpath(path) for path in own} | {*own, *system, *fonts}
     return [path for path in opened if not any(path == one or path.startswith(f"{one}/") for one in allowed)]

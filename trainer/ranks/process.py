@@ -1,14 +1,17 @@
 """Settings of a process before it computes: speed on a CPU, quiet libraries. Results change at most by denormals."""
 
 import atexit
+import contextlib
 import ctypes
 import logging
 import os
+from pathlib import Path
 
 import torch
 
 from configs import UserError
 from configs.process.environment import check_process, is_one_node
+from configs.process.files import expand
 from configs.process.with_torch import collect_nothing
 
 log = logging.getLogger(__name__)
@@ -35,6 +38,7 @@ def tune_process() -> None:
         UserError: the environment names an invalid number of threads or an invalid device.
     """
     check_process(os.environ)
+    keep_compiled_code()
     stay_on_this_machine()
     atexit.register(collect_nothing)
     # Set, so that DeepSpeed neither searches for it nor prints what it found.
@@ -51,6 +55,16 @@ def tune_process() -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
     except (OSError, AttributeError):  # another C library: slower, but correct
         return
+
+
+def keep_compiled_code() -> None:
+    """Keep compiled code where nobody else can write: of itself, torch keeps and loads it in a folder in /tmp."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or expand("~/.cache"), "zeromt")
+    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "torchinductor"), ("TRITON_CACHE_DIR", "triton")):
+        if not os.environ.get(variable):
+            os.environ[variable] = str(cache / name)
+            with contextlib.suppress(OSError):  # nothing may be compiled
+                (cache / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def stay_on_this_machine() -> None:

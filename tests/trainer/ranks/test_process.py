@@ -1,6 +1,7 @@
 """What a process sets before it computes, on GPUs that are said to be there."""
 
 import os
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -26,6 +27,21 @@ def allocator_after_tuning(given: dict[str, str], *, has_gpu: bool) -> dict[str,
         return {name: os.environ[name] for name in ALLOCATOR if name in os.environ}
 
     return fork(task)
+
+
+@pytest.mark.parametrize("given", [{}, {"TORCHINDUCTOR_CACHE_DIR": "mine", "TRITON_CACHE_DIR": "mine"}])
+def test_nobody_else_writes_where_compiled_code_is_kept(given: dict[str, str], tmp_path: Path) -> None:
+    names = {"TORCHINDUCTOR_CACHE_DIR": "torchinductor", "TRITON_CACHE_DIR": "triton"}
+
+    def task() -> dict[str, str]:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(XDG_CACHE_HOME=str(tmp_path), **given)
+        tune_process()
+        return {name: os.environ[name] for name in names}
+
+    assert fork(task) == (given or {name: f"{tmp_path}/zeromt/{place}" for name, place in names.items()})
+    assert given or {path.stat().st_mode & 0o777 for path in (tmp_path / "zeromt").iterdir()} == {0o700}
 
 
 @pytest.mark.parametrize(
