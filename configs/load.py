@@ -56,7 +56,7 @@ def load_run(
         UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = _read_named(path, what=what)
+    tree = Tree.read(path, what=what, is_saved=is_resolved_one(path))
     saved = (path, tree.take_plain("plugins", [], what=what)) if is_resolved_one(path) else None
     _merge(tree, path, overrides, what=what)
     named = tree.take_plain("plugins", [], what=what)
@@ -89,13 +89,9 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         raise PluginError("\n".join(problems))
     if problems := [] if any_version else list(another_file(named, loaded(), path)):
         raise OtherPluginError("\n".join(problems))
-    return parse_run({**_current(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
-
-
-def _read_named(path: Path, *, what: str) -> Tree:
-    """A file that the user named; a link of his own to a run's configuration, too."""
-    is_saved = is_resolved_one(path)
-    return Tree.read(path if _is_beside(path) else path.resolve(), what=what, is_saved=is_saved)
+    config = parse_run({**_current(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
+    marked: RunConfig = with_variables(config, tree.variables())  # a password that someone has written there
+    return marked
 
 
 def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
