@@ -390,7 +390,10 @@ class Trainer:
         return True
 
     def _save_if_due(self) -> None:
-        if self._saver.is_overdue or _is_due(self._run.state.step, self._run.config.checkpoint.every_updates):
+        """Save, but not the last step: that is evaluated first, and its checkpoint has the scores."""
+        step = self._run.state.step
+        is_due = self._saver.is_overdue or _is_due(step, self._run.config.checkpoint.every_updates)
+        if is_due and step < self._limits.last_step:
             self._check_now()
             self._tick()
             self._interval.pause(self._saver.begin())

@@ -37,6 +37,7 @@ class Saver:
         """Whether the newest save was left out, because of weights that are not good; the same on all ranks."""
         self.saved_step = run.state.step or None
         """The newest step that was saved or is being saved; None if there is none."""
+        self._has_scores = run.state.is_scored  # whether the checkpoint of that step has its scores
         self._warn_of_slow_saves(run.state.save_seconds)
 
     def _opened_history(self) -> History | None:
@@ -113,7 +114,7 @@ class Saver:
         step = remembered.step
         if wait or self.saved_step != step:
             self.commit()
-        if self.saved_step == step or step == 0:
+        if step == 0 or (self.saved_step == step and self._has_scores == remembered.is_scored):
             return time.monotonic() - begin
         problem = self._problem()
         self.is_overdue = problem is not None
@@ -124,7 +125,7 @@ class Saver:
             remembered.loss_scale = run.engine.loss_scale
             remembered.optimizer_numbers = self._optimizer_numbers()
             state = {"trainer": remembered.to_json(), "stream": self.note_position()}
-            self.saved_step = step
+            self.saved_step, self._has_scores = step, remembered.is_scored
             awaited = run.queue.awaited if run.queue is not None else frozenset()
             scores = remembered.signed_scores()
             # weights that updates have been skipped with may be wrecked, though finite: the older ones stay

@@ -136,10 +136,6 @@ class CheckpointManager:
         if self._current is not None:
             self.commit()
         begin = time.monotonic()
-        if step == self._committed_step:
-            log.info("step %d is saved already", step)
-            self._outcome = SaveOutcome(step=step, succeeded=True, problem=None, seconds=0.0, stopped_seconds=0.0)
-            return
         save = self._current = _Save(
             step=step,
             temporary=self._folder / f"{layout.TEMPORARY}{layout.step_folder(step)}",
@@ -291,10 +287,7 @@ class CheckpointManager:
             tokenizer_files=self.identity.tokenizer_files,
             manifest={"step": save.step, "world_size": self._world.size, **self.identity.manifest},
         )
-        final = self._folder / layout.step_folder(save.step)
-        if final.exists():  # a broken one, which the run did not resume from
-            retention.put_aside(self._folder, save.step)
-        save.temporary.rename(final)
+        retention.publish(self._folder, save.temporary, save.step)
 
     def _after_publishing(self, save: _Save) -> None:
         sync_folder(self._folder)

@@ -12,6 +12,8 @@ from configs.process import files
 from configs.process.files.inside import sync_folder
 from trainer.runs.layout import TEMPORARY, list_steps, looks_complete, step_folder, step_of
 
+REPLACED = f"{TEMPORARY}replaced-"
+
 
 def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:
     """The steps whose checkpoints are kept.
@@ -79,12 +81,30 @@ def put_aside(folder: Path, step: int) -> Path:
     return aside
 
 
+def publish(folder: Path, temporary: Path, step: int) -> None:
+    """Make a complete folder a step's checkpoint.
+
+    It replaces one that was found broken, or that was saved before the step had its scores.
+
+    Raises:
+        OSError: a folder cannot be renamed.
+    """
+    final = folder / step_folder(step)
+    if final.exists():
+        final.rename(folder / f"{REPLACED}{final.name}")
+    temporary.rename(final)
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Delete what was put aside and the remains of interrupted saves.
+    """Delete what was put aside or replaced, and the remains of interrupted saves.
 
     Raises:
         OSError: something cannot be deleted.
     """
+    for replaced in folder.glob(f"{REPLACED}*"):
+        final = folder / replaced.name.removeprefix(REPLACED)
+        if not final.exists():  # killed between the two renames
+            replaced.rename(final)
     leftovers = sorted((*folder.glob(f"{TEMPORARY}*"), *folder.glob(f"{files.TEMPORARY}*")))
     if leftovers:
         sync_folder(folder)  # the renames first: a crash must not keep a deletion and lose its rename

@@ -116,6 +116,11 @@ class TrainerState:
             return self.scores
         return self.curves[figure].scores if figure in self.curves else None
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether this step has been evaluated."""
+        return any(self.step in scores for scores in (self.scores, *(one.scores for one in self.curves.values())))
+
     def problem(self) -> str | None:
         """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""
         loss = (self.scores_of("loss") or {}).get(self.step, 0.0)

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.checkpoint.format import write_manifest
+from trainer.checkpoint.format import read_whole, write_manifest
 from trainer.runs.layout import MANIFEST, MANIFEST_HASH, STATE
 
 STEPS = (5, 10, 15)
@@ -96,6 +96,28 @@ def test_scores_that_were_left_come_back(planted: Path, tmp_path: Path, forked: 
         name: expected[name] for name in ("chrf", "nll")
     }
     assert lines[20]["series"] == trainer["curves"]["chrf"]["id"] != lines[25]["series"] == trainer["series"]["id"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("training.max_updates=4", "checkpoint.every_updates=2", "evaluation.every_updates=3"),
+        ("training.max_epochs=1", "checkpoint.every_updates=1", "evaluation.every_updates=1000"),
+    ],
+    ids=["updates", "epochs"],
+)
+def test_the_last_checkpoint_has_the_last_score(settings: tuple[str, ...], tmp_path: Path, forked: Forked) -> None:
+    """Also where a save is due at that step, or has been made before it is known to be the last."""
+    place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
+    more = ("name=last", "training.max_updates=1000", "checkpoint.keep_best=0")
+    done = forked.zeromt("train", "small.yaml", *SETTINGS, *more, *settings, cwd=place)
+    assert done.code == 0, done.err
+    checkpoint = max((place / "runs" / "last" / "checkpoints").glob("step-*"))
+    trainer = json.loads((checkpoint / STATE).read_text())["trainer"]
+    evaluated = {line["step"]: line["bleu"] for line in read_metrics(place / "runs" / "last", "evaluation")}
+    assert trainer["step"] == max(evaluated)
+    assert by_step(trainer["scores"]) == evaluated
+    assert read_whole(checkpoint).manifest["step"] == trainer["step"]
 
 
 def by_step(scores: dict[str, float]) -> dict[int, float]:

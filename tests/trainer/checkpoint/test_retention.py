@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.forking import fork_ranks
 from tests.trainer.checkpoint.small_engine import engine, leftovers, manager
-from trainer.checkpoint.retention import steps_to_keep
+from trainer.checkpoint.retention import remove_leftovers, steps_to_keep
 from trainer.ranks.distributed import World
 from trainer.runs.layout import list_steps, step_of
 
@@ -72,3 +72,14 @@ def test_on_a_disk_broken_ones_count_for_nothing(tmp_path: Path) -> None:
     fork_ranks(1, lambda world: save(world, 2, 6, 7, 8, 9))
     assert steps() == [9, 8]
     assert leftovers(folder) == []
+
+
+def test_a_kill_while_a_step_is_replaced_loses_nothing(tmp_path: Path) -> None:
+    replaced, step = tmp_path / "tmp-replaced-step-00000004", tmp_path / "step-00000004"
+    for name in ("only one", "the new one"):
+        replaced.mkdir()
+        (replaced / "state.json").write_text("before")
+        remove_leftovers(tmp_path)
+        assert (step / "state.json").read_text() == ("before" if name == "only one" else "after")
+        (step / "state.json").write_text("after")
+        assert leftovers(tmp_path) == []
