@@ -44,6 +44,11 @@ class GlobalFlags:
     is_writing: bool = False
     loss_sums: tuple[float, ...] = ()
 
+    @property
+    def ends(self) -> bool:
+        """Whether no further update is to be made."""
+        return self.stop_requested or self.time_is_up
+
 
 @dataclass(slots=True)
 class _Fetched:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from configs import UserError
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
 from trainer.curriculum import Curriculum
@@ -130,7 +131,7 @@ class Trainer:
                 break
             self._save_if_due()
         else:
-            stop = False
+            stop = self._global_flags.stop_requested
         if last is not None and self._interval.update_seconds:  # updates that no line has counted
             self._log(last)
         if not stop:
@@ -169,18 +170,29 @@ class Trainer:
         return self._limits.early_ends((self._run.updates.epoch, self._run.updates.reader.update))
 
     def _next_update(self) -> Update | None:
-        """The next update, while the one after it is being fetched. None at the end of the run."""
-        self._tick()
+        """The next update, while the one after it is being fetched. None at the end of the run, and if it is to stop.
+
+        Raises:
+            UserError: a whole pass over the data had no update to train on.
+        """
+        passes = 0  # epochs that ended since the last update; the first may have begun before this start
         while self._run.state.step < self._limits.last_step and not self._was_time_up:
+            self._tick()
             self._curriculum.go_on_if_due(settle=self._check_now)
-            if self._limits.is_over(self._run.updates.epoch):
+            if self._limits.is_over(self._run.updates.epoch) or self._global_flags.ends:
                 return None
+            if passes > 1:
+                raise UserError(
+                    "stream: a whole pass over the data has nothing to train on: all pairs are left out, or have "
+                    "weight 0; look at stream.source_tokens, target_tokens and on_oversized_pair, and at loss_weight"
+                )
             with self._run.activities("data", step=self._run.state.step + 1):
                 if not self._run.updates.has_next:  # at the start, and after a skipped update
                     self._begin_exchange(fetch=True)
                     self._finish_exchange()
                 update = self._run.updates.take()
                 if update is None:
+                    passes += 1
                     continue
                 if is_skipped(self._run.state.skipped_ranges, update.epoch, update.number):
                     self._settle()

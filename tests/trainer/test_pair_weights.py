@@ -61,7 +61,7 @@ FEW = ("stream.datasets=[{path: A, loss_weight: few}]", "stream.micro_batches=2"
 
 @pytest.fixture(scope="module")
 def folder(corpus_en_fr: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A, B and C: the corpus three times, A with the scores qe, half (0 or 1), few (mostly 0), holes and log."""
+    """A, B and C: the corpus three times, A with the scores qe, half (0 or 1), few (mostly 0), holes, log and long."""
     folder = tmp_path_factory.mktemp("weights")
     for name in "ABC":
         shutil.copytree(corpus_en_fr.folder, folder / name)
@@ -70,8 +70,9 @@ def folder(corpus_en_fr: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pa
     qe, half, few = random.random(pairs) * 3, random.integers(0, 2, pairs), random.random(pairs) < 0.06
     qe[random.random(pairs) < 0.3] = 0
     holes = np.where(np.arange(pairs) == 17, np.nan, qe)
-    scores = np.stack([qe, half, few, holes, qe - 1.5, np.zeros(pairs)], axis=1).astype(np.float32)
-    names = ("qe", "half", "few", "holes", "log", "none")
+    is_long = Dataset.load(folder / "A").lengths[:].max(axis=1) >= 40
+    scores = np.stack([qe, half, few, holes, qe - 1.5, np.zeros(pairs), is_long], axis=1).astype(np.float32)
+    names = ("qe", "half", "few", "holes", "log", "none", "long")
     write_scores(folder / "A", {name: {"kind": "test"} for name in names}, pairs, [scores])
     return folder
 
@@ -170,6 +171,18 @@ def test_updates_without_weight(folder: Path, corpus_en_fr: Corpus, forked: Fork
     assert float(said.split()[2]) == pytest.approx(lines[3]["loss"], rel=1e-5)
     done = forked.zeromt("batch", str(run), "4", "--loss", "--json", cwd=tmp_path)
     assert {json.loads(line)["weight"] for line in done.out.splitlines()} == {0.0, 1.0}
+
+
+def test_nothing_left_to_train_on_ends_the_run(
+    folder: Path, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    """Where every pair that has a weight is too long: no update would ever look at limits or requests to stop."""
+    more = ("stream.datasets=[{path: A, loss_weight: long}]", "stream.on_oversized_pair=drop")
+    budgets = ("stream.source_tokens=32", "stream.target_tokens=32")
+    given = overrides(folder, corpus_en_fr, "nothing", *more, *budgets)
+    done = forked.trainer(1, "debug", *given, cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert "zeromt: error: stream: a whole pass over the data has nothing to train on" in done.err
 
 
 @pytest.mark.parametrize(
