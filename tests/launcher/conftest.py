@@ -55,7 +55,7 @@ def status(state, code, error=None):
             "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "updated": time.time(),
             "host": os.uname().nodename, "step": 7,
             "stop_reason": "torchrun is gone" if os.getppid() != agent else None,
-            "launch_id": os.environ["ZEROMT_LAUNCH_ID"], "job_id": os.environ.get("ZEROMT_JOB_ID")}))
+            "launch_id": os.environ["ZEROMT_LAUNCH_ID"], "job_id": None}))
     if state != "running":
         sys.exit(code)
 

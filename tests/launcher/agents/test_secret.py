@@ -39,7 +39,7 @@ def test_node_0_leaves_it_to_nobody_but_the_others(tmp_path: Path, monkeypatch: 
     other.join(60)
     assert found == [secret]
     assert secret_file(tmp_path, START).stat().st_mode & 0o777 == 0o600
-    assert shared_secret(tmp_path, START, is_first=True, has_ended=never) == secret, "a later start of a pod"
+    assert shared_secret(tmp_path, START, is_first=True, has_ended=never) == secret, "a later start"
     assert shared_secret(tmp_path, "job-2", is_first=False, has_ended=at_once) is None
     monkeypatch.setenv(SECRET, "of the environment")
     assert shared_secret(tmp_path, START, is_first=False, has_ended=never) == "of the environment"

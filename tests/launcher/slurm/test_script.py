@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from configs import UserError
 from launcher.slurm.jobs import Array, Single, Training
 from launcher.slurm.profile import Profile, load_profile
 from launcher.slurm.script import check_nodes, most_nodes, render_array, render_command, render_training
-from tests.launcher.slurm.refusals import HARM, refusal
 from tests.waiting import PATIENCE
 
+HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')
 GOLDEN = Path(__file__).parent / "golden"
 PYTHON = "/venv/bin/python"
 
@@ -56,6 +57,14 @@ APPTAINER = dataclasses.replace(
 PYXIS = dataclasses.replace(
     APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres", gpu_type="a100"
 )
+
+
+def refusal(make: Callable[[], str]) -> tuple[str, str]:
+    """What was made, or the message with which it was refused."""
+    try:
+        return make(), ""
+    except UserError as error:
+        return "", str(error)
 
 
 def training(site: Profile, output: str = "/home/me/my work/slurm-%j.out", **changes: Any) -> str:
