@@ -1,7 +1,5 @@
 """`zeromt inspect` for a prepared dataset: its contents, and whether it is whole."""
 
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +7,10 @@ from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from data_pipeline.order.windows import Budget, plan_window
-from data_pipeline.preparation.report import BAR_WIDTH, SIDES, PieceCount, Report, Side
+from data_pipeline.preparation.report import BAR_WIDTH, Report
 from data_pipeline.preparation.tokenizing import describe_tags
-from data_pipeline.prepared.blocks import Block
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
 from data_pipeline.prepared.index import INDEX_FILE, SourceEntry
-from data_pipeline.tokenizer import UNK_ID
 
 HISTOGRAM_EDGES = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 65_536)
 ROWS_AT_ONCE = 1 << 20
@@ -49,14 +45,8 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
         storage, index, _ = open_index(folder_or_url, stream)  # raises again if the index itself is broken
         problems = check_files(storage, index) or [str(error)]
         return [f"dataset   {storage.location}", *_wholeness(problems)], False
-    unknown = Counter[Side]()
-
-    def look(block: Block) -> None:
-        for side in SIDES:
-            unknown[side] += int(np.count_nonzero(getattr(block, side) == UNK_ID))
-
-    problems = dataset.verify(look)
-    return [*describe(dataset, report, unknown), *_wholeness(problems)], not problems
+    problems = dataset.verify()
+    return [*describe(dataset, report), *_wholeness(problems)], not problems
 
 
 def pairs_by_score(dataset: Dataset, name: str, count: int, *, highest: bool) -> list[str]:
@@ -119,19 +109,14 @@ def read_report(dataset: Dataset) -> Report:
     return Report.from_json(dataset.read_file(entry), f"{dataset.location}/{entry.file}")
 
 
-def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> list[str]:
+def describe(dataset: Dataset, report: Report) -> list[str]:
     """Describe a dataset in lines of text, in bounded memory.
 
     Args:
         dataset: the dataset.
         report: the dataset's.
-        unknown: number of `<unk>` tokens of each side, which reports of older datasets do not have.
     """
     index = dataset.index
-    counts = {
-        side: PieceCount(unknown=unknown[side], pieces=pieces)
-        for side, pieces in zip(SIDES, (index.source_tokens, index.target_tokens), strict=True)
-    }
     pieces = index.tokenizer
     kind = "joint" if len(pieces.files) == 1 else "separate"
     held_out = ", ".join(f"{split} {entry.lines:,}" for split, entry in index.held_out.items()) or "none"
@@ -145,7 +130,7 @@ def describe(dataset: Dataset, report: Report, unknown: Mapping[Side, int]) -> l
         f"pairs     {index.pairs:,}; source equal to target: {index.source_equals_target:,}",
         f"held out  {held_out}",
         f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target",
-        f"unknown   {counts['source']} source tokens, {counts['target']} target (<unk>)",
+        f"unknown   {report.num_pieces('source')} source tokens, {report.num_pieces('target')} target (<unk>)",
         *(f"          {line}" for line in describe_tags(report.tags_as_text)),
         f"pieces    {pieces.source_vocab_size:,} source, {pieces.target_vocab_size:,} target, {kind}",
         f"shards    {len(index.shards):,} of {size:,} bytes, {index.blocks:,} blocks",

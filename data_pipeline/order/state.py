@@ -58,10 +58,8 @@ class StreamState:
     """Number of the run's phase, whose datasets these are; 0 too where it has no phases."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; a lane is a list of five integers for each dataset. The first phase is not named."""
+        """Plain JSON; a lane is a list of five integers for each dataset."""
         tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        if not self.phase:
-            del tree["phase"]
         lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
         return {**tree, "lanes": lanes}
 

@@ -23,7 +23,6 @@ from configs.process.files.inside import write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.asking import check_program
 from data_pipeline.preparation.cleaning import filters_of
-from data_pipeline.preparation.doubts import warn_of_languages
 from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw import corpus
@@ -104,7 +103,6 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         preparation.check_beside_shards(Dataset.load(output))
         _leave_as_it_is(output, work)
         return
-    warn_of_languages(section)
     check_others(work, preparation.begun_with, output, is_part=part is not None, merge=merge)
     if not work.root.exists():
         check_disk(output, inputs)

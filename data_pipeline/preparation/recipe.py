@@ -1,8 +1,4 @@
-"""The recipe of a dataset: everything that determines its bytes; and whether a `prepare` section still matches it.
-
-A recipe only holds what differs from the defaults, so that settings added later do not change the recipes of existing
-datasets.
-"""
+"""The recipe of a dataset: everything that determines its bytes; and whether a `prepare` section still matches it."""
 
 import dataclasses
 import json
@@ -11,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from configs import CorpusFiles, PrepareSection, UserError
-from configs.components import Filter
 from configs.languages import same_language
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
@@ -27,19 +22,6 @@ from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, pa
 from data_pipeline.tokenizer import Tokenizer
 
 NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown", "scores")
-_FIRST_SETTINGS = """
-source_language target_language target_tag max_pieces on_bad_pair pairs_per_block blocks_per_shard seed
-tokenizer.path tokenizer.kind tokenizer.vocabulary tokenizer.vocab_size tokenizer.target_vocab_size
-tokenizer.character_coverage tokenizer.byte_fallback tokenizer.normalization tokenizer.tags tokenizer.sample_pairs
-tokenizer.sample_megabytes tokenizer.bpe_dropout tokenizer.threads
-cleaning.normalization cleaning.control_characters cleaning.identical cleaning.max_characters cleaning.source_scripts
-cleaning.target_scripts cleaning.min_script_share cleaning.language_identification cleaning.min_language_probability
-cleaning.held_out_overlap cleaning.max_length_ratio cleaning.duplicates
-"""
-ALWAYS_WRITTEN = frozenset(_FIRST_SETTINGS.split())
-"""Settings of the first datasets of this version of the index. They stand in every recipe, any other only where it
-differs from its default: so the same corpus and settings give the same index, and the same fingerprint, as ever. Never
-to be added to."""
 MAY_DIFFER = frozenset({"tokenizer.threads", "record_places"})
 """Settings that may differ between a section and its dataset."""
 
@@ -52,15 +34,13 @@ Settings = dict[str, Any]
 
 def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
     """What determines the dataset's bytes, as plain JSON: settings, and inputs by content (not by path)."""
-    given = _flat(_settings_of(section)) | {f"{MODELS}{name}": digest for name, digest in _models(section)}
-    if tokenizer is not None:
-        given = _with_tokenizer(given, tokenizer.fingerprint)
-    defaults = _defaults()
-    written = {k: v for k, v in given.items() if k in ALWAYS_WRITTEN or k not in defaults or v != defaults[k]}
+    settings = _settings_of(section) | {"models": dict(_models(section))}
+    if tokenizer is not None:  # instead of the settings of training one
+        settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
     texts = [f for f in inputs if f.split in SPLITS]
     files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in texts]
     forms = {split: form for split in SPLITS if (form := _form(getattr(section, split))) is not None}
-    tree = {"settings": _tree(written), "inputs": files, "forms": forms}
+    tree = {"settings": settings, "inputs": files, "forms": forms}
     if depends := {f"{f.split}.{f.name}": f.sha256 for f in inputs if f.split.startswith("filters.")}:
         tree["depends"] = depends
     if deciding := {name for filter_ in section.filters for name in filter_.score_names()}:
@@ -102,7 +82,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     was, is_ = (
-        _in_full(one)
+        _settings_in(one)
         | _flat({**one.get("depends", {}), "scores": one.get("scores", {}), "sources": one.get("sources", {})})
         for one in (old, new)
     )
@@ -152,13 +132,13 @@ def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
 
 
 def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent: bool) -> Iterator[str]:
-    old, new, defaults = _in_full(index.recipe), _flat(_settings_of(section)), _defaults()
+    old, new, defaults = _settings_in(index.recipe), _flat(_settings_of(section)), _flat(_settings_of(PrepareSection()))
     path, was_trained = section.tokenizer.path, "tokenizer.fingerprint" not in old
     if path is not None or not was_trained:  # then the settings of training a tokenizer do not matter
         is_same = (has_parent and path is None) or _is_tokenizer_of(section, index)
         then = path if is_same else "a tokenizer of its own" if was_trained else "another existing tokenizer"
-        old = {**_with_tokenizer(old, None), "tokenizer.path": then}
-        new = {**_with_tokenizer(new, None), "tokenizer.path": path}
+        old = {**_without_tokenizer(old), "tokenizer.path": then}
+        new = {**_without_tokenizer(new), "tokenizer.path": path}
     if section.pairs_per_block is None:  # the default, which matches whatever preparation chose
         old["pairs_per_block"] = None
     for key in _different(old, new):
@@ -204,13 +184,16 @@ def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
     try:
         tokenizer = existing_tokenizer(given)
     except UserError:  # it is gone, which is not a change of the section
-        return "tokenizer.fingerprint" in _in_full(index.recipe)
+        return "tokenizer.fingerprint" in _settings_in(index.recipe)
     return tokenizer is not None and tokenizer.fingerprint == recorded.fingerprint
 
 
 def _settings_of(section: PrepareSection) -> dict[str, Any]:
     section = as_saved(section)
-    filters = [_brief(filter_) for filter_ in section.filters]
+    filters = [
+        {name: value for name, value in dataclasses.asdict(filter_).items() if name not in filter_.decides_nothing}
+        for filter_ in section.filters
+    ]
     tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
     origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}
     tree["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin is not None and origin.sha256}
@@ -226,32 +209,13 @@ def _models(section: PrepareSection) -> Iterator[tuple[str, str]]:
     yield from ((path.name, hash_file(path)) for path in paths if path.is_file())
 
 
-def _brief(component: Filter) -> dict[str, Any]:
-    """A filter's kind and its fields that decide something and are not at their default, for the same reason."""
-    given, fields = dataclasses.asdict(component), dataclasses.fields(component)
-    given = {name: value for name, value in given.items() if name not in component.decides_nothing}
-    defaults = {f.name: f.default for f in fields}
-    defaults |= {f.name: f.default_factory() for f in fields if f.default_factory is not dataclasses.MISSING}
-    return {name: value for name, value in given.items() if name == "kind" or value != defaults[name]}
-
-
-def _defaults() -> Settings:
-    return _flat(_settings_of(PrepareSection()))
-
-
-def _in_full(recipe: Mapping[str, Any]) -> Settings:
-    """The settings of a recipe, completed with defaults."""
+def _settings_in(recipe: Mapping[str, Any]) -> Settings:
     tree = recipe.get("settings")
-    given = _flat(tree) if isinstance(tree, dict) else {}
-    if "tokenizer.fingerprint" in given:
-        return {**_with_tokenizer(_defaults(), None), **given}
-    return {**_defaults(), **given}
+    return _flat(tree) if isinstance(tree, dict) else {}
 
 
-def _with_tokenizer(settings: Settings, fingerprint: str | None) -> Settings:
-    """The settings with a tokenizer's fingerprint, if there is one, instead of its training settings."""
-    rest = {key: value for key, value in settings.items() if not key.startswith("tokenizer.")}
-    return rest if fingerprint is None else {**rest, "tokenizer.fingerprint": fingerprint}
+def _without_tokenizer(settings: Settings) -> Settings:
+    return {key: value for key, value in settings.items() if not key.startswith("tokenizer.")}
 
 
 def _different(old: Settings, new: Settings) -> list[str]:
@@ -269,14 +233,6 @@ def _flat(tree: Mapping[str, Any], where: str = "") -> Settings:
     for key, value in tree.items():
         flat |= _flat(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
     return flat
-
-
-def _tree(settings: Settings) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in settings.items():
-        section, _, name = key.rpartition(".")
-        (tree.setdefault(section, {}) if section else tree)[name] = value
-    return tree
 
 
 def _form(corpus: CorpusFiles) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ class Report:
     filters: dict[str, FilterReport]
     """Filters by name, in order of application: those that were on."""
     pieces: dict[Side, PieceCount] = field(default_factory=dict)
-    """Counts by side; in `report.json` only if some are unknown, so that other datasets keep their bytes."""
+    """Counts by side."""
     tags_as_text: dict[str, Count] = field(default_factory=dict)
     """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
     the first few."""
@@ -191,11 +191,6 @@ class Report:
         if self.left_out:
             tree["left_out"] = self.left_out
         return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
-
-    def for_keeps(self) -> "Report":
-        """The form that is written to a dataset."""
-        has_unknown = any(count.unknown for count in self.pieces.values())
-        return dataclasses.replace(self, pieces=self.pieces if has_unknown else {})
 
     @classmethod
     def from_json(cls, content: bytes, where: Path | str = REPORT_FILE) -> "Report":

@@ -1,7 +1,6 @@
 """A prepared dataset, opened and checked against its index."""
 
 import hashlib
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -303,19 +302,15 @@ class Dataset:
             raise self._spec(number).error("its longest pair is not that of the block table")
         return block
 
-    def verify(self, look: Callable[[Block], None] | None = None) -> list[str]:
-        """Read every byte, and return a list of problems that names files.
-
-        Args:
-            look: called with every block that is whole.
-        """
+    def verify(self) -> list[str]:
+        """Read every byte, and return a list of problems that names files."""
         problems = []
         try:
             self._storage.fetch(self.index.length_table)
         except DataError as error:
             problems.append(str(error))
         for number in range(len(self.index.shards)):
-            problems += self._shard_problems(number, look)
+            problems += self._shard_problems(number)
         try:
             _ = self.tokenizer
             for split in self.index.held_out:
@@ -326,7 +321,7 @@ class Dataset:
             problems.append(str(error))
         return problems
 
-    def _shard_problems(self, number: int, look: Callable[[Block], None] | None) -> list[str]:
+    def _shard_problems(self, number: int) -> list[str]:
         """Read and check a shard once, from beginning to end."""
         shard = self.index.shards[number]
         path = self._storage.path(shard.file)
@@ -340,9 +335,7 @@ class Dataset:
                 data = self._storage.read(shard, offset, size)
                 whole.update(data)
                 try:
-                    decoded = self._matching(decode_block(data, self._spec(block)), block)
-                    if look is not None:
-                        look(decoded)
+                    self._matching(decode_block(data, self._spec(block)), block)
                 except DataError as error:
                     problems.append(str(error))
             whole.update(self._storage.read(shard, end, shard.bytes - end))

@@ -164,11 +164,7 @@ class DatasetIndex:
 
     def to_json(self) -> bytes:
         """The bytes of `index.json`."""
-        tree = dataclasses.asdict(self)
-        for name in ("places", "sources"):
-            if tree[name] is None:  # this form must not change, as the fingerprint is the hash of these bytes
-                del tree[name]
-        return (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode()
+        return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
     def side_files(self) -> list[FileEntry]:
         """All files except the shards and the index itself."""

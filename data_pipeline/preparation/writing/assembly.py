@@ -13,7 +13,6 @@ from configs import UserError
 from configs.process.files.inside import read_bytes, replacing, write_bytes
 from configs.process.progress import say
 from data_pipeline.preparation.cleaning import DUPLICATE
-from data_pipeline.preparation.doubts import of_sides
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.preparation.staging import made_with
 from data_pipeline.preparation.tokenizing import warnings
@@ -71,7 +70,7 @@ def write_index(
     if num_pairs == 0:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in report.dropped().items())
         raise UserError(f"prepare.train: nothing is left of {report.read:,} pairs ({reasons})")
-    write_bytes(folder / REPORT_FILE, report.for_keeps().to_json())
+    write_bytes(folder / REPORT_FILE, report.to_json())
     tokenizer = Tokenizer(job.encoding.tokenizer_files)
     tokenizer.save(folder)
     index = DatasetIndex(
@@ -171,7 +170,8 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     report = Report.from_json(read_bytes(output / REPORT_FILE))
     size = sum(shard.bytes for shard in index.shards)
     vocabulary = index.tokenizer
-    unknown = ", ".join(f"{report.num_pieces(side)} {side}" for side in SIDES) if report.pieces else "none"
+    has_unknown = any(report.num_pieces(side).unknown for side in SIDES)
+    unknown = ", ".join(f"{report.num_pieces(side)} {side}" for side in SIDES) if has_unknown else "none"
     print(f"{output}: prepared in {seconds:.1f} s")
     print(f"  pairs    {index.pairs:,} kept of {report.read:,}")
     for line in report.table():
@@ -192,5 +192,5 @@ def print_summary(output: Path, index: DatasetIndex, seconds: float) -> None:
     if scores := dataset.scores():
         print(f"  scores   {', '.join(scores)}")
     sys.stdout.flush()
-    for line in (*warnings(report, dataset), *of_sides(dataset)):
+    for line in warnings(report, dataset):
         say(f"zeromt: warning: {line}", file=sys.stderr)

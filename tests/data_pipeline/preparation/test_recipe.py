@@ -1,8 +1,7 @@
-"""A dataset is compared with the section that is to describe it: by what differs from the defaults, and by name."""
+"""A dataset is compared with the section that is to describe it: by its settings, and by the names of files."""
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from data_pipeline.preparation import prepare
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import Corpus
-
-Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
 
 PAIRS = [(f"the cat number {n} sat", f"le chat numéro {n} assis") for n in range(100)]
 
@@ -32,22 +29,6 @@ def made(corpus: Corpus, tmp_path: Path) -> PrepareSection:
 def _check(section: PrepareSection, folder: str) -> None:
     if fields := stale_fields(section, Dataset.load(folder).index):
         raise stale_error(fields, folder, "zeromt prepare my.yaml")
-
-
-def test_a_setting_that_was_thought_of_later(made: PrepareSection, rewrite_index: Rewrite) -> None:
-    """A recipe does not hold it: the dataset is what its default says."""
-
-    def forget(tree: dict[str, Any]) -> None:
-        del tree["recipe"]["settings"]["cleaning"]["duplicates"], tree["recipe"]["settings"]["seed"]
-
-    rewrite_index(Path(made.output), forget)
-    prepare.run(made)  # it is there already
-    _check(made, made.output)
-    changed = dataclasses.replace(made, cleaning=CleaningSection(duplicates="drop"), seed=2)
-    with pytest.raises(UserError, match=r"cleaning.duplicates was 'keep' and is 'drop', seed was 1 and is 2"):
-        prepare.run(changed)
-    with pytest.raises(UserError, match=r"prepare.cleaning.duplicates: drop, the dataset has keep; prepare.seed: 2, "):
-        _check(changed, made.output)
 
 
 def test_what_fixes_no_byte_is_not_in_a_recipe(made: PrepareSection) -> None:

@@ -51,13 +51,11 @@ def test_a_corpus_that_the_tokenizer_does_not_know(
 
 
 def test_what_is_known_is_not_reported(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
-    """A dataset without unknown pieces is, byte by byte, the one that was made before they were counted."""
     latin = str(tmp_path / "out")
     prepare.run(corpus(PAIRS))
     output = capsys.readouterr()
     assert "unknown  none" in output.out
     assert "warning" not in output.err
-    assert set(json.loads(Path(latin, "report.json").read_text())) == {"read", "kept", "identical", "filters"}
     assert any("0 of" in line for line in inspect_dataset(latin)[0] if line.startswith("unknown "))
 
 
