@@ -127,11 +127,6 @@ class TrainingSection:
     """Decay of a moving average of the weights, which is evaluated and exported in their place; 0: no average."""
     freeze: list[Pattern] = field(default_factory=list)
     """Names of parameters, with the wildcards of a shell, that stay as they are: encoder.* or source_embedding."""
-    rates: dict[Pattern, PositiveFloat] = field(default_factory=dict)
-    """Factors of the learning rate by names of parameters, such as decoder.*: 0.1; of several that match one, the last
-    holds."""
-    l2_to_parent: NonNegativeFloat = 0.0
-    """With --from: every update draws weights towards those that the run began with, by this times the rate."""
     fit_memory: bool = False
     """In a new run, use the largest token budgets, up to those of `stream`, that leave 5 % of device memory free."""
 

@@ -1,4 +1,4 @@
-"""What of a model is trained, and how fast: patterns of parameters' names (`training.freeze`, `training.rates`).
+"""What of a model is trained: patterns of parameters' names that are not (`training.freeze`).
 
 A pattern is a name with the wildcards of a shell, of which `*` stands for dots too. It also stands for all that lies in
 what it names: `encoder.layers.0` for that layer, not for the eleventh. A matrix that is tied has several names, any of
@@ -23,8 +23,8 @@ NEAREST = 3
 """Names that are suggested for a pattern that matches none."""
 
 
-def factors(config: RunConfig, phase: int | None = None, names: Collection[str] | None = None) -> dict[str, float]:
-    """The factor of the learning rate of each parameter that is trained, by name; frozen ones are not among them.
+def trained(config: RunConfig, phase: int | None = None, names: Collection[str] | None = None) -> list[str]:
+    """The names of the parameters that are trained.
 
     Args:
         config: of the run.
@@ -38,7 +38,7 @@ def factors(config: RunConfig, phase: int | None = None, names: Collection[str] 
     names = _declared(config) if names is None else names
     if (problem := next(_problems(config, names), None)) is not None:
         raise UserError(problem)
-    return _factors(config, _frozen(config, phase), names)
+    return _left(config, _frozen(config, phase), names)
 
 
 def most_trained(config: RunConfig, listed: Sequence[Parameter]) -> Collection[str]:
@@ -49,18 +49,17 @@ def most_trained(config: RunConfig, listed: Sequence[Parameter]) -> Collection[s
         listed: the model's parameters.
 
     Raises:
-        UserError: see `factors`.
+        UserError: see `trained`.
     """
     sizes = {p.name: p.size for p in listed}
     numbers = range(len(config.phases)) if config.phases else [None]
-    return max((factors(config, number, sizes) for number in numbers), key=lambda one: sum(sizes[name] for name in one))
+    return max((trained(config, number, sizes) for number in numbers), key=lambda one: sum(sizes[name] for name in one))
 
 
 def problems(config: RunConfig) -> Iterator[str]:
     """What is wrong with a configuration's patterns, one line each. A model that declares no parameters is not judged:
     it is when it is built."""
-    training = config.training
-    if not (training.freeze or training.rates or any(phase.freeze for phase in config.phases)):
+    if not (config.training.freeze or any(phase.freeze for phase in config.phases)):
         return
     try:
         names = _declared(config)
@@ -70,11 +69,8 @@ def problems(config: RunConfig) -> Iterator[str]:
 
 
 def tied(config: RunConfig) -> Iterator[str]:
-    """A line for each pattern that freezes, or slows down, a matrix by one of several names."""
-    training = config.training
-    fields = {"training.freeze": training.freeze, "training.rates": list(training.rates)}
-    fields |= {f"phases.{number}.freeze": phase.freeze or [] for number, phase in enumerate(config.phases)}
-    for field, patterns in fields.items():
+    """A line for each pattern that freezes a matrix by one of several names."""
+    for field, patterns in _fields(config).items():
         for pattern in patterns:
             for name, others in TIED[config.model.tied_embeddings].items():
                 hit = [one for one in (name, *others) if _matches(pattern, one)]
@@ -93,41 +89,34 @@ def _frozen(config: RunConfig, phase: int | None) -> Sequence[str]:
     return config.training.freeze if own is None else own
 
 
-def _factors(config: RunConfig, frozen: Sequence[str], names: Collection[str]) -> dict[str, float]:
-    found = {}
-    for name in names:
-        own = _names(config, name)
-        if not any(_matches(pattern, one) for pattern in frozen for one in own):
-            rates = config.training.rates.items()
-            hits = [rate for pattern, rate in rates if any(_matches(pattern, one) for one in own)]
-            found[name] = hits[-1] if hits else 1.0
-    return found
+def _fields(config: RunConfig) -> dict[str, Sequence[str]]:
+    """The patterns by the field that they stand in."""
+    own = {f"phases.{number}.freeze": phase.freeze or [] for number, phase in enumerate(config.phases)}
+    return {"training.freeze": config.training.freeze, **own}
+
+
+def _left(config: RunConfig, frozen: Sequence[str], names: Collection[str]) -> list[str]:
+    """The names of what is not frozen."""
+    return [
+        name for name in names if not any(_matches(pattern, one) for pattern in frozen for one in _names(config, name))
+    ]
 
 
 def _problems(config: RunConfig, names: Collection[str]) -> Iterator[str]:
-    training = config.training
-    fields: dict[str, Sequence[str]] = {"training.freeze": training.freeze, "training.rates": list(training.rates)}
-    fields |= {f"phases.{number}.freeze": phase.freeze or [] for number, phase in enumerate(config.phases)}
     known = [one for name in names for one in _names(config, name)]
     is_known = True
-    for field, patterns in fields.items():
+    for field, patterns in _fields(config).items():
         for pattern in patterns:
             if not any(_matches(pattern, one) for one in known):
                 is_known = False
                 yield f"{field}: {pattern!r} matches no parameter; the nearest are {_nearest(pattern, known)}"
     if not is_known:
         return
-    trained: set[str] = set()
     for number in range(len(config.phases)) if config.phases else [None]:
-        left = _factors(config, _frozen(config, number), names)
-        trained |= left.keys()
-        if not left:
+        if not _left(config, _frozen(config, number), names):
             is_own = number is not None and config.phases[number].freeze is not None
             field = f"phases.{number}.freeze" if is_own else "training.freeze"
             yield f"{field}: {', '.join(_frozen(config, number))} is all of the model; leave something to train"
-    for pattern in training.rates:
-        if trained and not any(_matches(pattern, one) for name in trained for one in _names(config, name)):
-            yield f"training.rates: {pattern!r} matches what is frozen alone; leave it out, or freeze less"
 
 
 def _names(config: RunConfig, name: str) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
 from trainer.runs.history import LEFT_OUT
 from trainer.runs.layout import CHECKPOINTS, CONFIG
-from trainer.runs.parents import PARENT, Parent, check_pull
+from trainer.runs.parents import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.stability import memory
@@ -236,7 +236,6 @@ def _open_checkpoints(
         tokenizer = tokenizer_of(datasets)
         check_identity(checkpoint, config, tokenizer, fingerprints, reset=reset, num_ranks=world.size)
     ancestry = ancestry_of(config, parent, checkpoint, world)
-    check_pull(config, has_parent=ancestry.parent is not None)
     return checkpoints, checkpoint, ancestry
 
 
@@ -272,7 +271,6 @@ def _engine(
         world_size=world.size,
         ema_decay=config.training.ema_decay,
         trained=trained,
-        l2_to_parent=config.training.l2_to_parent,
     )
 
 
@@ -299,7 +297,7 @@ def _retrain(config: RunConfig, tokenizer: Tokenizer, engine: DeepSpeedEngine, s
     now = trained_at(config, state, phase, names)
     if now.keys() == engine.trained.keys():
         return
-    note_trained(state, engine.trained.keys(), now.keys())
+    note_trained(state, engine.trained, now)
     objective = Objective(build_model(config.model, tokenizer, seed=config.seed), _loss(config)).train()
     num_steps = state.step - state.skipped_updates - state.schedule_start
     retrain(engine, objective, trained_at(config, state, phase, names), num_steps=num_steps)

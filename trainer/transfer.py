@@ -18,7 +18,6 @@ from trainer.checkpoint.newest import problems_of
 from trainer.checkpoint.resume import architecture_differences, check_plugins
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
-from trainer.engines.pull import PARENT
 from trainer.ranks.distributed import World
 from trainer.runs.layout import step_of
 from trainer.runs.parents import OPTION, Named, Parent, check_same, hash_of, note_parent, noted_parent, parent_in
@@ -88,9 +87,7 @@ class Ancestry:
             return
         weights, moments = self._weights, engine.moments
         engine.load_moments(
-            lambda name: {
-                key: weights[name] if key == PARENT else torch.zeros(shape) for key, shape in moments[name].items()
-            },
+            lambda name: {key: torch.zeros(shape) for key, shape in moments[name].items()},
             weights.__getitem__,
             weights.__getitem__,
             num_steps=0,

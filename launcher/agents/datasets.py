@@ -10,7 +10,7 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.parents import check_pull, noted_parent, parent_of_run
+from trainer.runs.parents import noted_parent
 
 
 def check_datasets(
@@ -27,8 +27,6 @@ def check_datasets(
         UserError: one has no index, or another recipe; a file of `evaluation.sets` is missing; or a parent is.
     """
     _check_sets(run)
-    with naming("output"):
-        check_pull(run, has_parent=parent is not None or parent_of_run(Path(run.folder)) is not None)
     words = [word for file in plugins for word in ("--plugins", file)]
     takes = [] if parent is None else ["--tokenizer-of", parent]
     command = shlex.join(

@@ -35,20 +35,16 @@ class PlainRun:
     ema: dict[str, torch.Tensor]
 
 
-def optimizers_of(
-    model: nn.Module, o: Optimizer, *, rate_of: Callable[[str], float] = lambda _: 1.0
-) -> list[torch.optim.Optimizer]:
-    """torch's own, of the kind and with the fields of a section; for `rate_of` see `plain_run`."""
-    factors = {p: factor for name, p in model.named_parameters() if (factor := rate_of(name))}
+def optimizers_of(model: nn.Module, o: Optimizer) -> list[torch.optim.Optimizer]:
+    """torch's own, of the kind and with the fields of a section."""
+    trained = [p for p in model.parameters() if p.requires_grad]
     matrices = {layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)}  # embeddings are none
-    of_muon = [p for p in factors if isinstance(o, Muon) and p in matrices]
+    of_muon = [p for p in trained if isinstance(o, Muon) and p in matrices]
 
     def groups(parameters: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
-        return [
-            {"params": [p], "lr": factors[p] * o.lr, "weight_decay": o.weight_decay * (p.ndim >= 2)} for p in parameters
-        ]
+        return [{"params": [p], "lr": o.lr, "weight_decay": o.weight_decay * (p.ndim >= 2)} for p in parameters]
 
-    others = groups(p for p in factors if p not in set(of_muon))
+    others = groups(p for p in trained if p not in set(of_muon))
     if isinstance(o, Adafactor):
         return [torch.optim.Adafactor(others, beta2_decay=o.beta2_decay, eps=(None, o.eps), d=o.clip_threshold)]
     assert isinstance(o, AdamW | Muon)
@@ -88,8 +84,7 @@ def plain_run(
     config: RunConfig,
     *,
     weights: Mapping[str, torch.Tensor] | None = None,
-    rate_of: Callable[[str], float] = lambda _: 1.0,
-    l2_to_parent: float = 0.0,
+    is_frozen: Callable[[str], bool] = lambda _: False,
 ) -> PlainRun:
     """A run at a constant learning rate, its data and dropout alike.
 
@@ -99,8 +94,7 @@ def plain_run(
     Args:
         config: of the run.
         weights: to begin with, by name; None: those of a new model.
-        rate_of: gives the factor of a parameter's learning rate, by its name; 0 of one that is frozen.
-        l2_to_parent: coefficient of the L2 towards the first weights, decoupled as AdamW's weight decay is.
+        is_frozen: whether a parameter stays as it is, by its name.
     """
     sources = [(Dataset.load(Path(source.path)), source) for source in config.datasets]
     read = [(dataset, source.weight) for dataset, source in sources]
@@ -118,14 +112,12 @@ def plain_run(
         use_kernels(model, torch.device("cpu"))  # theirs are the masks that are drawn; else the equations stand alone
     if weights is not None:
         model.load_state_dict(dict(weights), strict=False)
-    factors = {p: factor for name, p in model.named_parameters() if (factor := rate_of(name))}
-    for p in model.parameters():
-        p.requires_grad_(p in factors)
-    parameters = list(factors)
+    for name, p in model.named_parameters():
+        p.requires_grad_(not is_frozen(name))
+    parameters = [p for p in model.parameters() if p.requires_grad]
     o, smoothing = config.optimizer, config.loss
     assert isinstance(smoothing, CrossEntropyLoss)
-    optimizers = optimizers_of(model, o, rate_of=rate_of)
-    first = {p: p.detach().clone() for p in parameters}
+    optimizers = optimizers_of(model, o)
     ema = {name: p.detach().clone() for name, p in model.named_parameters()}
     losses: list[float] = []
     norms: list[float] = []
@@ -145,9 +137,6 @@ def plain_run(
             torch.autograd.backward(loss / divisor)
             total += loss.item()
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, o.clip_norm).item())
-        with torch.no_grad():
-            for p, factor in factors.items():
-                p.add_(first[p] - p, alpha=factor * o.lr * l2_to_parent)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

@@ -4,7 +4,7 @@
     step-00000500/manifest.sha256     of the manifest's own bytes
     step-00000500/model-00000-of-00002.safetensors      fp32 weights, whole tensors
     step-00000500/optimizer-00000-of-00002.safetensors  KEY/NAME, with AdamW exp_avg/NAME and exp_avg_sq/NAME,
-                                      of what is trained; parent/NAME with `training.l2_to_parent`
+                                      of what is trained
     step-00000500/ema-00000-of-00002.safetensors        their moving average, if `training.ema_decay` keeps one
     step-00000500/state.json, config.yaml, tokenizer*.model
 

@@ -18,7 +18,6 @@ from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
-from trainer.engines.pull import PARENT
 from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
@@ -158,7 +157,7 @@ def restore(
         if lacking := [] if state.optimizer_numbers else list(engine.optimizer_numbers()):
             log.warning("%s lacks numbers of the optimizer: %s", checkpoint.folder, lacking)
         engine.set_optimizer_numbers(state.optimizer_numbers)
-    state.trained_since = {n: how.since + state.schedule_start for n, how in engine.trained.items() if how.since}
+    state.trained_since = {n: since + state.schedule_start for n, since in engine.trained.items() if since}
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
     )
@@ -204,29 +203,19 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     if not moments and not reset:  # saved before the first update that was applied
         return
     # what begins to be trained now has none
-    begins = {name for name, how in engine.trained.items() if reset or how.since == num_steps > 0}
-    names = [f"{k}/{name}" for name in engine.trained.keys() - begins for k in engine.moments[name] if k != PARENT]
+    begins = {name for name, since in engine.trained.items() if reset or since == num_steps > 0}
+    names = [f"{k}/{name}" for name in engine.trained.keys() - begins for k in engine.moments[name]]
     if missing := sorted(name for name in names if name not in moments):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
     if ema and (missing := [name for name in weights if name not in ema]):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
-    pulled = [name for name, kept in engine.moments.items() if PARENT in kept]
-    missing = [name for name in pulled if f"{PARENT}/{name}" not in moments]
-    if pulled and len(missing) == len(pulled):
-        raise UserError(
-            f"training.l2_to_parent: {checkpoint.folder} was saved without it, and lacks the parent's {missing[0]}; "
-            "set it to 0, or begin another run with --from"
-        )
     _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
 
     def moments_of(name: str) -> dict[str, Tensor]:
-        found = {}
-        for key, shape in engine.moments[name].items():
-            if key == PARENT:
-                found[key] = weights[name] if name in missing else moments[f"{key}/{name}"]
-            else:
-                found[key] = torch.zeros(shape) if name in begins else moments[f"{key}/{name}"]
-        return found
+        return {
+            key: torch.zeros(shape) if name in begins else moments[f"{key}/{name}"]
+            for key, shape in engine.moments[name].items()
+        }
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)

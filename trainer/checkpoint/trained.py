@@ -6,12 +6,11 @@ from configs import RunConfig, load_saved
 from model import trained as patterns
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.protocol import Trained
 from trainer.runs.layout import CONFIG
 
 
-def trained_at(config: RunConfig, state: TrainerState, phase: int | None, names: Collection[str]) -> dict[str, Trained]:
-    """How each parameter is trained that is, by name.
+def trained_at(config: RunConfig, state: TrainerState, phase: int | None, names: Collection[str]) -> dict[str, int]:
+    """What is trained, as in `Engine.trained`.
 
     Args:
         config: of the run.
@@ -20,8 +19,8 @@ def trained_at(config: RunConfig, state: TrainerState, phase: int | None, names:
         names: of all parameters.
     """
     return {
-        name: Trained(factor=factor, since=max(state.trained_since.get(name, 0) - state.schedule_start, 0))
-        for name, factor in patterns.factors(config, phase, names).items()
+        name: max(state.trained_since.get(name, 0) - state.schedule_start, 0)
+        for name in patterns.trained(config, phase, names)
     }
 
 
@@ -43,8 +42,8 @@ def note_trained(
 
 def resumed_from(
     config: RunConfig, checkpoint: Checkpoint | None, names: Collection[str], reset: Collection[str]
-) -> dict[str, Trained]:
-    """How each parameter is trained that is, by name, when a run begins or goes on.
+) -> dict[str, int]:
+    """What is trained, as in `Engine.trained`, when a run begins or goes on.
 
     Args:
         config: of the run as it is now.
@@ -58,7 +57,7 @@ def resumed_from(
     if checkpoint is None or "optimizer" in reset:
         return trained_at(config, TrainerState(), phase, names)
     then = load_saved(checkpoint.folder / CONFIG, any_version=True)
-    before = patterns.factors(then, saved if then.phases else None, names)
-    now = patterns.factors(config, phase, names)
-    note_trained(state, before.keys(), now.keys(), has_moments=bool(checkpoint.stored("optimizer")))
+    before = patterns.trained(then, saved if then.phases else None, names)
+    now = patterns.trained(config, phase, names)
+    note_trained(state, before, now, has_moments=bool(checkpoint.stored("optimizer")))
     return trained_at(config, state, phase, names)

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.engines.protocol import Trained
-
 _TORCHS = torch.optim.AdamW
 
 
@@ -32,27 +30,23 @@ class AdamW(NeverCompiled, _TORCHS):
     step: Callable[..., Any] = torch.no_grad()(inspect.unwrap(_TORCHS.step))
 
 
-RATE_FACTOR, SINCE = "rate_factor", "since"
-"""Keys of a parameter group: what `Trained` has, where it is not the default."""
+SINCE = "since"
+"""Key of a parameter group whose parameters were frozen at first: see `trainer.engines.protocol.Engine.trained`."""
 
 
-def decay_groups(
-    model: nn.Module, weight_decay: float, trained: Mapping[nn.Parameter, Trained] | None = None
-) -> list[dict[str, Any]]:
+def decay_groups(model: nn.Module, weight_decay: float, since: Mapping[nn.Parameter, int]) -> list[dict[str, Any]]:
     """AdamW's parameter groups: weight decay applies to matrices, not to norms and biases. None is empty.
 
     Args:
         model: whose parameters are trained, but for those without a gradient.
         weight_decay: of matrices.
-        trained: how; those that are not trained like others have groups of their own.
+        since: by parameter; those that were frozen at first have groups of their own.
     """
-    usual, trained = Trained(), trained or {}
     parameters = [p for p in model.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = []
-    for how in dict.fromkeys([usual, *(trained.get(p, usual) for p in parameters)]):
-        alike = [p for p in parameters if trained.get(p, usual) == how]
-        own: dict[str, Any] = {RATE_FACTOR: how.factor} if how.factor != 1 else {}
-        own |= {SINCE: how.since} if how.since else {}
+    for begin in dict.fromkeys([0, *(since[p] for p in parameters)]):
+        alike = [p for p in parameters if since[p] == begin]
+        own: dict[str, Any] = {SINCE: begin} if begin else {}
         groups += [
             {"params": [p for p in alike if p.ndim >= 2], "weight_decay": weight_decay, **own},
             {"params": [p for p in alike if p.ndim < 2], "weight_decay": 0.0, **own},

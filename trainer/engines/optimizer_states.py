@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from configs import Optimizer, UserError
 from trainer.engines.adamw import SINCE
 from trainer.engines.ema import EMA
-from trainer.engines.pull import PARENT
 from trainer.ranks.precision import Precision
 
 Kept = Mapping[str, tuple[int, ...]]
 """Shapes of what is kept of a parameter, by their names."""
 STEP = "step"
 """The number of steps, in the state of most optimizers; the engine counts for it."""
-_BESIDE = (STEP, EMA, PARENT)
+_BESIDE = (STEP, EMA)
 """What the engine adds to an optimizer's states, or counts for it."""
 _NOT_KEPT = ("params", "lr")
 """What a group has that is no state of the optimizer's."""

@@ -17,16 +17,6 @@ Shape = tuple[int, int, int]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Trained:
-    """How a parameter is trained."""
-
-    factor: float = 1.0
-    """Of the learning rate."""
-    since: int = 0
-    """Steps of the optimizer before its own first one: it was frozen until then. Bias corrections count from there."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
 class DeviceBatch:
     """What goes through the model at once, on the device: source (B, S), target with BOS (B, T) and with EOS (B, T).
 
@@ -101,8 +91,9 @@ class Engine(Protocol):
     """Whether it keeps an exponential moving average of the weights."""
     moments: Mapping[str, Mapping[str, tuple[int, ...]]]
     """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
-    trained: Mapping[str, Trained]
-    """How each parameter is trained that is, by name. The others are frozen: they have no moments, and their average is
+    trained: Mapping[str, int]
+    """By the name of each parameter that is trained: steps of the optimizer before its own first one; it was frozen
+    until then, and bias corrections count from there. The others are frozen: they have no moments, and their average is
     themselves."""
     layouts: Mapping[LayoutKind, str]
     """What `Objective.layouts` says of this rank's device."""
@@ -169,14 +160,14 @@ class Engine(Protocol):
         """
         ...
 
-    def renew(self, objective: Objective, trained: Mapping[str, Trained]) -> None:
+    def renew(self, objective: Objective, trained: Mapping[str, int]) -> None:
         """Train other parameters: all is made anew around a new module with the weights of now.
 
         `load_moments` must follow: see `trainer.engines.retraining`.
 
         Args:
             objective: of the same model.
-            trained: how each parameter is trained that is, by name.
+            trained: what is trained from now on.
         """
         ...
 

@@ -7,20 +7,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 from model import Objective
-from trainer.engines.protocol import Engine, Trained
-from trainer.engines.pull import PARENT
+from trainer.engines.protocol import Engine
 
 
-def retrain(engine: Engine, objective: Objective, trained: Mapping[str, Trained], *, num_steps: int) -> None:
+def retrain(engine: Engine, objective: Objective, trained: Mapping[str, int], *, num_steps: int) -> None:
     """Train other parameters from now on. Weights go on to the bit, and so do moments and averages of what is trained
-    before and after. What begins to be trained has zero moments, and is drawn towards its present weights.
+    before and after. What begins to be trained has zero moments.
 
     Called by all ranks alike, between two updates. Each keeps its part of all on the host meanwhile.
 
     Args:
         engine: whose last update is settled.
         objective: a new one.
-        trained: by name.
+        trained: see `Engine.trained`.
         num_steps: of the optimizer.
     """
     device, shapes, before = engine.device, engine.parameter_shapes(), engine.moments
@@ -46,13 +45,10 @@ def retrain(engine: Engine, objective: Objective, trained: Mapping[str, Trained]
         return shared(name, "weight", shapes[name])
 
     def moments(name: str) -> dict[str, Tensor]:
-        found = {}
-        for key, shape in engine.moments[name].items():
-            if has_moments and key in before[name]:
-                found[key] = shared(name, f"moments/{key}", shape)
-            else:
-                found[key] = weight(name) if key == PARENT else torch.zeros(shape)
-        return found
+        return {
+            key: shared(name, f"moments/{key}", shape) if has_moments and key in before[name] else torch.zeros(shape)
+            for key, shape in engine.moments[name].items()
+        }
 
     def average(name: str) -> Tensor:
         return shared(name, "ema", shapes[name]) if has_ema else weight(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import RunConfig, UserError
+from configs import UserError
 from configs.process.files import FileError, expand, is_dir, is_file, naming
 from configs.process.files.inside import read_json, read_text, write_text
 from trainer.runs.layout import (
@@ -237,19 +237,6 @@ def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | No
         named.candidates()
     else:
         check_same(parent, named, run)
-
-
-def check_pull(config: RunConfig, *, has_parent: bool) -> None:
-    """Refuse an L2 towards the weights of a parent where there is none.
-
-    Raises:
-        UserError: there is none.
-    """
-    if (coefficient := config.training.l2_to_parent) and not has_parent:
-        raise UserError(
-            f"training.l2_to_parent: {coefficient:g}, and {config.folder} begins from no other run; give {OPTION} RUN, "
-            "or set it to 0"
-        )
 
 
 def check_same(parent: Parent | None, named: Named, run: Path) -> None:

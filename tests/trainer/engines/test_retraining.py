@@ -15,13 +15,11 @@ from model.loss import CrossEntropy
 from tests.forked import Forked
 from tests.trainer.stability.engine_checks import TOKENS, random_batch, small_model
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import Trained
-from trainer.engines.pull import PARENT
 from trainer.engines.retraining import retrain
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 
-UPDATES, RATE, PULL, EMA = 5, 3e-3, 8.0, 0.3
+UPDATES, RATE, EMA = 5, 3e-3, 0.3
 """Updates of a phase, and what each is made with."""
 OPTIMIZER = {"weight_decay": 0.1, "clip_norm": 0.5, "eps": 1e-3}
 PHASES = (("encoder.",), ("source_embedding.", "decoder.layers.0.feed_forward."), (), ("encoder.",))
@@ -36,14 +34,14 @@ def objective() -> Objective:
     return Objective(small_model(), CrossEntropy(0.1)).train()
 
 
-def trained_in(phase: int, begun: dict[str, int]) -> dict[str, Trained]:
-    """How; `begun` is brought up to the phase."""
+def trained_in(phase: int, begun: dict[str, int]) -> dict[str, int]:
+    """Since when; `begun` is brought up to the phase."""
     for name, _ in small_model().named_parameters():
         if is_frozen(name, phase):
             begun.pop(name, None)
         else:
             begun.setdefault(name, UPDATES * phase)
-    return {name: Trained(factor=0.5 if "norm" in name else 1.0, since=since) for name, since in begun.items()}
+    return dict(begun)
 
 
 def engines(world: World, stage: int, precision: Precision) -> dict[str, Any]:
@@ -58,12 +56,11 @@ def engines(world: World, stage: int, precision: Precision) -> dict[str, Any]:
         world_size=world.size,
         ema_decay=EMA,
         trained=trained_in(0, begun),
-        l2_to_parent=PULL,
     )
     first = {state.name: state.weight.clone() for state in engine.parameter_states()}
     shapes = engine.parameter_shapes()
     engine.load_moments(
-        lambda name: {PARENT: first[name]} | dict.fromkeys(("exp_avg", "exp_avg_sq"), torch.zeros(shapes[name])),
+        lambda name: dict.fromkeys(("exp_avg", "exp_avg_sq"), torch.zeros(shapes[name])),
         first.__getitem__,
         first.__getitem__,
         num_steps=0,
@@ -91,12 +88,8 @@ def plain() -> Transformer:
     """The same in plain PyTorch: whatever is not asked for has no gradient, and loses its state."""
     model = small_model().train()
     named = dict(model.named_parameters())
-    first: dict[torch.nn.Parameter, torch.Tensor] = {}
     adamw = torch.optim.AdamW(
-        [
-            {"params": [p], "lr": RATE * (0.5 if "norm" in n else 1), "weight_decay": 0.1 * (p.ndim > 1)}
-            for n, p in named.items()
-        ],
+        [{"params": [p], "lr": RATE, "weight_decay": 0.1 * (p.ndim > 1)} for p in named.values()],
         betas=(0.9, 0.98),
         eps=OPTIMIZER["eps"],
     )
@@ -112,19 +105,9 @@ def plain() -> Transformer:
             if is_frozen(name, phase):
                 p.grad = None
                 adamw.state.pop(p, None)
-                first.pop(p, None)
-            else:
-                first.setdefault(p, p.detach().clone())
         torch.nn.utils.clip_grad_norm_([p for p in named.values() if p.grad is not None], OPTIMIZER["clip_norm"])
-        with torch.no_grad():
-            for p, start in first.items():
-                p.lerp_(start, PULL * RATE * (0.5 if p.ndim == 1 and p in norms(named) else 1))
         adamw.step()
     return model
-
-
-def norms(named: dict[str, torch.nn.Parameter]) -> set[torch.nn.Parameter]:
-    return {p for name, p in named.items() if "norm" in name}
 
 
 def runs() -> Iterator[Any]:

@@ -24,7 +24,7 @@ from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import first_possible
 from trainer.engines import trial
-from trainer.engines.adamw import RATE_FACTOR, decay_groups
+from trainer.engines.adamw import decay_groups
 from trainer.engines.deepspeed import patches
 from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.engines.deepspeed.frozen import FrozenWeights
@@ -32,8 +32,7 @@ from trainer.engines.deepspeed.stages import stage_of
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
-from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult, Trained
-from trainer.engines.pull import PARENT, ParentPull
+from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
@@ -59,8 +58,7 @@ class DeepSpeedEngine(Engine):
         device: torch.device,
         world_size: int,
         ema_decay: float = 0.0,
-        trained: Mapping[str, Trained] | None = None,
-        l2_to_parent: float = 0.0,
+        trained: Mapping[str, int] | None = None,
     ) -> None:
         """Wrap the model.
 
@@ -72,8 +70,7 @@ class DeepSpeedEngine(Engine):
             device: to train on.
             world_size: number of ranks.
             ema_decay: of the weights' moving average; 0: none.
-            trained: the parameters that are trained, by name; None: all, alike.
-            l2_to_parent: coefficient of the L2 towards the weights that are then given by `load_moments`; 0: none.
+            trained: see `Engine.trained`; None: all parameters, from the first step on.
         """
         self.device = device
         self.precision = precision
@@ -81,7 +78,7 @@ class DeepSpeedEngine(Engine):
         self._section, self._optimizer = section, optimizer
         self._world_size = world_size
         self._clip_norm = optimizer.clip_norm
-        self._ema_decay, self._l2_to_parent = ema_decay, l2_to_parent
+        self._ema_decay = ema_decay
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
         patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
@@ -89,13 +86,13 @@ class DeepSpeedEngine(Engine):
         self.layout_kind, self.why_padded = first_possible(self.layouts)
         self.merged_lanes = 1
 
-    def _wrap(self, objective: Objective, trained: Mapping[str, Trained] | None) -> None:
+    def _wrap(self, objective: Objective, trained: Mapping[str, int] | None) -> None:
         """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
         section, device, precision = self._section, self.device, self.precision
         self._stage = stage_of(section, precision, device)
         self._local_rank = _LocalRank()
         parameters = dict(objective.model.named_parameters())
-        self.trained = dict.fromkeys(parameters, Trained()) if trained is None else trained
+        self.trained = dict.fromkeys(parameters, 0) if trained is None else trained
         frozen = {name: parameter for name, parameter in parameters.items() if name not in self.trained}
         self._frozen = FrozenWeights(frozen, precision, device)
         use_kernels(objective, device, section.kernels)
@@ -106,7 +103,7 @@ class DeepSpeedEngine(Engine):
         if section.compile:
             objective.model.compile_layers()
         objective.to(device)
-        self._optimize(objective, {parameters[name]: how for name, how in self.trained.items()}, parameters)
+        self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
         self._last: StepResult | None = None
         self._stage.prepare(objective)
         config = deepspeed_config(section, precision=precision, clip_norm=self._clip_norm, world_size=self._world_size)
@@ -122,7 +119,7 @@ class DeepSpeedEngine(Engine):
         self._states.set_steps(0)
 
     def _optimize(
-        self, objective: Objective, trained: Mapping[nn.Parameter, Trained], parameters: Mapping[str, nn.Parameter]
+        self, objective: Objective, trained: Mapping[nn.Parameter, int], parameters: Mapping[str, nn.Parameter]
     ) -> None:
         """Make the optimizer, at a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises."""
         optimizer, stage = self._optimizer, self._section.zero_stage
@@ -130,13 +127,11 @@ class DeepSpeedEngine(Engine):
         kept = {name: optimizer.states_of(name, tuple(p.shape)) for name, p in parameters.items() if p in trained}
         of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
         self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=self.precision)
-        of_parent = {name: {PARENT: tuple(parameters[name].shape)} if self._l2_to_parent else {} for name in kept}
-        self.moments = {name: {**kept[name], **of_parent[name]} if name in kept else {} for name in parameters}
-        self._pull = ParentPull(self._states.optimizer, self._l2_to_parent)
+        self.moments = {name: kept.get(name, {}) for name in parameters}
         self._average = WeightAverage(self._states.optimizer, self._ema_decay)
 
     @override
-    def renew(self, objective: Objective, trained: Mapping[str, Trained]) -> None:
+    def renew(self, objective: Objective, trained: Mapping[str, int]) -> None:
         self.close()
         gc.collect()
         self._wrap(objective, trained)
@@ -170,7 +165,7 @@ class DeepSpeedEngine(Engine):
         self._settle_loss_scale()
         if self._last is not None and self.keeps_ema:
             self._average.num_updates += self._last.applied
-        with self._average.update(), self._pull.update():
+        with self._average.update():
             self._last = self._step(lr, may_be_late=True)
         return self._last
 
@@ -181,7 +176,7 @@ class DeepSpeedEngine(Engine):
 
     def _step(self, lr: float, *, may_be_late: bool = False) -> StepResult:
         for group in self._engine.optimizer.param_groups:
-            group["lr"] = lr * group.get(RATE_FACTOR, 1.0)
+            group["lr"] = lr
         if self._states.is_checked:
             return self._stage.step(self._clip_norm, may_be_late=may_be_late)
         with self._states.first_step():
@@ -207,7 +202,7 @@ class DeepSpeedEngine(Engine):
 
     @override
     def parameter_states(self) -> Iterator[ParameterState]:
-        has_stepped = self._states.have_begun and not self._pull.lacks_weights
+        has_stepped = self._states.have_begun
         has_ema = WeightAverage.has_begun(self._base_optimizer)
         if has_stepped:
             self._stage.link_moments()
@@ -237,7 +232,6 @@ class DeepSpeedEngine(Engine):
         self._is_fresh = False
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             WeightAverage.begin(self._base_optimizer)
-        self._pull.begin(self._base_optimizer)
         self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
             if name not in self.trained:
@@ -294,12 +288,9 @@ class DeepSpeedEngine(Engine):
     @override
     def try_shapes(self, shapes: Sequence[Shape]) -> None:
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
-        lacks_average = self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer)
-        if lacks_average or self._pull.lacks_weights:
+        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             self._try_shapes([(1, 1, 1)])
-            if lacks_average:
-                WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
-            self._pull.begin(self._base_optimizer)
+            WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
         self._try_shapes(shapes)
 
     def _try_shapes(self, shapes: Sequence[Shape]) -> None:
@@ -326,7 +317,6 @@ class DeepSpeedEngine(Engine):
         self._engine.optimizer = None
         masters.state.clear()
         self._states.close()
-        self._pull.close()
         masters.param_groups.clear()
         for parameter in parameters:
             parameter.grad, parameter.data = None, parameter.new_empty(0)

@@ -41,15 +41,15 @@ LIVE_ELEMENTS = 1_000_000_000
 
 def num_moments(config: RunConfig, parameters: Sequence[Parameter]) -> float:
     """Numbers kept for a weight that is trained besides itself, in the mean of all: states of the optimizer, a moving
-    average, a parent's.
+    average.
 
     Args:
         config: of the run.
         parameters: that are trained.
     """
-    states_of, training = config.optimizer.states_of, config.training
+    states_of = config.optimizer.states_of
     kept = sum(math.prod(shape) for p in parameters for shape in states_of(p.name, p.shape).values())
-    return kept / max(sum(p.size for p in parameters), 1) + (training.ema_decay > 0) + (training.l2_to_parent > 0)
+    return kept / max(sum(p.size for p in parameters), 1) + (config.training.ema_decay > 0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
