@@ -42,7 +42,6 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     ("import", "{}", "--preset=marian_base", "--tokenizer=dataset", "-o", "out/new"),
     ("import", MODEL, "--preset=marian_base", "--tokenizer={}", "-o", "out/new"),
     ("plan", "{}", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),
-    ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--write", "{}"),
     ("plan", "small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB", "--plugins", "{}"),
     ("translate", places.RUN, "-i", places.TEXTS[0], "--plugins", "{}"),
     ("launch", "slurm", "small.yaml", "--dry-run", "--site", "{}"),

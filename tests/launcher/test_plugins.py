@@ -298,13 +298,6 @@ answer = [type(schedule).__name__, schedule.kind, schedule.warmup_updates]
 """
         assert ask_python(code, cwd=run) == ["Halves", "halves", 2]
 
-    def test_a_plan_is_written_for_the_user(self, run: Path, forked: Forked) -> None:
-        cluster = ("--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
-        done = forked.zeromt("plan", "my.yaml", *cluster, "--write", "planned.yaml", cwd=run)
-        assert done.code == 0, done.err
-        assert yaml.safe_load((run / "planned.yaml").read_text())["plugins"] == [str(run / "halves.py")]
-        assert forked.zeromt("plan", "planned.yaml", *cluster, cwd=run).code == 0
-
 
 def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked: Forked) -> None:
     """And not what the file holds when it begins, or goes back to the queue."""

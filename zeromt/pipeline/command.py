@@ -86,9 +86,11 @@ def _show(pipeline: Pipeline, plan: Mapping[str, Decision], settings: Mapping[st
         is_planned = pipeline.steps[name].is_zeromt("train") and decision.need in (Need.RUN, Need.MAYBE)
         estimate = on_one_gpu(settings[name]) if is_planned else None
         takes = (
-            "" if estimate is None else f" [{estimate.gpu_hours:.2g} h, {estimate.saving.bytes / 1e9:.2g} GB a save]"
+            ""
+            if estimate is None
+            else f" [{24 * estimate.days:.2g} h, {estimate.checkpoint_bytes / 1e9:.2g} GB a save]"
         )
-        hours += 0.0 if estimate is None else estimate.gpu_hours
+        hours += 0.0 if estimate is None else 24 * estimate.days
         say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}{takes}")
     if hours:
         say(f"training: {hours:.2g} hours on one A100, as `zeromt plan` estimates")

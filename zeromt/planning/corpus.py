@@ -1,7 +1,6 @@
 """The data sizes that a plan needs: from prepared datasets if they exist, else assumed from the configuration."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,8 @@ class Corpus:
     """Mean number of tokens of a source sentence."""
     target_length: float
     """Mean number of tokens of a target sentence."""
-    epoch_tokens: int | None
-    """Target tokens of one pass over all datasets; None if that is not known."""
     assumptions: tuple[str, ...]
     """What had to be assumed, one line each."""
-    dataset_tokens: Mapping[str, int] = field(default_factory=dict)
-    """Target tokens of one pass over each dataset that exists, by path."""
 
 
 def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
@@ -41,10 +36,9 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
     Raises:
         UserError: the index of a dataset cannot be read.
     """
-    by_path = {source.path: index for source in config.datasets if (index := _index(source.path)) is not None}
-    if not by_path:
+    indices = [index for source in config.datasets if (index := _index(source.path)) is not None]
+    if not indices:
         return _assumed(config, length)
-    indices = list(by_path.values())
     pairs = sum(index["pairs"] for index in indices)
     sources, targets = (sum(index[f"{side}_tokens"] for index in indices) + pairs for side in ("source", "target"))
     tokenizer = indices[0]["tokenizer"]
@@ -54,9 +48,7 @@ def read_corpus(config: RunConfig, *, length: float | None) -> Corpus:
         vocabularies=Vocabularies(source=tokenizer["source_vocab_size"], target=tokenizer["target_vocab_size"]),
         source_length=length or sources / max(pairs, 1),
         target_length=length or targets / max(pairs, 1),
-        epoch_tokens=targets if is_whole else None,
         assumptions=() if is_whole else (missing,),
-        dataset_tokens={path: index["target_tokens"] + index["pairs"] for path, index in by_path.items()},
     )
 
 
@@ -72,7 +64,6 @@ def _assumed(config: RunConfig, length: float | None) -> Corpus:
         vocabularies=Vocabularies(source=section.vocab_size, target=target),
         source_length=length or ASSUMED_LENGTH,
         target_length=length or ASSUMED_LENGTH,
-        epoch_tokens=None,
         assumptions=tuple(assumptions),
     )
 

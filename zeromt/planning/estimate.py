@@ -1,16 +1,11 @@
-"""Chooses the setting of a run on a cluster, and estimates its time, cost and energy there.
-
-The best interval between saves is sqrt(2 d M) (Young, 1974), where d is the time that training pauses for a save and M
-the mean time between failures. Daly (2006) adds higher-order terms, and gives the expected duration of a run with
-random failures.
-"""
+"""Chooses the setting of a run on a cluster, and estimates its time there."""
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs import RunConfig
+from configs.components.training import ALL_STAGES
 from model import flops
 from model.flops import BatchShape
 from zeromt.planning.corpus import Corpus
@@ -28,24 +23,6 @@ HOST_BANDWIDTH = 20e9
 """Bytes per second of host memory that the AdamW of one rank reaches if the optimizer is offloaded."""
 ADAM_BYTES = 28
 """Bytes that AdamW reads and writes per fp32 element: it reads four tensors and writes three."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Prices:
-    """Prices, and the length of the run."""
-
-    gpu_hour: float | None
-    """Price of one GPU for an hour."""
-    kwh: float | None
-    """Price of a kilowatt hour."""
-    watts: float
-    """Power of one GPU while it trains."""
-    tokens: float | None
-    """Target tokens to train on; None: `epochs` decides, or `training.max_updates` if that is None too."""
-    epochs: float | None
-    """Passes over the prepared datasets."""
-    padding: float
-    """Fraction of a micro-batch's tokens that are padding."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -72,28 +49,6 @@ class Step:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class Saving:
-    """Size, time and interval of checkpoints."""
-
-    bytes: int
-    """Size of a checkpoint."""
-    write: float
-    """Seconds until a save is complete."""
-    stop: float
-    """Seconds that training pauses for a save."""
-    interval: float
-    """Seconds between saves: Daly's optimum, but at least the time of a save and of an update."""
-    young: float
-    """Seconds between saves by Young's formula, for comparison."""
-    updates: int
-    """Updates between saves."""
-    goodput: float
-    """Fraction of the time that goes into updates that are not lost."""
-    mtbf: float
-    """Seconds between failures of any part of the cluster."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
 class Estimate:
     """The plan of a run on a cluster."""
 
@@ -101,23 +56,37 @@ class Estimate:
     micro_batches: MicroBatches
     memory: Memory
     step: Step
-    saving: Saving
+    checkpoint_bytes: int
     updates: float
     tokens_per_second: float
     days: float
-    """Duration, including the time that saves and failures cost."""
-    gpu_hours: float
-    cost: float | None
-    energy: float
-    """Energy of the GPUs in kWh, without the rest of the machines."""
-    energy_cost: float | None
+    """Duration, without evaluations, saves and failures."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Option:
+    """A setting with the micro-batches of a plan."""
+
+    memory: Memory
+    fits: bool
+    largest: int
+    """Target tokens of the largest micro-batch that fits."""
+    step: Step
 
 
 class Planner:
     """Plans the run of one configuration on clusters of any size."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, prices: Prices, *, precision: str) -> None:
-        self.config, self.corpus, self.prices, self.precision = config, corpus, prices, precision
+    def __init__(self, config: RunConfig, corpus: Corpus, *, precision: str, padding: float) -> None:
+        """Plan a run.
+
+        Args:
+            config: the run's.
+            corpus: sizes of its data.
+            precision: of its training.
+            padding: fraction of a micro-batch's tokens that are padding.
+        """
+        self.config, self.corpus, self.precision, self.padding = config, corpus, precision, padding
         self.model = MemoryModel(config, corpus.vocabularies, precision=precision)
         self.longest = config.prepare.max_pieces + 1
         self._flops: dict[tuple[bool, BatchShape], dict[str, int]] = {}  # the same at every stage
@@ -168,29 +137,39 @@ class Planner:
             return None
         micro_batches, memory = chosen
         step = self.step(memory.setting, micro_batches, cluster)
-        saving = self.saving(cluster, step)
-        updates = self._num_updates(step, micro_batches)
-        hours = updates * step.seconds / max(saving.goodput, 1e-12) / 3600
-        energy = hours * cluster.num_gpus * self.prices.watts / 1000
+        # if updates are larger than configured, fewer of them give the same number of tokens
+        stream = self.config.stream
+        smaller = min(1.0, stream.micro_batches * stream.target_tokens / micro_batches.update_tokens)
+        updates = self.config.training.max_updates * smaller
         return Estimate(
             cluster=cluster,
             micro_batches=micro_batches,
             memory=memory,
             step=step,
-            saving=saving,
+            checkpoint_bytes=self.model.checkpoint_bytes,
             updates=updates,
             tokens_per_second=step.tokens / step.seconds,
-            days=hours / 24,
-            gpu_hours=hours * cluster.num_gpus,
-            cost=None if self.prices.gpu_hour is None else hours * cluster.num_gpus * self.prices.gpu_hour,
-            energy=energy,
-            energy_cost=None if self.prices.kwh is None else energy * self.prices.kwh,
+            days=updates * step.seconds / 86_400,
         )
+
+    def options(self, estimate: Estimate) -> list[Option]:
+        """Every ZeRO stage at which the optimizer is sound, with and without activation checkpointing and offload."""
+        cluster, budget = estimate.cluster, usable_memory(estimate.cluster.gpu_memory)
+        found = []
+        for offload, checkpointing, stage in itertools.product((False, True), (False, True), ALL_STAGES):
+            if (offload and stage == 0) or self.config.optimizer.stage_problem(stage, offload=offload) is not None:
+                continue
+            setting = Setting(stage=stage, offload=offload, checkpointing=checkpointing)
+            memory = self.memory(setting, estimate.micro_batches, cluster.num_gpus)
+            largest = self.model.largest_micro_batch(setting, world_size=cluster.num_gpus, budget=budget)
+            step = self.step(setting, estimate.micro_batches, cluster)
+            found.append(Option(memory=memory, fits=memory.peak <= budget, largest=largest, step=step))
+        return found
 
     def shape(self, micro_batches: MicroBatches) -> BatchShape:
         """The shape of a micro-batch in which all sentences have the average length."""
         lengths = [
-            max(1, round(length / (1 - self.prices.padding)))
+            max(1, round(length / (1 - self.padding)))
             for length in (self.corpus.source_length, self.corpus.target_length)
         ]
         rows = min(micro_batches.source_tokens // lengths[0], micro_batches.target_tokens // lengths[1])
@@ -239,79 +218,3 @@ class Planner:
             seconds=seconds + offload,
             tokens=micro_batches.number * shape.rows * min(self.corpus.target_length, shape.target),
         )
-
-    def saving(self, cluster: Cluster, step: Step) -> Saving:
-        """The size of checkpoints, and how often to save.
-
-        An asynchronous save pauses training only while the states are gathered and copied to the host. But if a failure
-        comes before it is written, the time of the save is lost in addition to the work since.
-        """
-        size = self.model.checkpoint_bytes
-        write = size / cluster.storage_bandwidth
-        gather = size / cluster.bandwidth if cluster.num_gpus > 1 else 0.0
-        stop = gather + size / cluster.num_gpus / PCIE_BANDWIDTH
-        is_asynchronous = self.config.checkpoint.asynchronous
-        # reading is assumed to be as fast as writing
-        restart = cluster.restart + write + (write if is_asynchronous else 0.0)
-        failures = Failures(mtbf=cluster.mtbf, save=stop if is_asynchronous else gather + write, restart=restart)
-        # a save must end before the next begins
-        interval = max(daly(failures), write, step.seconds)
-        updates = max(1, math.ceil(write / step.seconds), round(interval / step.seconds))
-        return Saving(
-            bytes=size,
-            write=write,
-            stop=failures.save,
-            interval=interval,
-            young=young(failures),
-            updates=updates,
-            goodput=goodput(updates * step.seconds, failures),
-            mtbf=failures.mtbf,
-        )
-
-    def _num_updates(self, step: Step, micro_batches: MicroBatches) -> float:
-        tokens = self.prices.tokens
-        if tokens is None and self.prices.epochs is not None:
-            assert self.corpus.epoch_tokens is not None
-            tokens = self.prices.epochs * self.corpus.epoch_tokens
-        if tokens is not None:
-            return tokens / step.tokens
-        # if updates are larger than configured, fewer of them give the same number of tokens
-        stream = self.config.stream
-        configured = stream.micro_batches * stream.target_tokens
-        return self.config.training.max_updates * min(1.0, configured / micro_batches.update_tokens)
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Failures:
-    """Times of failures and saves, in seconds."""
-
-    mtbf: float
-    """Mean time between two failures of any part; infinite if there are none."""
-    save: float
-    """Time that training pauses for a save."""
-    restart: float
-    """Time from a failure until training continues, without the updates that are done again."""
-
-
-def young(failures: Failures) -> float:
-    """Seconds of training between two saves by Young's first-order formula."""
-    return math.sqrt(2 * failures.save * failures.mtbf)
-
-
-def daly(failures: Failures) -> float:
-    """Seconds of training between two saves by Daly's higher-order formula; M if a save takes 2 M or longer."""
-    if failures.save >= 2 * failures.mtbf:
-        return failures.mtbf
-    ratio = failures.save / (2 * failures.mtbf)
-    return young(failures) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - failures.save
-
-
-def goodput(interval: float, failures: Failures) -> float:
-    """Fraction of time that goes into updates that last: interval / (M e^(R/M) (e^((interval + d)/M) - 1))."""
-    if math.isinf(failures.mtbf):
-        return interval / (interval + failures.save)
-    exponent = (interval + failures.save) / failures.mtbf
-    if exponent + failures.restart / failures.mtbf > 700:  # exp would overflow: the run makes no progress
-        return 0.0
-    expected = failures.mtbf * math.exp(failures.restart / failures.mtbf) * math.expm1(exponent)
-    return interval / expected

@@ -1,6 +1,5 @@
 """The cluster that a run is planned for."""
 
-import dataclasses
 from dataclasses import dataclass
 
 DEFAULT_MFU = 0.2
@@ -30,19 +29,6 @@ class Cluster:
     """Bytes per second from one GPU to others in its node, one way."""
     inter_bandwidth: float
     """Bytes per second from one node to others, one way, over all its network adapters."""
-    storage_bandwidth: float
-    """Bytes per second that all ranks together read from or write to the file system."""
-    gpu_mtbf: float | None
-    """Hours between failures per GPU, if they are given per GPU."""
-    node_mtbf: float | None
-    """Hours between failures per node, if they are given per node."""
-    restart: float
-    """Seconds from a failure to the first update after it, without the time of reading the checkpoint."""
-
-    def resized(self, num_gpus: int) -> "Cluster":
-        """A cluster of the same machines with at least `num_gpus` GPUs; a single smaller machine if that is enough."""
-        per_node = min(self.gpus_per_node, num_gpus)
-        return dataclasses.replace(self, nodes=-(-num_gpus // per_node), gpus_per_node=per_node)
 
     @property
     def num_gpus(self) -> int:
@@ -53,10 +39,3 @@ class Cluster:
     def bandwidth(self) -> float:
         """Bytes per second of a ring over all ranks; the slowest link limits it."""
         return self.intra_bandwidth if self.nodes == 1 else min(self.intra_bandwidth, self.inter_bandwidth)
-
-    @property
-    def mtbf(self) -> float:
-        """Seconds between failures of any part of the cluster."""
-        rate = self.nodes / self.node_mtbf if self.node_mtbf else 0.0
-        rate += self.num_gpus / self.gpu_mtbf if self.gpu_mtbf else 0.0
-        return 3600 / rate

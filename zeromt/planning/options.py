@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from launcher.options.command import Command
 from launcher.options.parser import Parser
 from launcher.options.running import add_config
-from launcher.options.values import mode_of, new_path, number, output_file, whole
+from launcher.options.values import number, whole
 from zeromt.planning.hardware import DEFAULT_MFU
 
 BYTE_UNITS = {
     "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
 }  # fmt: skip
-COUNT_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}
 
 
 def add_plan(parser: Parser) -> None:
@@ -22,15 +21,7 @@ def add_plan(parser: Parser) -> None:
     add_config(parser)
     _add_cluster(parser)
     _add_speed(parser)
-    _add_prices(parser)
     parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--table", action="store_true", help="add a table of plans for 8, 16, ... 4,096 GPUs")
-    parser.add_argument(
-        "--write",
-        metavar="FILE",
-        type=_new_file,
-        help="write a copy of CONFIG in which only the planned settings are changed",
-    )
 
 
 def _add_cluster(parser: Parser) -> None:
@@ -40,11 +31,15 @@ def _add_cluster(parser: Parser) -> None:
         "--nodes",
         metavar="N",
         type=whole(1, 65_536),
-        help="number of nodes (default: 1; with neither this nor --gpus-per-node: what this machine, one GPU and more "
-        "would make of the run, in a few lines)",
+        default=1,
+        help="number of nodes (default: 1)",
     )
     parser.add_argument(
-        "--gpus-per-node", metavar="G", type=whole(1, 1024), help="GPUs per node; each runs one rank (default: 1)"
+        "--gpus-per-node",
+        metavar="G",
+        type=whole(1, 1024),
+        default=1,
+        help="GPUs per node; each runs one rank (default: 1)",
     )
     parser.add_argument(
         "--gpu-memory",
@@ -57,8 +52,7 @@ def _add_cluster(parser: Parser) -> None:
         metavar="NAME",
         type=_gpu,
         default="a100",
-        help=f"model of the GPU, whose data sheet gives peak, links, power and memory: {', '.join(GPUS)} (default: "
-        "a100)",
+        help=f"model of the GPU, whose data sheet gives peak, links and memory: {', '.join(GPUS)} (default: a100)",
     )
 
 
@@ -91,27 +85,6 @@ def _add_speed(parser: Parser) -> None:
         help="bytes per second from one node to others, over all its adapters, one way (default: 50GB)",
     )
     parser.add_argument(
-        "--storage",
-        metavar="BYTES",
-        type=size,
-        default=int(2e9),
-        help="bytes per second that all ranks together write (default: 2GB)",
-    )
-    parser.add_argument(
-        "--mtbf",
-        metavar="HOURS[/gpu|/node]",
-        type=mtbf,
-        default=(50_000.0, None),
-        help="mean time between failures of one GPU, or of one node (default: 50000/gpu)",
-    )
-    parser.add_argument(
-        "--restart-minutes",
-        metavar="M",
-        type=number(0, is_open=True),
-        default=5.0,
-        help="minutes from a failure to the next update, without reading the checkpoint (default: 5)",
-    )
-    parser.add_argument(
         "--length", metavar="N", type=number(1), help="mean tokens of a sentence (default: the dataset's, or 32)"
     )
     parser.add_argument(
@@ -121,21 +94,6 @@ def _add_speed(parser: Parser) -> None:
         default=0.1,
         help="fraction of a micro-batch's tokens that are padding (default: 0.1)",
     )
-
-
-def _add_prices(parser: Parser) -> None:
-    positive = number(0, is_open=True)
-    parser.add_argument("--price", metavar="P", type=positive, help="price of one GPU for an hour")
-    parser.add_argument("--watts", metavar="W", type=positive, help="power of one GPU (default: --gpu's)")
-    parser.add_argument("--kwh-price", metavar="P", type=positive, help="price of a kilowatt hour")
-    limit = parser.add_mutually_exclusive_group()
-    limit.add_argument(
-        "--tokens",
-        metavar="N",
-        type=quantity(COUNT_UNITS),
-        help="target tokens to train on, such as 10G (default: training.max_updates)",
-    )
-    limit.add_argument("--epochs", metavar="E", type=positive, help="passes over the prepared datasets")
 
 
 def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
@@ -153,19 +111,6 @@ def quantity(units: Mapping[str, int]) -> Callable[[str], int]:
     return parse
 
 
-def mtbf(text: str) -> tuple[float | None, float | None]:
-    """Parse hours between failures, per GPU and per node; one of the two is None."""
-    hours, _, unit = text.partition("/")
-    if unit in ("", "gpu", "node"):
-        try:
-            value = number(0, is_open=True)(hours)
-        except argparse.ArgumentTypeError:
-            value = 0.0
-        if value > 0:
-            return (None, value) if unit == "node" else (value, None)
-    raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number of hours with /gpu, /node or neither")
-
-
 def _gpu(text: str) -> str:
     from model.gpus import GPUS
 
@@ -175,19 +120,10 @@ def _gpu(text: str) -> str:
     return name
 
 
-def _new_file(text: str) -> str:
-    """Parse the path of a file to write, which must not exist yet."""
-    name = output_file(new_path(text))
-    if name is None or mode_of(name) is not None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a new file; give a new file in a folder that exists")
-    return name
-
-
 COMMANDS = {
     "plan": Command(
-        summary="estimate memory, time, cost and checkpoint interval of a run, on this machine, one GPU or a cluster",
-        usage="CONFIG [--nodes N --gpus-per-node G] [--gpu NAME] [--gpu-memory 80GB] [--table] [--json] [--write FILE] "
-        "[...]",
+        summary="estimate parameters, FLOPs, memory and time of a run on one GPU or a cluster",
+        usage="CONFIG [--nodes N --gpus-per-node G] [--gpu NAME] [--gpu-memory 80GB] [--json] [...]",
         add_arguments=add_plan,
         target="zeromt.planning.command:run",
     ),

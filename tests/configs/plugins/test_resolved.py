@@ -1,6 +1,5 @@
 """The configuration of a run or checkpoint, or what looks like one, runs no plugin by itself."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from configs import OtherPluginError, PluginError, UserError, load_run, load_saved
 from configs.components import kinds
 from configs.components.registry import registered, restore
-from configs.load import dump_changed, save_run
+from configs.load import save_run
 from configs.plugins import files, keep_copies
 from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
 
@@ -109,10 +108,3 @@ def test_a_package_that_is_not_installed(run: Path) -> None:
         load_saved(run / "config.yaml")
     assert str(caught.value) == expected
     assert said(str(run / "config.yaml")) == expected
-
-
-def test_of_a_plan_is_the_users_own(folder: Path) -> None:
-    config = load_run(str(folder / "my.yaml"))
-    files = [plugin.file for plugin in config.plugins if plugin.file is not None]
-    (folder / "planned.yaml").write_text(dump_changed(str(folder / "my.yaml"), (), {}, plugins=files))
-    assert load_run(str(folder / "planned.yaml")) == dataclasses.replace(config, name="my")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from configs import RunConfig, UserError, load_run, load_saved, save_run
-from configs.load import dump_changed, dump_run
+from configs.load import dump_run
 from configs.reading.interpolations import as_saved, literal
 from launcher.slurm.profile import load_profile
 from trainer.changes import changed_fields
@@ -138,16 +138,3 @@ def test_other_resolvers_are_refused(form: str, tmp_path: Path) -> None:
     site.write_text(f'account: "{form}"\n')
     with pytest.raises(UserError, match="allowed is"):
         load_profile(str(site), [])
-
-
-def test_changed_copy_resolves_only_ones_own(tmp_path: Path) -> None:
-    """A changed copy: variables stay by name in one's own, and text of a saved file stays text."""
-    (tmp_path / "mine.yaml").write_text(f"prepare: {{root: '{URL}'}}\n")
-    text = dump_changed(str(tmp_path / "mine.yaml"), [], {"seed": 3}, plugins=[])
-    assert SECRET not in text
-    (tmp_path / "copy.yaml").write_text(text)
-    assert SECRET in load_run(str(tmp_path / "copy.yaml")).prepare.root
-    (tmp_path / "copy.yaml").write_text(
-        dump_changed(str(saved(tmp_path, f"prepare: {{root: '{URL}'}}")), [], {}, plugins=[])
-    )
-    assert load_run(str(tmp_path / "copy.yaml")).prepare.root == URL

@@ -4,11 +4,8 @@ import pytest
 
 from zeromt.cli.main import parse
 
-PLAN = ("plan", "c", "--nodes=1", "--gpus-per-node=1", "--gpu-memory=1GB")
-
 
 def test_two_dashes_behind_an_equals_sign_are_a_value() -> None:
-    assert parse([*PLAN, "--write=--"])[1]["write"] == "--"
     assert parse(["translate", ".", "-o--"])[1]["output"] == "--"
 
 

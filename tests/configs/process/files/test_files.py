@@ -158,7 +158,6 @@ class TestWritten:
         (["launch", "local", "c.yaml", "stream.datasets=[{path: PLACE}]"], "stream.datasets"),
         (["launch", "slurm", "c.yaml", "--site", "PLACE", "--dry-run"], "--site"),
         (["status", "PLACE"], "argument RUN"),
-        (["plan", "c.yaml", "--write", "PLACE", "--gpu-memory", "80GB"], "argument --write"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
