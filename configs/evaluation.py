@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from configs.components import Choice, Metric, Modifier, Sampler, TextModifier, make
+from configs.components import Choice, Metric, Sampler, make
 from configs.components.training import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
@@ -182,10 +182,6 @@ class EvaluationSection:
     search: SearchSection = field(default_factory=SearchSection)
     sets: list[HeldOutSection] = field(default_factory=list)
     """The held-out sets to evaluate on; by default the prepared validation sets of the datasets."""
-    perturb: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)
-    """Modifiers of text (docs/augmentation.md). Each makes a modified copy of every validation set, NAME-KIND, whose
-    figures are logged but never decide which checkpoint is best or when to stop.
-    """
     metrics: list[Annotated[Metric, Choice("metric")]] = field(
         default_factory=lambda: [make("metric", "bleu"), make("metric", "chrf")]
     )
@@ -223,14 +219,6 @@ class EvaluationSection:
         """Errors that concern several fields, one line each."""
         if not self.metrics:
             yield "metrics: none; give at least one"
-        for number, modifier in enumerate(self.perturb):
-            if not isinstance(modifier, TextModifier):
-                yield f"perturb.{number}: {modifier.kind} is not a modifier of text; use one that is, such as typos"
-            if modifier.datasets:
-                yield (
-                    f"perturb.{number}.datasets: {modifier.datasets[0]}; every validation set has a copy, so leave "
-                    "datasets out"
-                )
         keys = {f"metrics.{number}.name": metric.key() for number, metric in enumerate(self.metrics)}
         keys |= {f"queued.{number}.name": metric.name for number, metric in enumerate(self.queued)}
         taken = set(_OTHER_FIGURES)

@@ -66,7 +66,7 @@ def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | N
     limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
     if limits and (problem := state.problem()) is not None:
         raise TrainingError(problem)
-    if limits and (state.step in state.scores or state.step == finished):
+    if limits and (state.step in state.best_scores or state.step == finished):
         raise NothingToDo(limits, step=state.step)
 
 

@@ -372,7 +372,7 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False if a stop was requested before it was done."""
         config, state = self._run.config, self._run.state
-        step, known = state.step, [state.scores_of(figure) or {} for figure in config.evaluation.at_once]
+        step, known = state.step, [state.scores.get(figure, {}) for figure in config.evaluation.at_once]
         is_new = step == 0 and not self._begins_trained
         if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
@@ -394,7 +394,7 @@ class Trainer:
         if self._run.queue is not None:
             self._run.queue.add(step, evaluation)
         shown = config.evaluation
-        figures |= {"series": state.series and state.series.id, TARGET_TOKENS: state.target_tokens}
+        figures |= {"series": state.measured.get(state.best_by), TARGET_TOKENS: state.target_tokens}
         figures |= state.phase_figures()
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
         self._run.metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])

@@ -102,10 +102,7 @@ def current_scores(
     if current == saved_series:
         scores = {step: Score(step=step, figures={best: score}, series=current) for step, score in saved.items()}
     for score in reversed(evaluations):
-        if (value := score.figures.get(best)) is None:
-            continue
-        # An evaluation without a series counts if the checkpoint has it in its own series.
-        if score.series == current or (score.series is None and saved.get(score.step) == value and scores):
+        if score.series == current and score.figures.get(best) is not None:
             scores[score.step] = score
     return scores
 

@@ -241,7 +241,7 @@ def check_size(run: RunConfig, nodes: str, nproc: int) -> None:
         raise UserError(
             f"--nodes: {most} with {max(nproc, 1)} processes each is more than stream.micro_batches={lanes}; "
             f"allowed are {lanes} processes together, or what `zeromt plan CONFIG --nodes {most} --gpus-per-node "
-            f"{max(nproc, 1)} --write FILE` makes of the configuration"
+            f"{max(nproc, 1)}` says to change"
         )
     if nproc:
         check_ranks(run.engine.zero_optimization, ranks=most * nproc, on_each=nproc)

@@ -14,7 +14,7 @@ from configs.components import make
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.best import current_plateau
 from trainer.limits import Limits
 from trainer.terminal.forecast import Forecast
@@ -96,15 +96,15 @@ def test_table(
 
 def test_only_scores_since_a_reset_count() -> None:
     config = load_run("debug", ["training.early_stopping={metric: chrf, patience: 2}"])
-    curve = ScoreSeries(id="c", fields={}, scores={10: 50.0, 20: 40.0, 30: 30.0, 40: 29.0})
-    state = TrainerState(step=40, scores={10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, curves={"chrf": curve})
+    chrf = {10: 50.0, 20: 40.0, 30: 30.0, 40: 29.0}
+    state = TrainerState(step=40, scores={"bleu": {10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, "chrf": chrf})
     found = Limits(config, state).is_standing_still()
     assert found is not None
     assert found.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
     assert found.advice.endswith("training.early_stopping.patience above 3 goes on")
     state.start_step = 20
     assert Limits(config, state).is_standing_still() is None
-    state.curves = {}  # another series: its scores are not known
+    state.scores = {}  # measured otherwise
     assert Limits(config, state).is_standing_still() is None
 
 

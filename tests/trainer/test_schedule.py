@@ -14,7 +14,7 @@ from configs.components import make
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.checkpoint.state import PhaseState, ScoreSeries, TrainerState
+from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 
 
@@ -109,18 +109,16 @@ class TestScores:
         ],
     )
     def test_the_named_figure_is_followed(self, scores: dict[int, float], lr: float) -> None:
-        series = ScoreSeries(id="x", fields={"better": "lower"}, scores=scores)
-        state = TrainerState(step=40, curves={"nll": series})
+        state = TrainerState(step=40, scores={"nll": scores})
         assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 40) == pytest.approx(lr)
 
     def test_those_of_before_a_reset_or_the_schedules_phase_do_not_count(self) -> None:
-        scores = {5: 1.0, 10: 2.0, 15: 3.0, 20: 4.0}
-        series = ScoreSeries(id="x", fields={"better": "lower"}, scores=scores)
-        state = TrainerState(step=20, start_step=10, schedule_start=10, curves={"nll": series})
+        scores = {"nll": {5: 1.0, 10: 2.0, 15: 3.0, 20: 4.0}}
+        state = TrainerState(step=20, start_step=10, schedule_start=10, scores=scores)
         assert Limits(load_run("debug", self.GIVEN), state).rate(0.0, 20) == pytest.approx(0.8)
         own = f"phases=[{{name: a, until: {{updates: 9}}}}, {{name: b, {self.GIVEN[0].replace('=', ': ', 1)}}}]"
         phase = PhaseState(number=1, name="b", step=15, epoch=0, applied=15)
-        state = TrainerState(step=20, curves={"nll": series}, phase=phase)
+        state = TrainerState(step=20, scores=scores, phase=phase)
         assert Limits(load_run("debug", [own, self.GIVEN[1]]), state).rate(0.0, 20) == pytest.approx(0.8)
 
     @pytest.mark.parametrize(

@@ -10,27 +10,6 @@ from trainer.runs.history import LEFT_OUT, SkippedRange, read_ranges
 from trainer.runs.layout import STATE
 
 
-@dataclass(kw_only=True, slots=True)
-class ScoreSeries:
-    """Scores that were measured alike, and how they were measured: see `trainer.evaluation.series`."""
-
-    id: str
-    """What the scores were measured with, by field; empty if it is not known."""
-    fields: dict[str, str]
-    scores: dict[int, float] = field(default_factory=dict)
-    """By step; the scores of the current series are kept in the state instead."""
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether a higher one of its scores is better."""
-        return self.fields.get("better") != "lower"
-
-    @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> "ScoreSeries":
-        """Read what `asdict` gave."""
-        return cls(id=str(tree["id"]), fields=dict(tree["fields"]), scores=_by_step(tree["scores"]))
-
-
 @dataclass(kw_only=True, slots=True, frozen=True)
 class PhaseState:
     """The phase that a run is in, and where that began."""
@@ -77,18 +56,16 @@ class TrainerState:
     """Loss scale of fp16."""
     optimizer_numbers: dict[str, Any] = field(default_factory=dict)
     """What the optimizer keeps beside its tensors: see `trainer.engines.optimizer_states`."""
-    scores: dict[int, float] = field(default_factory=dict)
-    """The scores that decide which step is best, by step: those of the current series."""
+    scores: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Comparable scores by figure of an evaluation and by step: see `trainer.evaluation.series`."""
+    measured: dict[str, str] = field(default_factory=dict)
+    """By figure, a hash of what its scores are measured with."""
     best_by: str = "bleu"
-    """The name of the metric (or loss) of `scores`."""
-    series: ScoreSeries | None = None
-    """What they were measured with; None before the first score."""
+    """The figure that decides which step is best."""
+    lowest_is_best: bool = False
+    """Of that figure."""
     series_start: int = 0
-    """Step at which the current series began."""
-    curves: dict[str, ScoreSeries] = field(default_factory=dict)
-    """The current series of every other figure of an evaluation, by name, with its scores."""
-    other_series: list[ScoreSeries] = field(default_factory=list)
-    """Earlier series, with their scores."""
+    """Step at which what decides was last measured otherwise than before."""
     recent_losses: list[float] = field(default_factory=list)
     """The losses of the last updates, for spike detection."""
     skipped_ranges: list[SkippedRange] = field(default_factory=list)
@@ -106,15 +83,13 @@ class TrainerState:
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:
         """Remember the figures of a step's evaluation, by name."""
-        for name, figure in figures.items():
-            if (scores := self.scores_of(name)) is not None:
-                scores[step] = figure
+        for name in figures.keys() & self.scores.keys():
+            self.scores[name][step] = figures[name]
 
-    def scores_of(self, figure: str) -> dict[int, float] | None:
-        """The scores of a figure's current series by step; None for an unknown figure."""
-        if figure == self.best_by:
-            return self.scores
-        return self.curves[figure].scores if figure in self.curves else None
+    @property
+    def best_scores(self) -> dict[int, float]:
+        """The scores that decide which step is best."""
+        return self.scores.get(self.best_by, {})
 
     @property
     def is_scored(self) -> bool:
@@ -123,13 +98,13 @@ class TrainerState:
 
     def problem(self) -> str | None:
         """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""
-        loss = (self.scores_of("loss") or {}).get(self.step, 0.0)
+        loss = self.scores.get("loss", {}).get(self.step, 0.0)
         return None if math.isfinite(loss) else f"step {self.step}: the validation loss is {loss}"
 
     def signed_scores(self) -> dict[int, float]:
         """The scores by step, signed so that the highest is best; those that are not finite are omitted."""
-        sign = 1 if self.series is None or self.series.higher_is_better else -1
-        return {step: sign * score for step, score in self.scores.items() if math.isfinite(score)}
+        sign = -1 if self.lowest_is_best else 1
+        return {step: sign * score for step, score in self.best_scores.items() if math.isfinite(score)}
 
     def phase_figures(self) -> dict[str, Any]:
         """What a line of metrics.jsonl says of the phase; nothing in a run without."""
@@ -153,13 +128,13 @@ class TrainerState:
             UserError: it is of another version, or broken.
         """
         try:
-            series, phase = tree.get("series"), tree.get("phase")
+            phase = tree.get("phase")
             parsed = {
-                "scores": _by_step(tree["scores"]),
-                "series": None if series is None else ScoreSeries.from_json(series),
-                "curves": {name: ScoreSeries.from_json(one) for name, one in tree.get("curves", {}).items()},
+                "scores": {
+                    figure: {int(step): float(score) for step, score in scores.items()}
+                    for figure, scores in tree["scores"].items()
+                },
                 "phase": None if phase is None else PhaseState(**phase),
-                "other_series": [ScoreSeries.from_json(one) for one in tree.get("other_series", [])],
                 "recent_losses": [float(loss) for loss in tree.get("recent_losses", [])],
             }
             ranges = read_ranges(tree.get(LEFT_OUT, []))
@@ -167,7 +142,3 @@ class TrainerState:
             return cls(**{**plain, **parsed, "skipped_ranges": ranges})
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             raise UserError(f"{STATE}: trainer: is broken: {type(error).__name__}: {error}") from error
-
-
-def _by_step(tree: Mapping[str, Any]) -> dict[int, float]:
-    return {int(step): float(score) for step, score in tree.items()}

@@ -1,15 +1,11 @@
-"""The held-out sets of a run with their scorers, and copies with modified text, by which its effect is measured."""
+"""The held-out sets of a run with their scorers."""
 
-import dataclasses
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 
 from configs import RunConfig, UserError
-from configs.components import Draws, Modifier, ScoredText, TextModifier
+from configs.components import ScoredText
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.texts import check_spelling
-from data_pipeline.tag_pieces import cut_tag
 from trainer.datasets import dataset_names, tokenizer_of
 from trainer.evaluation.sets import HeldOutSet, SetText, check_names, load_sets, validation_sets
 from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
@@ -38,13 +34,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     texts = [*prepared, *texts]
     if not any(text.role == "validation" for text in texts):
         _check_without(config, texts, world)
-    copies = perturbed([text for text in texts if text.role == "validation"], config.evaluation.perturb)
-    for number, modifier in enumerate(config.evaluation.perturb if world.is_main else ()):
-        try:
-            check_spelling(modifier, tokenizer, f"evaluation.perturb.{number}: {modifier.kind}")
-        except UserError as error:  # a score all the same, if a low one
-            log.warning("%s", error)
-    check_names(texts := [*texts, *copies], "evaluation.perturb")
+    check_names(texts, option)
     sets = []
     for text in texts:
         scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
@@ -54,7 +44,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         languages = {"source": text.languages[0], "target": text.languages[1]}
         has_tags = config.prepare.tag_both_sides and text.has_tags_of_both_sides
         tags = language_tags(config.prepare, tokenizer, **languages) if has_tags else None
-        for line in _doubts(text, config, datasets, tags) if world.is_main and text not in copies else ():
+        for line in _doubts(text, config, datasets, tags) if world.is_main else ():
             log.warning("%s: %s: %s", "prepare.valid" if text in prepared else option, text.name, line)
         sets.append(
             HeldOutSet(
@@ -109,34 +99,3 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
             "checkpoint.keep_best keeps nothing"
         )
-
-
-def perturbed(texts: Sequence[SetText], modifiers: Sequence[Modifier]) -> list[SetText]:
-    """A copy of each set for each modifier, named NAME-KIND; the second of a kind is NAME-KIND-2.
-
-    Every pair is modified, whatever the modifier's probability, and equally in every run: random draws depend on the
-    copy's name and the line's number. A tag before a source stays. Each reference is modified together with its source;
-    a line whose references would give it different sources, as where only one has the name to be tagged, stays.
-    """
-    copies = []
-    for number, modifier in enumerate(modifiers):
-        assert isinstance(modifier, TextModifier)
-        before = sum(other.kind == modifier.kind for other in modifiers[:number])
-        called = f"{modifier.kind}-{before + 1}" if before else modifier.kind
-        copies += [_copy(text, modifier, f"{text.name}-{called}") for text in texts]
-    return copies
-
-
-def _copy(text: SetText, modifier: TextModifier, name: str) -> SetText:
-    state = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
-    sources: list[str] = []
-    references: list[list[str]] = [[] for _ in text.references]
-    for number, (line, *targets) in enumerate(zip(text.sources, *text.references, strict=True)):
-        tag, source = cut_tag(line)
-        pairs = [modifier.change(source, target, Draws(state + number)) for target in targets]
-        if len({changed for changed, _ in pairs}) > 1:
-            pairs = [(source, target) for target in targets]
-        sources.append(tag + pairs[0][0])
-        for column, (_, target) in zip(references, pairs, strict=True):
-            column.append(target)
-    return dataclasses.replace(text, name=name, sources=sources, references=references, role="test")

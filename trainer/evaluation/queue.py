@@ -222,7 +222,7 @@ class ScoreQueue:
         self._state.note(request.step, {key: figures[key]})
         self._metrics.late_scores(request.step, {**figures, "series": self._series(key)})
         shown = of_queued(request.metric)
-        beside = beside_best(self._state.scores_of(key) or {}, request.step, figures[key], shown)
+        beside = beside_best(self._state.scores.get(key, {}), request.step, figures[key], shown)
         more = f"  {beside.text}" if key == self._state.best_by and beside.text else ""
         log.info("step %d  %s %.*f%s", request.step, key, shown.digits, figures[key], more)
         self._remove(request)
@@ -235,9 +235,7 @@ class ScoreQueue:
         return {metric.name: sum(valid) / len(valid), f"{metric.name}{SIGNATURE}": metric.signature, **each}
 
     def _series(self, figure: str) -> str | None:
-        state = self._state
-        series = state.series if figure == state.best_by else state.curves.get(figure)
-        return None if series is None else series.id
+        return self._state.measured.get(figure)
 
     def _place_of(self, figure: str) -> str:
         """A hash of what a figure's scores belong to: its series, and the names and roles of the sets."""

@@ -128,10 +128,9 @@ def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]
         ValueError, KeyError, TypeError, AttributeError: it is no trainer's state.
     """
     trainer = state["trainer"]
-    scores = {int(step): float(score) for step, score in trainer["scores"].items()}
-    series = trainer.get("series")
-    finite = {step: score for step, score in scores.items() if math.isfinite(score)}
-    return None if series is None else str(series["id"]), finite
+    figure = trainer["best_by"]
+    scores = {int(step): float(score) for step, score in trainer["scores"].get(figure, {}).items()}
+    return trainer["measured"].get(figure), {step: score for step, score in scores.items() if math.isfinite(score)}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -50,7 +50,7 @@ def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: 
     metrics, figures = config.evaluation.metrics, evaluation.figures()
     beside = BesideBest(None, False)
     if config.best_by in figures:  # otherwise it comes late
-        scores, shown = state.scores_of(config.best_by) or {}, described(config.evaluation, config.best_by)
+        scores, shown = state.scores.get(config.best_by, {}), described(config.evaluation, config.best_by)
         beside = beside_best(scores, step, figures[config.best_by], shown)
     log.info(
         "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)%s",

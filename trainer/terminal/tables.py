@@ -309,8 +309,8 @@ def _rows(
     if (scores := state.signed_scores()) and config.best_by in config.evaluation.directions:
         best, last = max(scores, key=lambda step: (scores[step], -step)), max(scores)
         shown = described(config.evaluation, config.best_by)
-        others = f"; the last {state.scores[last]:.{shown.digits}f} at step {last:,}" if last != best else ""
-        yield "best", f"{shown.label} {state.scores[best]:.{shown.digits}f} at step {best:,}{others}"
+        others = f"; the last {state.best_scores[last]:.{shown.digits}f} at step {last:,}" if last != best else ""
+        yield "best", f"{shown.label} {state.best_scores[best]:.{shown.digits}f} at step {best:,}{others}"
     if saved_step is not None:
         yield "weights", str(checkpoint_folder(folder, saved_step))
     board = f", {folder / BOARD}*" if config.training.tensorboard else ""

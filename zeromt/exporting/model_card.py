@@ -6,18 +6,21 @@ is shown as it is, and is never markup.
 """
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from configs.components.training import OF_REFERENCES, SIGNATURE, metric_keys
 from configs.process.document import Cell, Code, Table, table_lines
 from configs.process.text import markdown, visible_name
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tables import sources_table
 from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
-from trainer.runs.layout import STATE
+from trainer.runs.layout import METRICS_FILE, STATE, run_of
+from trainer.runs.metrics_file import number, read_lines
 
 _USE = {
     "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built and searched.",
@@ -95,17 +98,16 @@ def _metadata(source: str | None, target: str | None) -> Iterator[str]:
 
 
 def _scores(trained: TrainedModel) -> Iterator[Sequence[Cell]]:
-    """The scores of this very update on the validation sets, with their signatures."""
-    if STATE not in trained.checkpoint.files:  # weights alone: an average, an import
+    """The scores of this very update on the validation sets, with their signatures, as the run has logged them."""
+    run, step = run_of(trained.checkpoint.folder), trained.checkpoint.manifest["step"]
+    if run is None or STATE not in trained.checkpoint.files:  # weights alone: an average, an import
         return
-    state: dict[str, Any] = trained.checkpoint.state().get("trainer", {})
-    step = str(trained.checkpoint.manifest["step"])
-    curves = {str(state.get("best_by")): {**(state.get("series") or {}), "scores": state.get("scores", {})}}
-    for name, curve in {**curves, **(state.get("curves") or {})}.items():
-        if (score := curve["scores"].get(step)) is not None:
-            fields = curve.get("fields", {})
-            weights, signature = str(fields.get("weights", "not recorded")), str(fields.get("signature", ""))
-            yield (name, f"{score:.4g}", weights, Code(signature))
+    weights = "moving average" if trained.config.training.ema_decay else "of the last update"
+    lines = [line for line in read_lines(run / METRICS_FILE) if line.get("kind") in ("evaluation", "score")]
+    figures = {key: value for line in lines if line.get("step") == step for key, value in line.items()}
+    for name in [*metric_keys(figures), *OF_REFERENCES]:
+        if math.isfinite(score := number(figures, name)):
+            yield (name, f"{score:.4g}", weights, Code(str(figures.get(f"{name}{SIGNATURE}", ""))))
 
 
 def _text(text: str) -> str:

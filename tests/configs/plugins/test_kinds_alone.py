@@ -19,7 +19,7 @@ from zeromt.translating.parsing import parse_option
 
 PLACES = {
     "loss": "loss", "optimizer": "optimizer", "schedule": "schedule", "evaluation.search.sampler": "sampler",
-    "trackers.0": "tracker", "evaluation.metrics.0": "metric", "evaluation.perturb.0": "modifier",
+    "trackers.0": "tracker", "evaluation.metrics.0": "metric",
     "stream.augment.0": "modifier", "prepare.filters.0": "filter", "phases.0.schedule": "schedule",
     "phases.0.augment.0": "modifier", "model.attention": "attention", "model.feed_forward": "feed_forward",
     "model.positions": "positions", "model.norm": "norm", "model.residual": "residual",

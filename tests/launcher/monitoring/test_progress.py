@@ -46,8 +46,8 @@ def checkpoint(
 ) -> None:
     where = checkpoint_folder(folder, step)
     where.mkdir(parents=True)
-    known = {} if series is None else {"series": {"id": series, "fields": {}, "scores": {}}}
-    (where / "state.json").write_text(json.dumps({"trainer": {"scores": scores, **known}}))
+    trainer = {"best_by": "bleu", "scores": {"bleu": scores}, "measured": {"bleu": series}}
+    (where / "state.json").write_text(json.dumps({"trainer": trainer}))
     for name in ("manifest.json", "manifest.sha256"):
         (where / name).write_text("{}")
         os.utime(where / name, (time.time() - age,) * 2)
@@ -76,11 +76,11 @@ def test_figures_of_a_run(tmp_path: Path) -> None:
 
 
 def test_scores_of_the_current_series_alone(tmp_path: Path) -> None:
-    """Of a run whose lines name none at first, fine-tuned with another validation set."""
-    lines = [evaluation(step, bleu) for step, bleu in ((100, 100.0), (200, 99.0))]
+    """Of a run that goes on with another validation set."""
+    lines = [{**evaluation(step, bleu), "series": "a"} for step, bleu in ((100, 100.0), (200, 99.0))]
     write(tmp_path / "metrics.jsonl", lines)
     assert scores_of(tmp_path, []) == (200, 99.0, 100, 100.0)
-    checkpoint(tmp_path, 200, {100: 100.0, 200: 99.0}, series="a")  # taken for its own
+    checkpoint(tmp_path, 200, {100: 100.0, 200: 99.0}, series="a")
     assert scores_of(tmp_path, [200]) == (200, 99.0, 100, 100.0)
     lines.append({"kind": "event", "event": "score_series", "step": 200, "series": "b"})
     write(tmp_path / "metrics.jsonl", lines)

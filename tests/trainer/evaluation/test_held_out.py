@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from configs import CorpusFiles, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
-from configs.components import make
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from trainer import build as build_module
@@ -65,21 +64,6 @@ def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog:
         "prepare.valid: data: 7 lines are longer than model.max_positions=4 pieces and lose their end; the first is "
         "line 1"
     )
-
-
-def test_modified_copies_that_the_tokenizer_cannot_spell_are_warned_of(
-    thai: RunConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Their scores would be low whatever the model has learnt."""
-    perturb = [make("modifier", kind) for kind in ("noise", "upper_case")]
-    config = dataclasses.replace(
-        thai, evaluation=dataclasses.replace(thai.evaluation, perturb=perturb, tokenizer="char")
-    )
-    with caplog.at_level(logging.WARNING):
-        found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
-    assert [one.name for one in found] == ["data", "data-noise", "data-upper_case"]
-    [message] = caplog.messages
-    assert message.startswith("evaluation.perturb.0: noise: the source vocabulary has no pieces for ")
 
 
 @pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])

@@ -141,11 +141,11 @@ def test_the_best_is_where_it_is_lowest(start: Start, place: Path) -> None:
     run = place / "runs" / "small"
     state = TrainerState.from_json(json.loads((run / "checkpoints/step-00000025/state.json").read_text())["trainer"])
     scores = {line["step"]: line["misses"] for line in read_metrics(run, "evaluation")[-3:]}
-    assert state.scores == scores, "those before were of BLEU"
+    assert state.best_scores == scores, "those before were of BLEU"
     best = min(scores, key=lambda step: (scores[step], -step))
     steps = {int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")}
     assert steps == {20, 25} | {best}
-    assert "another series of scores" in place_out(place)
+    assert "what is best goes by misses as it is measured now" in place_out(place)
     done = start("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
     assert f"(steps {best})" in done.out, done.err
     shutil.rmtree(place / "mean")

@@ -18,7 +18,7 @@ from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE, wait_until
 from trainer.checkpoint.retention import retain
-from trainer.checkpoint.state import ScoreSeries, TrainerState
+from trainer.checkpoint.state import TrainerState
 from trainer.evaluation import scoring_process
 from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.queue import ScoreQueue
@@ -123,8 +123,8 @@ def make_queue(
     folder: Path, code: str, *, step: int = 0, most: int = 2, series: str = "now", valid: str = "valid"
 ) -> tuple[ScoreQueue, Written, TrainerState]:
     metric = QueuedMetric(name="ratio", command=[sys.executable, "-c", code], most_waiting=most)
-    current = ScoreSeries(id=series, fields={})
-    state, written = TrainerState(step=step, best_by="ratio", series=current), Written()
+    state = TrainerState(step=step, best_by="ratio", scores={"ratio": {}}, measured={"ratio": series})
+    written = Written()
     sets = [held_out(valid, "validation"), held_out("news", "test")]
     queue = ScoreQueue(
         EvaluationSection(queued=[metric]),
@@ -168,7 +168,7 @@ def test_scores_stand_at_their_steps(tmp_path: Path) -> None:
         "ratio": 0.75, "ratio/valid": 0.75, "ratio/news": 1.0
     }  # fmt: skip
     assert figures["series"] == "now"
-    assert state.scores == {10: 0.75, 20: 0.75}
+    assert state.best_scores == {10: 0.75, 20: 0.75}
     assert queue.awaited == frozenset()
     assert not list((tmp_path / "eval" / "queue").iterdir())
 
@@ -180,7 +180,7 @@ def test_the_oldest_is_given_up_where_too_many_wait(tmp_path: Path) -> None:
     assert queue.awaited == {10, 30, 40}, "10 runs, 30 and 40 wait"
     [event] = written.events
     assert (event["of_step"], event["metric"]) == (20, "ratio")
-    assert not state.scores
+    assert not state.best_scores
     queue.close()
 
 
@@ -192,7 +192,7 @@ def test_what_is_awaited_is_asked_for_again_but_for_steps_that_are_gone(tmp_path
     again, written, state = make_queue(tmp_path, LENGTHS, step=15)
     assert again.awaited == {10}
     until(lambda: bool(written.scores), again)
-    assert state.scores == {10: 0.75}
+    assert state.best_scores == {10: 0.75}
     assert not list((tmp_path / "eval" / "queue").iterdir())
 
 
@@ -204,7 +204,7 @@ def test_what_is_awaited_is_given_up_where_the_evaluation_has_changed(series: st
     again, written, state = make_queue(tmp_path, LENGTHS, step=10, series=series, valid=valid)
     assert again.awaited == frozenset()
     again.finish(seconds=PATIENCE, stop_requested=lambda: False)
-    assert not state.scores
+    assert not state.best_scores
     assert not written.scores
     assert [event["of_step"] for event in written.events if event["event"] == "no_score"] == [10]
     assert not list((tmp_path / "eval" / "queue").iterdir())
@@ -219,7 +219,7 @@ def test_a_score_that_came_after_the_checkpoint_is_remembered(tmp_path: Path) ->
     ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     *_, state = make_queue(tmp_path, LENGTHS, step=20)
-    assert state.scores == {10: 0.5}
+    assert state.best_scores == {10: 0.5}
     [score] = read_end(tmp_path / "metrics.jsonl")[1]
     assert score.figures == {"bleu": 9, "loss": 1.0, "nll": 1.0, "ratio": 0.5}
 

@@ -139,8 +139,8 @@ def test_saves_that_say_little(tmp_path: Path) -> None:
 
 
 def test_scores_of_a_state() -> None:
-    state = {"trainer": {"scores": {"10": 1.5, "20": math.nan}, "series": {"id": "abc", "scores": {}}}}
-    assert saved_scores(state) == ("abc", {10: 1.5})
-    assert saved_scores({"trainer": {"scores": {}}}) == (None, {})  # nothing was scored
+    trainer = {"best_by": "bleu", "scores": {"bleu": {"10": 1.5, "20": math.nan}}, "measured": {"bleu": "abc"}}
+    assert saved_scores({"trainer": trainer}) == ("abc", {10: 1.5})
+    assert saved_scores({"trainer": {"best_by": "bleu", "scores": {}, "measured": {}}}) == (None, {})
     with pytest.raises(KeyError):
         saved_scores({})

@@ -60,8 +60,8 @@ def test_begins_anew_with_the_weights_of_another(place: Path, forked: Forked) ->
         said = forked.zeromt("inspect", str(shown), cwd=place).out
         assert f"parent          small, step 10, {sha256[:12]}" in said
     state = checkpoint.state()["trainer"]
-    assert (state["start_step"], state["schedule_start"], state["other_series"]) == (0, 0, [])
-    assert sorted(state["scores"]) == ["0", "3", "6"]
+    assert (state["start_step"], state["schedule_start"], state["series_start"]) == (0, 0, 0)
+    assert sorted(state["scores"]["bleu"]) == ["0", "3", "6"]
     parents = [line for line in read_metrics(place / PARENT, "evaluation") if line["step"] == 10]
     assert len(parents) == 1
 

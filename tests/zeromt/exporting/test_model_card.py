@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from data_pipeline.tokenizer import Tokenizer
 from tests.zeromt.exporting.made import make_run
 from trainer.inference.loading import TrainedModel, load_trained
-from trainer.runs.layout import STATE
+from trainer.runs.layout import METRICS_FILE, STATE
 from zeromt.exporting.model_card import card
 
 EVIL = '1 |\n\n# Free <a href="x">gift</a> ![p](http://t.example/x) `` ` `` </td>\x1b[31m\x9b\x7f\u202e\u2028---\n- *b*'
@@ -39,11 +39,11 @@ def of_manifest(**changes: Any) -> Planted:
     return plant
 
 
-def of_scores(name: str = "BLEU", **fields: str) -> Planted:
+def of_scores(name: str = "BLEU", signature: str = "nrefs:1|case:mixed") -> Planted:
     def plant(trained: TrainedModel) -> TrainedModel:
-        curve = {"scores": {"7": 1.0}, "fields": {"weights": "ema", "signature": "nrefs:1|case:mixed", **fields}}
-        state = {"step": 7, "target_tokens": 1, "seconds": 1.0, "curves": {name: curve}}
-        (trained.checkpoint.folder / STATE).write_text(json.dumps({"trainer": state}))
+        line = {"kind": "evaluation", "step": trained.checkpoint.manifest["step"], name: 1.0}
+        content = json.dumps({**line, f"{name}_signature": signature})
+        (trained.checkpoint.folder.parent.parent / METRICS_FILE).write_text(f"{content}\n")
         trained.checkpoint.manifest["files"][STATE] = {"bytes": 0, "sha256": ""}
         return trained
 
@@ -68,7 +68,6 @@ PLACES = {
     "data": (fingerprints(data=[EVIL]), fingerprints()),
     "tokenizer": (fingerprints(tokenizer=EVIL), fingerprints()),
     "curve": (of_scores(name=EVIL), of_scores()),
-    "weights": (of_scores(weights=EVIL), of_scores()),
     "signature": (of_scores(signature=EVIL), of_scores()),
     "sources": (of_sources(EVIL), of_sources("x")),
 }
@@ -101,7 +100,7 @@ def test_text_of_a_checkpoint_is_no_markup(place: str, made: Path, tmp_path: Pat
     ]
     planted, usual = (marks(text) for _, _, text in cards)
     assert planted == usual
-    assert usual["table_open"] == 1 + (place in ("sources", "curve", "weights", "signature"))
+    assert usual["table_open"] == 1 + (place in ("sources", "curve", "signature"))
     assert "Free" in cards[0][2] or place in ("data", "tokenizer")  # of which only the beginning is shown
     assert not [c for c in "".join(cards[0]) if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
     assert yaml.safe_load(cards[0][1]).keys() == yaml.safe_load(cards[1][1]).keys()
