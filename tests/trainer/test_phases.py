@@ -74,7 +74,6 @@ def same_updates(run: Path, other: Path) -> None:
 
 
 def test_every_place_names_the_phase(whole: Path, forked: Forked) -> None:
-    firsts = {name: first for first, name in BEGINNINGS}
     lines = read_metrics(whole)
     for number, (first, name) in enumerate(BEGINNINGS):
         end = BEGINNINGS[number + 1][0] if number < 3 else LAST

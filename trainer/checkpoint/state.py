@@ -94,7 +94,7 @@ class TrainerState:
     @property
     def is_scored(self) -> bool:
         """Whether this step has been evaluated."""
-        return any(self.step in scores for scores in (self.scores, *(one.scores for one in self.curves.values())))
+        return any(self.step in scores for scores in self.scores.values())
 
     def problem(self) -> str | None:
         """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs import ConfigError, RunConfig, load_run
-from configs.components import TextModifier, choice_of, component, item_of, kinds
+from configs.components import choice_of, component, item_of, kinds
 from configs.evaluation import SearchSection
 from configs.reading.tree import Tree
 from zeromt.translating.parsing import parse_option
@@ -73,8 +73,6 @@ def test_the_kind_chosen_last_is_the_kind_that_is_built(tmp_path: Path, data: st
     place = data.draw(st.sampled_from(sorted(PLACES)))
     family = PLACES[place]
     others = (kind for kind in sorted(kinds(family)) if needs_nothing(family, kind))
-    if place == "evaluation.perturb.0":  # takes modifiers of text alone
-        others = (kind for kind in others if issubclass(kinds(family)[kind], TextModifier))
     named = st.sampled_from(["further", *others])
     ways = st.sampled_from(["{}", "{{kind: {}}}", "kind"])
     kind, way = data.draw(named), data.draw(ways)
