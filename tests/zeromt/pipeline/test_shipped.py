@@ -15,7 +15,7 @@ from tests.zeromt.pipeline.conftest import run
 from zeromt.pipeline.recipe import Pipeline
 
 _MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
-_GIVEN = _MODEL.replace("{d_model", "{max_positions: 128, d_model")
+_GIVEN = _MODEL.replace("{d_model", "{residual: pre, max_positions: 128, d_model")
 """That of the small runs."""
 _TINY = [
     "settings.data=data",
