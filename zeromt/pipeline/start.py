@@ -30,8 +30,13 @@ def main() -> int:
     os.set_inheritable(held.fileno(), True)
     if os.getppid() != int(parent):  # it ended before the kernel knew whom to ask
         return 75
-    os.dup2(inside.opened(Path(log), "ab").fileno(), 2)
-    os.dup2(inside.opened(Path(stdout), "wb").fileno() if stdout else 2, 1)
+    with inside.opened(Path(log), "ab") as file:
+        os.dup2(file.fileno(), 2)
+    if stdout:
+        with inside.opened(Path(stdout), "wb") as file:
+            os.dup2(file.fileno(), 1)
+    else:
+        os.dup2(2, 1)
     try:
         os.execvp(command[0], command)
     except OSError as error:
