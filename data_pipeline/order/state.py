@@ -73,7 +73,7 @@ class StreamState:
         names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
             fields = dict(tree)
-            if (version := fields.get("version", 1)) != VERSION:
+            if (version := fields.get("version")) != VERSION:
                 raise UserError(f"stream state: version {version!r}; allowed is {VERSION}: start a new run")
             fields["lanes"] = {
                 lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]

@@ -280,9 +280,8 @@ def test_what_a_run_reads() -> None:
     assert [stream.temperature for stream in warm.streams] == [1.0], "weights take its place"
 
 
-def test_a_run_without_phases_is_written_as_before(tmp_path: Path) -> None:
+def test_a_run_without_phases_says_none_in_its_configuration(tmp_path: Path) -> None:
     assert "phases" not in dump_run(load_run("debug"))
-    assert "phase" not in TrainerState().to_json()
     config, path = config_of(A, "{name: b, schedule: constant, augment: [upper_case]}"), tmp_path / "config.yaml"
     path.write_text(dump_run(config))
     assert load_run(str(path)).phases == config.phases

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from configs.errors import UserError
-from trainer.runs.history import LEFT_OUT, SkippedRange, read_ranges
+from trainer.runs.history import SkippedRange, read_ranges
 from trainer.runs.layout import STATE
 
 
@@ -111,34 +111,27 @@ class TrainerState:
         return {} if self.phase is None else {"phase": self.phase.name, "phase_number": self.phase.number + 1}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON. It calls skipped ranges `left_out`."""
-        tree = asdict(self)
-        tokens = ("skipped_tokens", "schedule_start_tokens", "start_tokens")
-        for name in ("phase", "optimizer_numbers", "trained_since", *tokens):
-            if not getattr(self, name):
-                del tree[name]
-        tree[LEFT_OUT] = tree.pop("skipped_ranges")
-        return tree
+        """Plain JSON."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
         """Read what `to_json` gave.
 
         Raises:
-            UserError: it is of another version, or broken.
+            UserError: it is broken.
         """
         try:
-            phase = tree.get("phase")
+            phase = tree["phase"]
             parsed = {
                 "scores": {
                     figure: {int(step): float(score) for step, score in scores.items()}
                     for figure, scores in tree["scores"].items()
                 },
                 "phase": None if phase is None else PhaseState(**phase),
-                "recent_losses": [float(loss) for loss in tree.get("recent_losses", [])],
+                "recent_losses": [float(loss) for loss in tree["recent_losses"]],
+                "skipped_ranges": read_ranges(tree["skipped_ranges"]),
             }
-            ranges = read_ranges(tree.get(LEFT_OUT, []))
-            plain = {key: value for key, value in tree.items() if key != LEFT_OUT}
-            return cls(**{**plain, **parsed, "skipped_ranges": ranges})
+            return cls(**{**tree, **parsed})
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
             raise UserError(f"{STATE}: trainer: is broken: {type(error).__name__}: {error}") from error

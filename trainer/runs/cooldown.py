@@ -139,10 +139,7 @@ def _look(checkpoint: Path) -> Beginning:
     if step is None or sha256 is None or not any(checkpoint.glob("optimizer-*")):
         raise UserError(f"{OPTION}: {checkpoint} has weights alone; give a checkpoint of training, with its moments")
     if not isinstance(lr, float) or not lr > 0:
-        raise UserError(
-            f"{OPTION}: {checkpoint} does not say its learning rate (it was at 0, or an older version wrote it); go on "
-            "with a checkpoint that does"
-        )
+        raise UserError(f"{OPTION}: {checkpoint} is at a learning rate of 0; go on with a checkpoint before that")
     run = checkpoint.parent.parent.absolute()
     return Beginning(run=str(run), step=step, sha256=sha256, lr=lr, counted_from=int(trainer.get("start_step", 0)))
 

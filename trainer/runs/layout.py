@@ -77,7 +77,7 @@ _STEP_NAME = re.compile(r"step-([0-9]{8,})")
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A saved configuration as it is written, of whatever version; empty if it cannot be read.
+    """A saved configuration as it is written; empty if it cannot be read.
 
     Args:
         path: of a `config.yaml` in a run or a checkpoint.
