@@ -108,7 +108,7 @@ def test_none_where_there_was_one_is_no_new_start(folder: Path) -> None:
         (folder / step_folder(step)).rename(folder / f"away-{step}")
     refusal, _ = find(folder)
     assert isinstance(refusal, str)
-    assert "names 'step-00000003', and no checkpoint is there" in refusal
+    assert "names 'step-00000003', and none is there" in refusal
     assert "--fresh" in refusal
 
 
