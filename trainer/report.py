@@ -106,12 +106,11 @@ def _read(folder: Path) -> _Run:
         texts = all_sets(config, tokenizer_of(datasets) if datasets else None)
     except (UserError, OSError) as error:
         notes.append(f"Data and held-out sets are not at hand: {error}")
-    ranks = None if checkpoint is None else checkpoint.manifest.get("world_size")
     return _Run(
         folder=folder,
         config=config,
         course=read_course(folder),
-        cost=read_cost(folder, ranks=ranks),
+        cost=read_cost(folder),
         shown=read_shown(folder),
         checkpoint=checkpoint,
         datasets=datasets,

@@ -105,10 +105,7 @@ class Engine(Protocol):
     """Lanes of a rank in one batch; 1 until `settle_memory` says otherwise."""
 
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
-        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated.
-
-        Of triples it is a `TripleOutput`.
-        """
+        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
         ...
 
     def step(self, lr: float) -> StepResult:

@@ -90,26 +90,20 @@ class Cost:
     """Fraction of the wall time spent on updates that count."""
     device_hours: Mapping[str, float]
     """Hours by the name of the device, summed over ranks."""
-    is_by_newest: bool
-    """Whether device hours are estimated: wall time times the ranks of the newest checkpoint."""
     tokens_per_second: float | None
 
 
-def read_cost(folder: Path | None, *, ranks: int | None = None) -> Cost:
+def read_cost(folder: Path | None) -> Cost:
     """Cost and end of a run.
 
     Args:
         folder: of the run, if it has one.
-        ranks: of the newest checkpoint, from which device hours are estimated where no ledger counts them.
     """
     trained = next(iter(read_end(folder / METRICS_FILE)[0]), {}) if folder is not None else {}
     status = read_status(folder / STATUS_FILE) if folder is not None else None
     ledger = (read_figures(folder / LEDGER_FILE) if folder is not None else None) or {}
     devices = read_device_seconds(folder / LEDGER_FILE) if folder is not None else None
     tokens, seconds, updates = (number(trained, key) for key in ("total_target_tokens", "total_seconds", "step"))
-    is_by_newest = devices is None and bool(ledger) and ranks is not None
-    if is_by_newest:
-        devices = {"device": (ledger["wall_seconds"] - ledger["stalled_seconds"]) * (ranks or 1)}
     return Cost(
         state=None if status is None else status.state,
         reason=None if status is None else status.error or status.stop_reason or status.refusal,
@@ -118,7 +112,6 @@ def read_cost(folder: Path | None, *, ranks: int | None = None) -> Cost:
         seconds={kind: ledger[f"{kind}_seconds"] for kind in (*KINDS, "wall") if f"{kind}_seconds" in ledger},
         goodput=ledger.get("goodput"),
         device_hours={device: spent / 3600 for device, spent in (devices or {}).items()},
-        is_by_newest=is_by_newest,
         tokens_per_second=tokens / seconds if seconds > 0 and math.isfinite(tokens) else None,
     )
 
@@ -148,8 +141,4 @@ def cost_table(costs: Mapping[str, Cost]) -> Table:
         },
     }
     notes = ["goodput: the fraction of wall time spent on updates that count; hours of devices are summed over ranks"]
-    if estimated := [label for label, cost in costs.items() if cost.is_by_newest]:
-        notes.append(
-            f"device hours of {', '.join(estimated)} are estimated: wall time times the ranks of the newest checkpoint"
-        )
     return Table(head=["", *costs], rows=[[name, *row] for name, row in rows.items()], notes=notes)

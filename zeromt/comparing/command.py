@@ -138,7 +138,7 @@ def _run(subject: Subject) -> Run:
         path=subject.path,
         step=int(manifest["step"]),
         checkpoint=hash_of(subject.checkpoint.folder),
-        cost=read_cost(subject.folder, ranks=int(manifest.get("world_size", 1))),
+        cost=read_cost(subject.folder),
     )
 
 
