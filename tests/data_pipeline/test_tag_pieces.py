@@ -2,7 +2,7 @@
 
 import sentencepiece
 
-from data_pipeline.tag_pieces import as_controls, as_symbols, tag_of
+from data_pipeline.tag_pieces import as_controls, as_symbols
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from tests.zeromt.exporting.made import TAG, make_tokenizer
 
@@ -33,13 +33,3 @@ def test_a_tokenizer_takes_either() -> None:
     lines = [f"{TAG} the cat", f"the {TAG} cat", f" {TAG}", ""]
     assert exported.encode_source(lines) == ours.encode_source(lines)
     assert exported.decode_target([[ours.tag_id(TAG), 9]]) == ours.decode_target([[9]])
-
-
-def test_what_is_no_tag_or_no_model_stays() -> None:
-    assert as_symbols(b"no model >>fra<<") == b"no model >>fra<<"
-    assert [tag_of(p) for p in (">>fra<<", "\u2581>>fra<<", "\u2581fra", ">>f ra<<")] == [
-        ">>fra<<",
-        ">>fra<<",
-        None,
-        None,
-    ]

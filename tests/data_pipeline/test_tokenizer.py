@@ -48,12 +48,6 @@ def test_marks_in_text_are_text(small: Dataset, tagged: Tokenizer) -> None:
                 assert not {0, 1, 2} & set(encode([text])[0])
 
 
-def test_tags_stand_after_the_special_pieces(tagged: Tokenizer) -> None:
-    assert tagged.tags == tuple(TAGS)
-    for number, tag in enumerate(TAGS):
-        assert tagged.encode_source([tag]) == [[4 + number]]
-
-
 def test_a_tag_is_a_piece_at_the_start_of_a_source_line_only(tagged: Tokenizer) -> None:
     fra, deu = 4, 5
     plain = sentencepiece.SentencePieceProcessor(model_proto=tagged.files()[JOINT_FILE])

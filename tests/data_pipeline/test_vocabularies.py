@@ -55,15 +55,6 @@ def test_pieces_are_kept_or_cut(old: dict[str, Any], new: dict[str, Any]) -> Non
                 assert spelled == ours[number] or "<0x" in spelled or encode([ours[number]])[0].count(UNK_ID)
 
 
-def test_a_word_s_middle_is_cut_without_a_space() -> None:
-    before, now = tokenizer(), tokenizer(other=True, vocab_size=600)
-    found, theirs = match(before, now, "source"), before.source_vocabulary()
-    middles = [n for n in found.cut if not now.source_vocabulary()[n].startswith("\u2581")]
-    assert middles
-    for number in middles:
-        assert not theirs[found.cut[number][0]].startswith("\u2581")
-
-
 def test_what_cannot_be_spelled_is_new() -> None:
     words = ["\u03b1\u03b2\u03b3 \u03b4", "\u03b2\u03b1 \u03b3"] * 50
     greek = train_tokenizer(TokenizerSection(vocab_size=16, threads=1), words, ["a b", "ba c"] * 50)

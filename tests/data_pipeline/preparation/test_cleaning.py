@@ -3,7 +3,6 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,32 +38,6 @@ def test_without_filters_only_empty_pairs_go() -> None:
     assert cleaned.changed == {}
     lines = ["one", "two"]
     assert _cleaner().clean(lines, lines).sources is lines
-
-
-def test_a_chunk_may_be_empty() -> None:
-    everything = _cleaner(
-        [("a", "b")],
-        normalization="nfkc",
-        control_characters="drop",
-        identical="drop",
-        max_characters=9,
-        source_scripts=["Latin"],
-        target_scripts=["Latin"],
-        held_out_overlap="side",
-    )
-    for pairs in ([], [("", "")]):
-        cleaned = everything.clean([s for s, _ in pairs], [t for _, t in pairs])
-        assert (cleaned.sources, cleaned.targets, cleaned.rows.tolist()) == ([], [], [])
-        assert cleaned.rows.dtype == np.int64
-        assert list(cleaned.dropped) == [
-            "control characters",
-            "empty",
-            "identical",
-            "too many characters",
-            "source script",
-            "target script",
-            "held-out overlap",
-        ]
 
 
 def test_a_pair_counts_for_the_first_filter_that_takes_it() -> None:
@@ -182,13 +155,6 @@ def test_scripts(scripts: list[str], line: str, is_kept: bool) -> None:
         pair = (line, "1") if side == "source" else ("1", line)
         cleaned = _clean(pair, ("2", "2"), **{f"{side}_scripts": scripts})
         assert _dropped(cleaned)[f"{side} script"] == ([] if is_kept else [0])
-
-
-def test_the_least_share_is_enough() -> None:
-    line = "a" * 7 + "б" * 3
-    for share, wanted in ((0.7, []), (0.700001, [0]), (0.0, []), (1.0, [0])):
-        cleaned = _clean((line, "x"), source_scripts=["Latin"], min_script_share=share)
-        assert _dropped(cleaned)["source script"] == wanted
 
 
 ALPHABETS = {"Latin": "LATIN ", "Cyrillic": "CYRILLIC ", "Greek": "GREEK ", "Han": "CJK UNIFIED ", "Thai": "THAI "}
@@ -310,13 +276,6 @@ def test_languages() -> None:
     for code in ("no", "nb", "nn", "nob_Latn"):
         kept = _clean((ENGLISH, norwegian), languages=("en", code), language_identification=True)
         assert len(kept.rows) == 1
-
-
-@pytest.mark.parametrize("codes", [("eng", "fra"), ("eng_Latn", "fre"), ("EN", "fra_Latn")])
-def test_languages_by_any_code(codes: tuple[str, str]) -> None:
-    pytest.importorskip("py3langid")
-    cleaned = _clean((ENGLISH, FRENCH), (ENGLISH, GERMAN), languages=codes, language_identification=True)
-    assert _dropped(cleaned)["language"] == [1]
 
 
 def test_a_language_that_is_not_known() -> None:

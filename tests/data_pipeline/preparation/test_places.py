@@ -103,12 +103,6 @@ class TestPlacesOfTheOutput:
         with pytest.raises(UserError, match="give a folder in it"):
             prepare.run(section)
 
-    def test_links_in_a_circle(self, corpus: Corpus, tmp_path: Path) -> None:
-        (tmp_path / "loop").symlink_to("loop")
-        for name in ("loop", "loop/a"):
-            with pytest.raises(UserError, match="links form a loop"):
-                prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / name)))
-
     def test_what_cannot_be_written_is_known_before_the_corpus_is_read(
         self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

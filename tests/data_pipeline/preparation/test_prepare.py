@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import json
 import shutil
 from pathlib import Path
 
@@ -12,10 +11,9 @@ import sentencepiece
 
 from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.prepare import Part
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
-from tests.data_pipeline.preparation.made import PAIRS, Corpus, many
+from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 
 def _lines(path: Path) -> list[str]:
@@ -54,15 +52,6 @@ def test_stock_webdataset_reads_the_corpus(small: Dataset, small_section: Prepar
         assert plain <= set(decoded[side])
         sides.append(processor.decode(processor.encode(lines)))
     assert sorted(zip(*decoded, strict=True)) == sorted(zip(*sides, strict=True))
-
-
-def test_the_index_adds_up(small: Dataset) -> None:
-    index = small.index
-    assert (index.pairs, len(index.shards)) == (1000, 4)
-    assert all(abs(shard.pairs - 250) < 60 for shard in index.shards)
-    assert small.lengths.sum(axis=0, dtype=np.int64).tolist() == [index.source_tokens, index.target_tokens]
-    assert sum(shard.bytes for shard in index.shards) == sum(p.stat().st_size for p in small.folder.glob("*.tar"))
-    assert not any(index.dropped.values())
 
 
 def test_held_out_text_is_stored_as_it_is(corpus: Corpus, tmp_path: Path) -> None:
@@ -125,45 +114,6 @@ def test_nothing_left(corpus: Corpus, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_duplicates_are_dropped_over_the_whole_corpus(in_spans: PrepareSection, tmp_path: Path) -> None:
-    prepare.run(in_spans)
-    dataset = Dataset.load(tmp_path / "out")
-    different = set(many(3000))
-    assert dataset.num_pairs == len(different) < 2900
-    assert dataset.index.dropped["duplicate"] == 3000 - len(different)
-    decoded = set()
-    tokenizer = dataset.tokenizer
-    for number in range(len(dataset.blocks)):
-        block = dataset.read_block(number)
-        ends = np.cumsum(block.lengths[:, 1], dtype=np.int64)[:-1]
-        decoded.update(tokenizer.decode_target([row.tolist() for row in np.split(block.target, ends)]))
-    assert decoded == {target for _, target in different}
-
-
-@pytest.mark.parametrize("form", ["text", "gz", "tsv"])
-def test_parts_merge_to_the_single_run(in_spans: PrepareSection, tmp_path: Path, form: str) -> None:
-    section, workers = in_spans, 2 if form == "text" else 1
-    if form == "gz":
-        for side in ("en", "fr"):
-            data = (tmp_path / f"train.{side}").read_bytes()
-            (tmp_path / f"train.{side}.gz").write_bytes(gzip.compress(data, mtime=0))
-        section = dataclasses.replace(section, train=CorpusFiles(source=["train.en.gz"], target=["train.fr.gz"]))
-    elif form == "tsv":
-        (tmp_path / "train.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in many(3000)), encoding="utf-8")
-        section = dataclasses.replace(section, train=CorpusFiles(tsv=["train.tsv"]))
-    prepare.run(section)
-    wanted = contents(tmp_path / "out")
-    other = dataclasses.replace(section, output=str(tmp_path / "shared"))
-    prepare.run(other, part=Part(3, 3))
-    prepare.run(dataclasses.replace(other, workers=workers), part=Part(1, 3))
-    with pytest.raises(UserError, match=r"4 of 12 spans of the corpus are not encoded yet \(the first is number 1\)"):
-        prepare.run(other, merge=True)
-    prepare.run(other, part=Part(2, 3))
-    prepare.run(dataclasses.replace(other, workers=workers), merge=True)
-    assert contents(tmp_path / "shared") == wanted
-    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
 def test_the_first_pass_apart(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a process of its own, as for large corpora: the same bytes, and its errors are the user's."""
     section = corpus(PAIRS)
@@ -203,10 +153,3 @@ def test_wide_token_ids(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_pat
     dataset = Dataset.load(tmp_path / "out")
     assert dataset.read_block(0).source.dtype == np.uint32
     assert dataset.verify() == []
-
-
-def test_the_index_names_no_place(small: Dataset, small_section: PrepareSection) -> None:
-    text = (small.folder / "index.json").read_text()
-    assert small_section.root not in text
-    assert str(small.folder) not in text
-    assert json.loads(text)["recipe"]["inputs"][0]["file"] == "valid.en.gz"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs import CleaningSection, PrepareSection, TokenizerSection, UserError
+from configs import CleaningSection, PrepareSection, TokenizerSection
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import Corpus
@@ -42,11 +42,3 @@ def test_filters_do_not_count_tags(corpus: Corpus, tmp_path: Path, way: str) -> 
         prepare.run(dataclasses.replace(section, output=output, **changes))  # type: ignore[arg-type]
         found = Dataset.load(output).index.dropped
         assert found == {"empty": 3, "too long": dropped, "length ratio": 1}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_invisible_can_be_an_error(corpus: Corpus, way: str) -> None:
-    for pair, side in (("\u200b", "x"), "source"), (("x", "\u200b"), "target"):
-        section = _section(corpus, way, [*PAIRS, pair])
-        with pytest.raises(UserError, match=f"train.en: line 101: the {side} is empty"):
-            prepare.run(dataclasses.replace(section, on_bad_pair="error"))

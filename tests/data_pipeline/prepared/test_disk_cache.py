@@ -14,7 +14,6 @@ import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.disk_cache import DiskCache
 from tests.conftest import environment
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content
 from tests.data_pipeline.prepared.http_folder import Fault, faults_at_random
@@ -73,27 +72,6 @@ def test_the_bound_holds(small: Dataset, section: StreamSection, serve: Serve, r
     assert server.requests["tokenizer.model"] == 2
     with pytest.raises(UserError, match=r"stream.cache_gigabytes: 0.0001; allowed is 0.00024\d+ or more"):
         Dataset.load(server.url, changed(section, cache=section.cache + "2", cache_gigabytes=0.0001))
-
-
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
-    cache = DiskCache(tmp_path, 100)
-    assert cache.find("0" * 64, 1) is None
-    contents = [bytes([65 + n]) * 20 for n in range(6)]
-    keys = [hashlib.sha256(c).hexdigest() for c in contents]
-    for number in range(5):
-        cache.write(keys[number], contents[number])
-        os.utime(tmp_path / keys[number][:2] / keys[number], (number, number))
-    assert cache.read(keys[0]) == contents[0]  # used now
-    stale = tmp_path / keys[5][:2] / f"{keys[5]}.1-1.20.part"
-    stale.parent.mkdir(exist_ok=True)
-    stale.touch()
-    os.utime(stale, (0.5, 0.5))
-    cache.write(keys[5], contents[5])
-    assert not stale.exists()  # of a process that died
-    assert [cache.read(k) is not None for k in keys] == [True, False, False, True, True, True]
-    assert cache.find(keys[3], 20) is not None
-    assert cache.find(keys[3], 21, hashed=False) is None
-    assert cache.find(keys[3], 20) is None  # a wrong size is a broken file
 
 
 def test_only_names_of_a_cache_are_deleted(

@@ -10,7 +10,6 @@ from configs import StreamSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.prepared.dataset import DataError, Dataset
 from data_pipeline.prepared.scores import write_scores
-from data_pipeline.stream.reader import StreamReader
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content, third
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, faults_at_random
 
@@ -31,19 +30,6 @@ def test_equal_to_the_local_one(small: Dataset, section: StreamSection, serve: S
     lines, whole = inspect_dataset(server.url, section)
     assert whole
     assert lines[0] == f"dataset   {server.url}"
-
-
-def test_one_stream(small: Dataset, section: StreamSection, serve: Serve) -> None:
-    server = serve(small.folder, fault=faults_at_random(3, 0.2, ("drop", "cut", "short", "flip", "503")))
-    streams = []
-    for dataset in (small, Dataset.load(server.url, section)):
-        reader = StreamReader([(dataset, 1.0)], section, seed=5, rank=0, world_size=1)
-        updates = []
-        while update := [m for m in reader.next_update() if m is not None]:
-            updates.append([(m.pair_ids.tolist(), m.source.tolist(), m.target_output.tolist()) for m in update])
-        reader.close()
-        streams.append(updates)
-    assert streams[0] == streams[1]
 
 
 @pytest.mark.parametrize("ranges", [True, False])
@@ -116,21 +102,6 @@ def test_what_no_try_can_mend_stops_at_once(copied: Path, section: StreamSection
     (copied / "index.json").unlink()
     with pytest.raises(UserError, match=rf"dataset: {server.url} holds no index.json"):
         Dataset.load(server.url, section)
-
-
-@pytest.mark.parametrize("ranges", [True, False])
-def test_a_shard_replaced_while_it_is_read(copied: Path, section: StreamSection, serve: Serve, ranges: bool) -> None:
-    server = serve(copied, ranges=ranges)
-    section = changed(section, retries=1)
-    dataset = Dataset.load(server.url, section)
-    before = dataset.read_block(0)
-    data = (copied / SHARD).read_bytes()
-    (copied / SHARD).write_bytes(data[512:] + data[:512])
-    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: after 2 tries: its hash is not the index's"):
-        dataset.read_block(third(dataset))
-    assert dataset.read_block(0).source.tolist() == before.source.tolist()
-    if ranges:
-        assert any(SHARD in problem for problem in dataset.verify())
 
 
 def test_scores_are_asked_for_by_name(copied: Path, section: StreamSection, serve: Serve) -> None:

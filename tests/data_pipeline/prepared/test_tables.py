@@ -1,11 +1,8 @@
 """A dataset's tables are arrays of numbers as long as their files; all else is refused, and ends no process."""
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from data_pipeline.prepared.index import map_table
 
@@ -32,10 +29,3 @@ def test_what_is_no_table_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(content)
     with pytest.raises(ValueError, match=r"header cannot be read|which is no array"):
         map_table(tmp_path / "x.npy")
-
-
-@pytest.mark.parametrize("array", [np.arange(8).reshape(2, 4), np.asfortranarray(np.ones((3, 2))), np.zeros((0, 2))])
-def test_a_table_is_what_was_saved(array: NDArray[Any], tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", array)
-    np.testing.assert_array_equal(map_table(tmp_path / "x.npy"), array)
-    assert map_table(tmp_path / "x.npy").dtype == array.dtype

@@ -1,7 +1,6 @@
 """Several datasets in one stream: proportions, passes, resuming."""
 
 import dataclasses
-import itertools
 import logging
 import re
 import threading
@@ -78,22 +77,6 @@ def test_an_epoch_is_as_many_updates_as_hold_all_pairs() -> None:
         assert [mixture.epoch_updates(epoch, usual) for epoch in range(4)] == updates
 
 
-def test_the_choice_keeps_to_the_proportions() -> None:
-    """At every moment no dataset is further from its proportion than two micro-batches, whose sizes vary."""
-    random = np.random.Generator(np.random.Philox(5))
-    for proportions in ((1, 1), (1, 9, 90), (233, 322, 445), tuple(range(1, 21))):
-        mixture = Mixture(sizes=(10**6,) * len(proportions), proportions=proportions, num_lanes=1)
-        taken = [0] * len(proportions)
-        coming = random.integers(10, 50, len(proportions)).tolist()
-        for _ in range(2_000):
-            chosen = mixture.choose(taken, coming)
-            taken[chosen] += coming[chosen]
-            coming[chosen] = int(random.integers(10, 50))
-            errors = np.array(taken) - np.array(proportions) / sum(proportions) * sum(taken)
-            assert np.abs(errors).max() < 100
-        assert mixture.choose([0] * len(proportions), [5] * len(proportions)) == int(np.argmax(proportions))
-
-
 @pytest.mark.parametrize("num_lanes", [4, 1, 16])
 def test_realised_proportions_are_within_one_percent(three: list[Dataset], num_lanes: int) -> None:
     """Over an epoch of three corpora at temperature 5, and over each of the following ones."""
@@ -111,32 +94,6 @@ def test_realised_proportions_are_within_one_percent(three: list[Dataset], num_l
         assert abs(taken.sum() / sizes.sum() - 1) < 0.01
         total += taken
     assert np.abs(total / total.sum() / wanted - 1).max() < 0.005, "errors do not add up over epochs"
-    close(readers)
-
-
-@pytest.mark.parametrize("num_lanes", [1, 3, 8, 24])
-def test_every_pass_uses_each_pair_once(two: list[Dataset], num_lanes: int) -> None:
-    """Oracle: what the plan of each dataset alone deals to a group of lanes, pass after pass, in turns of the lanes."""
-    section = dataclasses.replace(TWO, micro_batches=num_lanes)
-    readers = open_readers(two, section)
-    batches = [batch for _ in range(3) for batch in read_epoch(readers)]
-    plans = make_plans(two, section, readers[0].mixture, seed=7)
-    for number, (dataset, first_id, plan) in enumerate(zip(two, (0, 30), plans, strict=True)):
-        sharing = plan.sharing
-        for pass_ in range(3):
-            dealt = [ids for group in range(sharing.num_groups) for ids in plan.micro_batches(pass_, group)]
-            each = np.repeat(np.arange(dataset.num_pairs), sharing.num_passes)
-            assert np.array_equal(np.sort(np.concatenate(dealt)), each)
-        for lane in range(num_lanes):
-            got = [m.pair_ids - first_id for m in batches if (m.dataset, m.lane) == (number, lane)]
-            planned = (ids for pass_ in range(400) for ids in plan.micro_batches(pass_, sharing.group(lane)))
-            turns = itertools.islice(planned, sharing.member(lane), None, sharing.num_members)
-            for ids, wanted in zip(got, turns, strict=False):
-                assert np.array_equal(ids, wanted)
-        counts = Counter(i - first_id for m in batches if m.dataset == number for i in m.pair_ids.tolist())
-        assert set(counts) == set(range(dataset.num_pairs))
-        # What is not whole: the passes of the windows that the lanes are at, each in its own way through them.
-        assert max(counts.values()) - min(counts.values()) <= sharing.num_passes + (num_lanes > 1) * 3
     close(readers)
 
 

@@ -128,26 +128,6 @@ def test_updates_are_as_large_as_without_a_mixture(pool: Pool, case: Case) -> No
     assert 0.9 * mean < found < 1.1 * max(mean, median), (found, mean, median, case)
 
 
-@pytest.mark.parametrize("num_lanes", [1, 2, 8, 32, 512])
-def test_a_small_dataset_does_not_make_updates_small(pool: Pool, num_lanes: int) -> None:
-    """The case of issue 35: at temperature 5 a small dataset has a large proportion of pairs and micro-batches."""
-    datasets = [pool[4_000, 0], pool[30, 0]]
-    section = StreamSection(micro_batches=num_lanes, source_tokens=512, target_tokens=512, prefetch_updates=0)
-    tokens, updates = [], []
-    for temperature in (1.0, 5.0):
-        case = Case([], [None, None], dataclasses.replace(section, temperature=temperature))
-        read = _updates(datasets, case, 1_000)
-        tokens.append(np.mean([_tokens(update) for update in read]))
-        updates.append(read)
-    assert tokens[1] == pytest.approx(tokens[0], rel=0.1)
-    assert len(updates[1]) / len(updates[0]) == pytest.approx(1, abs=0.35)
-    batches = [m for update in updates[1] for m in update]
-    pairs = sum(m.num_pairs for m in batches if m.dataset == 1) / sum(m.num_pairs for m in batches)
-    share = sum(m.dataset == 1 for m in batches) / len(batches)
-    assert pairs == pytest.approx(30**0.2 / (30**0.2 + 4_000**0.2), rel=0.12)
-    assert share < 1.5 * pairs
-
-
 @settings(max_examples=15, deadline=None)
 @given(case=cases(SIZES, (1, 3, 8, 32, 61)))
 def test_every_pass_uses_each_pair_once(pool: Pool, case: Case) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from configs import StreamSection
@@ -72,20 +71,6 @@ def test_updates_are_the_same_whether_tables_are_held_or_read(small: Dataset, mo
             close(readers)
     assert found[:2] == found[2:]
     assert isinstance(Dataset.load(small.folder).lengths, FileTable)
-
-
-def test_rows_of_a_table_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_GAP", 3)
-    rows = np.arange(200, dtype="<u2").reshape(100, 2)
-    np.save(tmp_path / "a.npy", rows)
-    table = FileTable(tmp_path / "a.npy", "a", may_be_touched=False)
-    assert (len(table), table.shape, table.dtype) == (100, (100, 2), np.dtype("<u2"))
-    for key in (slice(None), slice(5, 9), slice(90, 300), slice(7, 3), slice(0, 50, 7)):
-        assert np.array_equal(table[key], rows[key])
-    for numbers in ([], [0], [99, 98, 0, 0, 7], range(0, 100, 5), [3, 3, 3]):
-        wanted = np.array(numbers, dtype=np.int64)
-        assert np.array_equal(table[wanted], rows[wanted])
-    assert np.array_equal(table.sum(axis=1), rows.sum(axis=1))
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model", "valid.source.txt"])

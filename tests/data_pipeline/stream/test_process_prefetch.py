@@ -309,14 +309,6 @@ def test_a_loader_imports_no_torch(open_stream: Open) -> None:
     assert open_stream(loader_items.modules_of_a_loader).next() == []
 
 
-def test_streams_side_by_side(open_stream: Open) -> None:
-    streams = [open_stream(loader_items.numbers, 1 + number) for number in range(4)]
-    for expected in range(30):
-        assert [stream.next() for stream in streams] == [expected] * 4
-    streams[1].close()
-    assert streams[2].next() == 30
-
-
 def test_files_of_the_current_folder_are_no_modules(
     open_stream: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

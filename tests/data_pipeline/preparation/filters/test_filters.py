@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from configs import ConfigError, PrepareSection, UserError
+from configs import UserError
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter
-from configs.load import parse_run
 from data_pipeline.preparation.cleaning import Cleaner
 from data_pipeline.preparation.filters.characters import MaxCharacters, Normalization
 from data_pipeline.preparation.filters.held_out import HeldOutOverlap
-from data_pipeline.preparation.filters.languages import Scripts
-from data_pipeline.preparation.filters.sides import Empty
-from data_pipeline.preparation.recipe import make_recipe
-from tests.conftest import Finished, ask_python, environment, install_plugin
+from tests.conftest import Finished, environment, install_plugin
 from tests.forked import Forked
 
 THEIRS = '''
@@ -123,30 +119,6 @@ def test_a_filter_in_one_file_outside(theirs: Theirs) -> None:
     assert ["few_words", "2", "0.67%", "0"] in [line.split() for line in elsewhere.out.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("filters", "message"),
-    [
-        ([{"kind": "emty"}], r"prepare.filters.0.kind: there is no kind 'emty'; did you mean empty\?"),
-        (["empty", "emty"], r"prepare.filters.1.kind: there is no kind 'emty'; did you mean empty\?"),
-        (["empty", {"limit": 1}], r"prepare.filters.1.kind: missing; name a kind"),
-        (["empty", {"kind": "max_characters", "limit": 0}], r"prepare.filters.1.limit: 0; allowed is greater than 0"),
-        ([{"kind": "empty", "limit": 1}], r"prepare.filters.0.limit: unknown key; allowed: kind"),
-        (["empty", 3], r"prepare.filters.1: 3; write a section with keys"),
-        ("empty", r"prepare.filters: 'empty'; allowed is a list"),
-        ({"kind": "empty"}, r"prepare.filters: a section; allowed is a list"),
-    ],
-)
-def test_what_is_no_list_of_filters(filters: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{message}"):
-        parse_run({"prepare": {"filters": filters}})
-
-
-def test_filters_of_a_configuration() -> None:
-    run = parse_run({"prepare": {"filters": ["empty", {"kind": "max_characters", "limit": 3}]}})
-    assert run.prepare.filters == [Empty(), MaxCharacters(limit=3)]
-    assert make_recipe(PrepareSection(), [], None)["settings"]["filters"] == []
-
-
 def _cleaner(*filters: Filter, held_out: Sequence[tuple[str, str]] = ()) -> Cleaner:
     corpus = Corpus(source_language="en", target_language="fr", held_out=held_out)
     return Cleaner({f"prepare.filters.{number}": filter_ for number, filter_ in enumerate(filters)}, corpus)
@@ -199,14 +171,3 @@ def test_lines_that_are_lost() -> None:
 
     with pytest.raises(UserError, match=r"^prepare.filters.0: .*changed 2 pairs to 1 and 2 lines; a filter gives as"):
         _cleaner(Shorter()).clean(["a", "b"], ["c", "d"])
-
-
-def test_messages_name_the_place() -> None:
-    with pytest.raises(UserError, match=r"^prepare.filters.0: Lattin: did you mean Latin\?$"):
-        _cleaner(Scripts(side="source", scripts=["Lattin"]))
-
-
-def test_configurations_are_read_without_what_filters_compute_with() -> None:
-    """They are read wherever a command starts."""
-    code = "import sys, configs; configs.load_run('debug'); answer = list({'numpy', 'regex'} & {*sys.modules})"
-    assert ask_python(code) == []

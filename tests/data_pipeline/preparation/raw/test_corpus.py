@@ -22,8 +22,8 @@ from tests.data_pipeline.preparation.raw.reading import PACKERS, Pairs, pairs_of
 FORMS = [(form, suffix) for form in ("text", "tsv", "jsonl") for suffix in PACKERS] + [("huggingface", "")]
 
 
-def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True) -> CorpusFiles:
-    """Writes pairs in a form, with or without the last line's end."""
+def write(folder: Path, form: str, suffix: str, pairs: Pairs) -> CorpusFiles:
+    """Writes pairs in a form."""
     texts: dict[str, list[str]] = {
         "text": ["\n".join(s for s, _ in pairs), "\n".join(t for _, t in pairs)],
         "tsv": ["\n".join(f"{s}\t{t}" for s, t in pairs)],
@@ -33,7 +33,7 @@ def write(folder: Path, form: str, suffix: str, pairs: Pairs, ends: bool = True)
     names = []
     for number, text in enumerate(texts[form]):
         names.append(f"{form}.{number}{suffix}")
-        (folder / names[-1]).write_bytes(PACKERS[suffix]((text + "\n" * ends).encode()))
+        (folder / names[-1]).write_bytes(PACKERS[suffix]((text + "\n").encode()))
     if form == "text":
         return CorpusFiles(source=names[:1], target=names[1:])
     if form == "huggingface":
@@ -108,14 +108,6 @@ def test_any_text_by_part_by_chunk_and_by_row(
         assert [c.first_line for c in chunks] == [span.first_line + chunk * n for n in range(len(chunks))]
         rows = data.draw(st.lists(st.integers(0, span.pairs - 1), unique=True))
         assert raw.rows(np.array(rows, dtype=np.int64)) == [pairs_of(raw)[r] for r in rows]
-
-
-@pytest.mark.parametrize("form", ["text", "tsv", "jsonl"])
-def test_the_last_line_may_lack_its_end(tmp_path: Path, form: str) -> None:
-    files = write(tmp_path, form, "", PAIRS, ends=False)
-    found = parts_of(files, tmp_path, 5)
-    assert [p for unit, span, _ in found for p in pairs_of(unit.read(span))] == PAIRS
-    assert read(files, tmp_path) == PAIRS
 
 
 def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
@@ -245,13 +237,6 @@ def test_the_key_of_this_name_comes_before_a_path(tmp_path: Path, field: str, ro
     pytest.importorskip("datasets").Dataset.from_list(rows).save_to_disk(str(tmp_path / "hf"))
     files = CorpusFiles(huggingface=["hf"], source_field=field, target_field="t")
     assert read(files, tmp_path) == [(text, "z")] * 2
-
-
-def test_a_flattened_dataset(tmp_path: Path) -> None:
-    rows = [{"translation": {"en": f"a {n}", "fr": f"b {n}"}} for n in range(3)]
-    pytest.importorskip("datasets").Dataset.from_list(rows).flatten().save_to_disk(str(tmp_path / "hf"))
-    files = CorpusFiles(huggingface=["hf"], source_field="translation.en", target_field="translation.fr")
-    assert read(files, tmp_path) == [(f"a {n}", f"b {n}") for n in range(3)]
 
 
 def test_further_texts(tmp_path: Path) -> None:

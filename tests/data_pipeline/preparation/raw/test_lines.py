@@ -1,36 +1,21 @@
 import bz2
 import gzip
-import io
 import lzma
 import os
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, LineReader, corpus_paths, decode_lines, packing_of
+from configs import UserError
+from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, LineReader, decode_lines, packing_of
 from data_pipeline.preparation.raw.text import TextUnit
+from tests.data_pipeline.preparation.raw.reading import PACKERS
 from tests.waiting import PATIENCE
-
-
-def _zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(data)
-
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": lambda data: data,
-    ".gz": gzip.compress,
-    ".zst": _zstd,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-}
 
 
 def _read(path: Path, size: int = 1000) -> list[str]:
@@ -72,18 +57,6 @@ def test_long_file_across_read_blocks(tmp_path: Path, size: int) -> None:
         assert _read(tmp_path / f"text{suffix}", size) == lines
 
 
-def test_offsets_are_those_of_the_file(tmp_path: Path) -> None:
-    data = b"a\nbb\n\nccc"
-    (tmp_path / "text").write_bytes(data)
-    reader = LineReader(tmp_path / "text")
-    assert reader.take(2) == b"a\nbb\n"
-    assert reader.offset == 5
-    assert reader.take(9) == b"\nccc\n"
-    assert reader.offset == len(data)
-    assert reader.take(9) == b""
-    assert reader.count_rest() == reader.num_lines == 4
-
-
 def test_streams_follow_one_another(tmp_path: Path) -> None:
     for suffix, pack in PACKERS.items():
         path = tmp_path / f"text{suffix}"
@@ -93,14 +66,6 @@ def test_streams_follow_one_another(tmp_path: Path) -> None:
             (tmp_path / f"packed{suffix}").write_bytes(pack(b"a\n") + bytes(8) + pack(b"b\n") + bytes(1024))
         if suffix in (".gz", ".xz"):  # their formats allow zeros after a stream
             assert _read(tmp_path / f"packed{suffix}") == ["a", "b"]
-
-
-def test_streamed_zstandard_without_a_size(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    with zstandard.ZstdCompressor().stream_writer(buffer, closefd=False) as writer:
-        writer.write(b"a\nb\n")
-    (tmp_path / "text.zst").write_bytes(buffer.getvalue())
-    assert _read(tmp_path / "text.zst") == ["a", "b"]
 
 
 @pytest.mark.parametrize("suffix", list(PACKERS))
@@ -148,8 +113,8 @@ BROKEN = [
     ("tail.gz", gzip.compress(TEXT)[:-4], "is cut short"),
     ("flipped.gz", gzip.compress(GOOD)[:-8] + bytes(8), "is broken"),
     ("garbage.gz", GOOD, "is broken"),
-    ("cut.zst", _zstd(TEXT)[:-90], "is cut short"),
-    ("two.zst", _zstd(GOOD) + _zstd(TEXT)[:-1], "is cut short"),
+    ("cut.zst", PACKERS[".zst"](TEXT)[:-90], "is cut short"),
+    ("two.zst", PACKERS[".zst"](GOOD) + PACKERS[".zst"](TEXT)[:-1], "is cut short"),
     ("garbage.zst", GOOD, "is broken"),
     ("cut.xz", lzma.compress(TEXT)[:-900], "is cut short"),
     ("tail.xz", lzma.compress(TEXT)[:-1], "is cut short"),
@@ -172,7 +137,7 @@ BROKEN = [
     ("wmt.xml.gz", gzip.compress(b'<?xml version="1.0"?>\n<dataset id="x">\n'), "is XML, whose markup"),
     ("wmt", b'\xef\xbb\xbf<?xml version="1.0"?>\n<dataset id="x">\n', "is XML or SGML"),
     ("en-fr.tmx", b'<?xml version="1.0"?>\n<tmx version="1.4">\n', "is TMX, .* Moses text, which OPUS offers"),
-    ("en-fr.zst", _zstd(b'<?xml version="1.0"?>\n<tmx version="1.4">\n'), "is TMX, whose"),
+    ("en-fr.zst", PACKERS[".zst"](b'<?xml version="1.0"?>\n<tmx version="1.4">\n'), "is TMX, whose"),
     ("archive", b"PK\x03\x04....", "is a ZIP archive; allowed is text"),
     ("table", b"PAR1....", "is Parquet; allowed is text"),
     ("cut", gzip.compress(TEXT)[:-900], "cut: is cut short"),
@@ -188,21 +153,3 @@ def test_broken_files_are_refused(tmp_path: Path, name: str, content: bytes | No
         _read(tmp_path / name)
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
-
-
-def test_a_folder_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is a folder"):
-        _read(tmp_path)
-
-
-def test_paths_of_every_form() -> None:
-    assert corpus_paths(CorpusFiles(source=["a", "b"], target=["c", "/d"]), "r") == [
-        Path("r/a"),
-        Path("r/c"),
-        Path("r/b"),
-        Path("/d"),
-    ]
-    for form in ("tsv", "jsonl", "huggingface"):
-        names: dict[str, Any] = {form: ["x", "y"]}
-        assert corpus_paths(CorpusFiles(**names), "r") == [Path("r/x"), Path("r/y")]
-    assert corpus_paths(CorpusFiles(), "r") == []

@@ -198,8 +198,3 @@ def test_memory_is_that_of_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "b.tmx.zst").write_bytes(bomb)
     with pytest.raises(UserError, match=r"b\.tmx\.zst: has no end of a unit in 1 MiB"):
         read(CorpusFiles(tmx=["b.tmx.zst"]), tmp_path)
-
-
-def test_settings_of_other_formats() -> None:
-    with pytest.raises(UserError, match=r"prepare.train.inline_markup: keep without tmx; remove it"):
-        parse_run({"prepare": {"train": {"jsonl": ["a"], "inline_markup": "keep"}}})

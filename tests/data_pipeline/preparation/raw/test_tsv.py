@@ -76,8 +76,3 @@ def test_faults(tmp_path: Path, text: str, fields: dict[str, Any], message: str)
     (tmp_path / "a.tsv").write_text(text)
     with pytest.raises(UserError, match=rf"a\.tsv: {re.escape(message)}"):
         read(CorpusFiles(tsv=["a.tsv"], **fields), tmp_path)
-
-
-def test_a_header_of_another_format() -> None:
-    with pytest.raises(UserError, match=r"prepare.train.header: true without tsv; remove it"):
-        parse_run({"prepare": {"train": {"jsonl": ["a"], "header": True}}})

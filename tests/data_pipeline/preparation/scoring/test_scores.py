@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import CleaningSection, ConfigError, CorpusFiles, PrepareSection, TokenizerSection, UserError
+from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
-from configs.load import parse_run
 from configs.process import programs
 from data_pipeline.inspection import pairs_by_score
 from data_pipeline.preparation import prepare
@@ -30,7 +29,6 @@ from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
 from tests.data_pipeline.preparation.scoring.programs import asked, expected, faulty, scorer
 
-Pairs = list[tuple[str, str]]
 PAIRS = [pair if n % 50 else (pair[0], " ") for n, pair in enumerate(many(3000))]
 
 
@@ -233,6 +231,10 @@ def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> No
             assert (source.strip(), target.strip()) == PAIRS[line]
     with pytest.raises(UserError, match=r"has no score 'comet' \(it has: laser, qe\); set prepare\.scores"):
         pairs_by_score(dataset, "comet", 1, highest=False)
+    laser = (tmp_path / "out" / "score-laser.npy").read_bytes()
+    (tmp_path / "out" / "score-qe.npy").write_bytes(laser)
+    with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
+        dataset.score("qe")
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
     forged = header.getvalue()
@@ -248,51 +250,20 @@ def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> No
             dataset.score("qe")
 
 
-def test_a_table_that_was_changed(scored: PrepareSection, tmp_path: Path) -> None:
-    prepare.run(scored)
-    dataset = Dataset.load(tmp_path / "out")
-    (tmp_path / "out" / "score-qe.npy").write_bytes((tmp_path / "out" / "score-laser.npy").read_bytes())
-    with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
-        dataset.score("qe")
-
-
-def test_scores_in_fields_of_the_corpus(tmp_path: Path) -> None:
-    """Columns by number and by name, and fields of JSON."""
-    scores = [None if n % 9 == 0 else n / 64 for n in range(500)]
-    texts = ["" if score is None else repr(score) for score in scores]
-    pairs = [(f"the cat {n}", f"le chat {n}") for n in range(500)]
-    rows = [f"{n}\t{s}\t{t}\t{score}\n" for n, ((s, t), score) in enumerate(zip(pairs, texts, strict=True))]
-    (tmp_path / "bare.tsv").write_text("".join(rows))
-    (tmp_path / "named.tsv").write_text("".join(["\ufeffid\tsource\ttarget\tbi cleaner\n", *rows]))
-    trees = ({"source": s, "target": t, "a": {"b": score}} for (s, t), score in zip(pairs, scores, strict=True))
-    (tmp_path / "fields.jsonl").write_text("".join(f"{json.dumps(tree)}\n" for tree in trees))
-    columns: dict[str, Any] = {"source_field": 2, "target_field": 3}
-    corpora = {
-        "numbers": CorpusFiles(tsv=["bare.tsv"], **columns, scores={"s": 4}),
-        "names": CorpusFiles(tsv=["named.tsv"], scores={"s": "bi cleaner"}),
-        "json": CorpusFiles(jsonl=["fields.jsonl"], scores={"s": "a.b"}),
-    }
-    tables = {}
-    for name, corpus in corpora.items():
-        section = PrepareSection(
-            output=str(tmp_path / name),
-            root=str(tmp_path),
-            train=corpus,
-            tokenizer=TokenizerSection(vocab_size=40, threads=1),
-            workers=1,
-        )
-        prepare.run(section)
-        tables[name] = Dataset.load(tmp_path / name).score("s")[:]
-        assert sorted(tables[name][~np.isnan(tables[name])].tolist()) == [one for one in scores if one is not None]
-    for table in tables.values():
-        np.testing.assert_array_equal(table, tables["numbers"])
-    bad = dataclasses.replace(section, output=str(tmp_path / "bad"), train=corpora["numbers"])
+def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
+    section = PrepareSection(
+        output=str(tmp_path / "bad"),
+        root=str(tmp_path),
+        train=CorpusFiles(tsv=["bare.tsv"], source_field=1, target_field=2, scores={"s": "3"}),
+        tokenizer=TokenizerSection(vocab_size=40, threads=1),
+        workers=1,
+    )
+    rows = [f"the cat {n}\tle chat {n}\t{n / 64}\n" for n in range(100)]
     for text in ("high", "-inf", "12_34", "1e39"):
-        (tmp_path / "bare.tsv").write_text("".join([*rows[:40], f"40\ta\tb\t{text}\n", *rows[41:]]))
-        with pytest.raises(
-            UserError, match=rf"bare\.tsv: line 41: s is '{text}'; allowed is a number, or nothing where there"
-        ):
-            prepare.run(bad)
+        (tmp_path / "bare.tsv").write_text("".join([*rows[:40], f"a\tb\t{text}\n", *rows[41:]]))
+        said = rf"bare\.tsv: line 41: s is '{text}'; allowed is a number, or nothing where there"
+        with pytest.raises(UserError, match=said):
+            prepare.run(section)
 
 
 def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_path: Path) -> None:
@@ -347,29 +318,3 @@ def test_programs_that_do_not_work(
     command = ScoreCommand(command=faulty(tmp_path, {"score": 0.5}, what, said), batch=2, seconds=1.0)
     with pytest.raises(UserError, match=rf"prepare\.scores\.qe\.command: '[^']*' {message}"):
         prepare.run(corpus(many(300), scores={"qe": command}))
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (
-            {"filters": [{"kind": "threshold", "score": "que", "at_least": 1.0}]},
-            "filters.0.score: there is no score 'que'; did you mean qe?",
-        ),
-        ({"filters": [{"kind": "threshold", "score": "qe"}]}, "filters.0.at_least: null, and no at_most; give one"),
-        (
-            {"train": {"tsv": ["a", "b"], "scores": {"qe": "c"}}},
-            "scores.qe: is a score of prepare.train too",
-        ),
-        ({"valid": {"tsv": ["a"], "scores": {"x": "3"}}}, "valid.scores: scores of a held-out set are not used"),
-        ({"scores": {"../x": {"command": ["a"]}}}, "prepare.scores"),
-        (
-            {"scores": {"qe": {"command": ["a"], "depend": []}}},
-            "scores.qe.depend: unknown key; did you mean",
-        ),
-    ],
-)
-def test_settings_that_contradict(fields: dict[str, Any], message: str) -> None:
-    tree = {"train": {"tsv": ["a"]}, "scores": {"qe": {"command": ["qe"]}}, **fields}
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        parse_run({"prepare": tree})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import CleaningSection, TokenizerSection, UserError
+from configs import CleaningSection, TokenizerSection
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
@@ -53,11 +53,6 @@ def test_a_duplicate_that_is_dropped_counts_once(
     prepare.run(corpus(copies, output=str(tmp_path / "dropped"), **drop))
     assert f"{SAID}499 duplicates\n" in capsys.readouterr().out
     assert _tokenizer(tmp_path / "dropped") == _tokenizer(tmp_path / "once") != _tokenizer(tmp_path / "kept")
-
-
-def test_nothing_but_long_lines_is_said(corpus: Corpus) -> None:
-    with pytest.raises(UserError, match=r"nothing is left of 1 pairs \(1 too long\); .* prepare\.max_pieces"):
-        prepare.run(corpus([(BASE64, BASE64)]))
 
 
 def test_other_corpora_keep_their_tokenizer(corpus: Corpus, tmp_path: Path) -> None:

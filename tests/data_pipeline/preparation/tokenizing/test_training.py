@@ -20,7 +20,7 @@ from data_pipeline.preparation.tokenizing import (
     train_tokenizer,
 )
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE
 from tests.conftest import ask_python
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
@@ -55,26 +55,14 @@ def _drawn(size: int, max_bytes: int = 1 << 30, seed: int = 1) -> list[str]:
 @pytest.mark.parametrize("size", [1, 30, 299, 300, 5000])
 @pytest.mark.parametrize("max_bytes", [1, 500, 2000, 1 << 30])
 def test_the_sample_has_the_smallest_keys(size: int, max_bytes: int) -> None:
-    keys = np.concatenate([random_bits(50, 1, Purpose.TOKENIZER_SAMPLE, number) for number in range(6)])
+    keys = np.concatenate([random_bits(50, size, Purpose.TOKENIZER_SAMPLE, number) for number in range(6)])
     kept, room = [], max_bytes
     for row in np.argsort(keys).tolist()[:size]:
         room -= len(f"{SOURCES[row]}\n{TARGETS[row]}".encode())
         if room < 0:
             break
         kept.append(row)
-    assert _drawn(size, max_bytes) == [SOURCES[row] for row in sorted(kept)]
-
-
-def test_the_sample_is_even_and_depends_on_the_seed() -> None:
-    counts = [0] * 10
-    for seed in range(60):
-        sources = _drawn(30, seed=seed)
-        assert len(sources) == len(set(sources)) == 30
-        assert sources == sorted(sources, key=lambda s: int(s.split()[-1]))
-        for source in sources:
-            counts[int(source.split()[-1]) // 30] += 1
-    assert 120 < min(counts) <= max(counts) < 240  # 180 each, on average
-    assert _drawn(30, seed=5) == _drawn(30, seed=5) != _drawn(30, seed=6)
+    assert _drawn(size, max_bytes, seed=size) == [SOURCES[row] for row in sorted(kept)]
 
 
 def test_the_order_of_parts_does_not_matter() -> None:
@@ -117,18 +105,6 @@ def test_the_same_sample_gives_the_same_bytes(kind: str) -> None:
     first, second = (train_tokenizer(section, SOURCES, TARGETS) for _ in range(2))
     assert first.files() == second.files()
     assert first.fingerprint == second.fingerprint
-
-
-def test_separate_vocabularies(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(_section(vocabulary="separate", target_vocab_size=90), SOURCES, TARGETS)
-    assert (tokenizer.source_vocab_size, tokenizer.target_vocab_size) == (80, 90)
-    assert set(tokenizer.files()) == {SOURCE_FILE, TARGET_FILE}
-    assert not tokenizer.is_joint
-    tokenizer.save(tmp_path)
-    again = Tokenizer.load(tmp_path)
-    assert again.fingerprint == tokenizer.fingerprint
-    assert again.encode_source(WORDS) == tokenizer.encode_source(WORDS)
-    assert again.decode_target(again.encode_target(["DOGS DO NOT"])) == ["DOGS DO NOT"]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -3,7 +3,6 @@
 import gzip
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from data_pipeline.stream.augmentation.bpe import BpeSegmenter
 from data_pipeline.stream.augmentation.unigram import UnigramSegmenter
-from data_pipeline.stream.augmentation.variants import VARIANTS, Segmenter, Variants
+from data_pipeline.stream.augmentation.variants import Segmenter, Variants
 from data_pipeline.stream.augmentation.vocabulary import Vocabulary
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.tokenizer import Tokenizer
@@ -154,19 +153,3 @@ def test_words_of_rows_are_cut_with_their_text_kept(kind: str, trained: Callable
     assert sum(cut[n].tolist() != row for n, row in enumerate(rows)) > 5
     assert cut[10].tolist() == []
     assert cut[14].tolist() == rows[14], "a word of 800 letters stays plain"
-
-
-def test_a_word_has_its_number_of_variants(trained: Callable[[str], Made]) -> None:
-    tokenizer, vocabulary, _ = trained("bpe")
-    variants = Variants(vocabulary, BpeSegmenter(vocabulary, 0.5), np.uint64(9))
-    [row] = tokenizer.encode_source(["information"])
-    with np.errstate(over="ignore"):
-        cut = variants.recut(Ragged.of([row] * 5000), np.random.Philox(3).random_raw(5000))
-    found = {tuple(cut[n].tolist()) for n in range(5000)}
-    assert VARIANTS // 4 < len(found) <= VARIANTS
-
-
-def test_vocabulary_file_is_read(tmp_path: Path, trained: Callable[[str], Made]) -> None:
-    _, vocabulary, _ = trained("unigram")
-    assert vocabulary.model_type == "unigram"
-    assert vocabulary.is_control.sum() == 3

@@ -130,18 +130,6 @@ def test_a_list_that_never_draws_is_the_run_of_before(spelling: Dataset) -> None
     close(readers, plain)
 
 
-def test_other_pieces_are_the_same_text(spelling: Dataset) -> None:
-    section = dataclasses.replace(SECTION, augment=[make("modifier", "bpe_dropout", dropout=0.3)])
-    readers, plain = (open_readers([spelling], s) for s in (section, SECTION))
-    decode = (spelling.tokenizer.decode_source, spelling.tokenizer.decode_target)
-    ours, theirs = (
-        {i: [d([side]) for d, side in zip(decode, rows, strict=True)] for i, rows in _rows(read_epoch(r)).items()}
-        for r in (readers, plain)
-    )
-    assert ours == theirs
-    close(readers, plain)
-
-
 def test_copies_of_a_pair_in_one_window_differ(spelling: Dataset, everything: list[Modifier]) -> None:
     """A small dataset of a mixture has several passes in a window; each is drawn anew."""
     section = dataclasses.replace(
