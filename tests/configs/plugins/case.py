@@ -13,5 +13,3 @@ class Case:
     """Sections of a configuration."""
     wrong: tuple[str, str]
     """A setting, and what is said of it."""
-    wanted: int = 1
-    """At most so many files are to be written or changed."""

@@ -253,7 +253,6 @@ PARTS = {
         code=ATTENTION,
         chosen={"model": {"attention": {"kind": "their_single_head", "sharpness": 0.5}}},
         wrong=("model.attention.sharpness=0", "model.attention.sharpness: 0; allowed is greater than 0"),
-        wanted=2,
     ),
     "feed_forward": Case(
         code=FEED_FORWARD,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, UserError, load_run
+from configs import ConfigError, load_run
 from configs.components import kinds
 from configs.plugins import keep_copies, pins_of
 from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
@@ -122,14 +122,6 @@ def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
     line = said(str(folder / "my.yaml"))
     assert re.search(expected, line)
     assert line.isprintable()
-
-
-def test_two_files_with_one_kind(folder: Path) -> None:
-    (folder / "other.py").write_text(HALVES.replace("0.5", "0.4"))
-    with pytest.raises(UserError) as caught:
-        load_run(str(folder / "my.yaml"), plugins=["../other.py"])
-    files = f"'{folder}/halves.py' and in '{folder}/elsewhere/../other.py'"
-    assert str(caught.value).endswith(f"schedule: two components are named 'halves', in {files}; rename one of them")
 
 
 def test_a_name_that_is_no_utf_8(folder: Path) -> None:

@@ -9,11 +9,9 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
-
 from configs.process import flight_recorder
 from configs.process.environment import PRIVATE
-from configs.process.positions import Comparison, Position, furthest_behind, leave, read_positions
+from configs.process.positions import Comparison, Position, leave, read_positions
 from launcher.agents.root_cause import Ended, note_ends
 from tests.conftest import environment
 from tests.waiting import PATIENCE, wait_until
@@ -97,21 +95,6 @@ def test_a_rank_that_computes_on_the_host_is_no_victim(tmp_path: Path) -> None:
     """It is further than the other, and yet the cause: nothing on a device keeps it."""
     found = ends_of({0: stuck(tmp_path, 0, 3, in_device=False), 1: stuck(tmp_path, 1, 2)})
     assert found[0][0] < found[1][0]
-
-
-@pytest.mark.parametrize(
-    ("positions", "expected"),
-    [
-        ({}, None),
-        ({4: at(7, 3)}, 4),
-        ({0: at(7, 3), 1: at(6, 9)}, 1),
-        ({0: at(7, 3), 1: at(7, 2), 2: at(7, 2)}, 1),
-        ({0: at(7, 3), 1: at(7, 3, in_device=False)}, 1),
-    ],
-)
-def test_furthest_behind(positions: dict[int, Position], expected: int | None) -> None:
-    assert furthest_behind(positions) == expected
-    assert all(Position.unpack(position.pack()) == position for position in positions.values())
 
 
 def test_a_rank_that_goes_on_takes_its_position_back(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
 from configs import RunConfig, UserError, load_run, load_saved, save_run
 from configs.load import dump_run
-from configs.reading.interpolations import as_saved, literal
+from configs.reading.interpolations import as_saved
 from launcher.slurm.profile import load_profile
 from trainer.changes import changed_fields
 
@@ -95,11 +94,6 @@ def test_any_text_is_read_as_it_was_saved(tmp_path_factory: pytest.TempPathFacto
     config = dataclasses.replace(config, prepare=dataclasses.replace(config.prepare, root=f"x{text}"))
     save_run(config, path)
     assert load_saved(path).prepare.root == f"x{text}"
-
-
-@given(st.text(alphabet="$\\{}:.ax \"'", max_size=12))
-def test_literal(text: str) -> None:
-    assert OmegaConf.to_container(OmegaConf.create({"a": literal(text, is_raw=False)}), resolve=True) == {"a": text}
 
 
 def test_training_with_a_saved_file_asks_for_what_it_does_not_keep(tmp_path: Path) -> None:

@@ -45,30 +45,3 @@ def test_how_a_field_below_was_written_is_still_known(tmp_path: Path) -> None:
     path.write_text("model: {attention: {kind: multi_head, num_heads: 010}}\n")
     with pytest.raises(ConfigError, match=r"^model\.attention\.num_heads: YAML reads 010 as 8, in base 8"):
         load_run(str(path), ["model.attention=multi_head"])
-
-
-@pytest.mark.parametrize(
-    "model", ["5", "[1]", "null", "{attention: {num_heads: {a: 1}}}", "{norm: 3}", "{norm: [rms]}", "text"]
-)
-def test_what_is_no_value_is_refused_in_lines(model: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(f"model: {model}\n")
-    with pytest.raises(ConfigError) as caught:
-        load_run(str(path))
-    assert all(problem.startswith("model") for problem in caught.value.problems)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["top_k=4"], "evaluation.search.top_k: unknown key; did you mean evaluation.search.sampler.top_k?"),
-        (["sampler.top_k=4"], "evaluation.search.sampler.kind: missing"),
-        (["sampler=trunc"], "evaluation.search.sampler.kind: there is no kind 'trunc'; did you mean truncated?"),
-        (["sampler={kind: truncated, topk: 3}"], "evaluation.search.sampler.topk: unknown key; did you mean"),
-        (["sampler=truncated", "beam=2"], "evaluation.search.beam: 2 with a sampler; set it to 1"),
-    ],
-)
-def test_what_is_refused_of_a_sampler(given: list[str], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_run("debug", [f"evaluation.search.{item}" for item in given])
-    assert str(caught.value).startswith(said)

@@ -89,12 +89,6 @@ def test_item_of_a_list_is_set(
     assert ([d.path for d in found], [d.weight for d in found]) == (paths, weights)
 
 
-def test_item_of_files(tmp_path: Path) -> None:
-    for key in ("source[0]", "source.0"):
-        train = load(tmp_path, FILES, f"prepare.train.{key}=x.gz").prepare.train
-        assert (train.source, train.target) == (["x.gz"], ["b"])
-
-
 @pytest.mark.parametrize(
     ("item", "said"),
     [
@@ -102,6 +96,7 @@ def test_item_of_files(tmp_path: Path) -> None:
         ("prepare.train.source[0][0]=c", "prepare.train.source.0 is not a list; use prepare.train.source.0=VALUE"),
         ("optimizer..lr=1", "allowed is section.key=value"),
         ("a[=1", "allowed is section.key=value"),
+        ("=3", "allowed is section.key=value"),
         ("[0]=1", "allowed is section.key=value"),
     ],
 )

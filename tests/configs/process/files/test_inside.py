@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.process.files import TEMPORARY, FileError, inside
+from configs.process.files import FileError, inside
 
 USES: dict[str, Callable[[Path], object]] = {
     "read": inside.read_bytes,
@@ -85,22 +85,6 @@ def test_links_are_read(run: Path) -> None:
 def test_no_folder_that_is_missing_is_passed(run: Path) -> None:
     with pytest.raises(FileNotFoundError):
         inside.write_text(run / "missing" / ".." / "file", "written")
-
-
-def test_an_error_leaves_the_old_file_and_nothing_beside_it(run: Path) -> None:
-    (run / "file").write_text("old")
-
-    def fail() -> None:
-        with inside.replacing(run / "file") as file:
-            file.write(b"half")
-            [name] = [path.name for path in run.iterdir() if path.name != "file"]
-            assert name.startswith(TEMPORARY)
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert [path.name for path in run.iterdir()] == ["file"]
-    assert (run / "file").read_text() == "old"
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "[" * 10_000 + "]" * 10_000, '{"a":' * 101 + "1" + "}" * 101])
