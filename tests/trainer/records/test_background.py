@@ -81,57 +81,6 @@ def test_those_that_hang_side_by_side_have_the_same_time(
     ]
 
 
-def test_all_that_waits_is_written_in_order_before_the_end() -> None:
-    writing = Writing()
-    writing.go_on.set()
-    writer = BackgroundWriter("Quick", lambda: writing)
-    for step in range(500):
-        writer.put(lambda w, step=step: w.train(step, {}))  # type: ignore[misc]
-    join_all([writer])
-    assert writing.steps == list(range(500))
-
-
-def test_opening_may_take_its_time_or_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
-    go_on = threading.Event()
-
-    def leave() -> Writing:
-        go_on.wait()
-        raise SystemExit("no key")
-
-    writer = BackgroundWriter("Leaving", leave)
-    go_on.set()
-    join_all([writer])
-    writer.put(lambda w: w.close())
-    assert [record.getMessage() for record in caplog.records] == [
-        "Leaving cannot be opened and is dropped; training goes on: SystemExit: no key"
-    ]
-
-
-class Full(NoMetrics):
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def train(self, step: int, figures: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    def close(self, outcome: str = "", reason: str | None = None) -> None:
-        self.closed += 1
-        raise OSError(28, "No space left on device")
-
-
-def test_one_that_is_given_up_is_closed_too(caplog: pytest.LogCaptureFixture) -> None:
-    """What it has taken so far may lie in a buffer, and a package may wait for its own end at the process's."""
-    full = Full()
-    writer = BackgroundWriter("Full", lambda: full)
-    for _ in range(3):
-        writer.put(lambda w: w.train(0, {}))
-    join_all([writer])
-    assert full.closed == 1
-    assert [record.getMessage() for record in caplog.records] == [
-        "Full failed and is dropped; training goes on: [Errno 28] No space left on device"
-    ]
-
-
 @pytest.mark.parametrize(
     ("end", "code"),
     [

@@ -165,16 +165,6 @@ def test_marks_are_bold_and_texts_are_texts() -> None:
     assert "&lt;b&gt; &amp; <strong>*x*</strong>\\n" in page
 
 
-def test_training_goes_on_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / f"{BOARD}1").mkdir()
-    metrics = RunMetrics(tmp_path, trackers=[make("tracker", "tensorboard")], resume_step=0)
-    metrics.train(1, {"loss": 1.0})
-    metrics.close()
-    assert [record.getMessage().partition(";")[0] for record in caplog.records] == [
-        "TensorBoard cannot be opened and is dropped"
-    ]
-
-
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [("finished", "SUCCESS"), ("stopped", "UNKNOWN"), ("failed", "FAILURE"), ("refused", "FAILURE")],

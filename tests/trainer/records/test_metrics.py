@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 from pathlib import Path
 
@@ -18,8 +17,7 @@ from trainer.evaluation.evaluator import PICTURED_PIECES
 from trainer.inference.loading import load_trained
 from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.translator import Translator
-from trainer.records.metrics import RunMetrics
-from trainer.runs.metrics_file import LineFile, cut_back
+from trainer.runs.metrics_file import LineFile
 
 TAGS = {
     "train/loss": "loss",
@@ -94,21 +92,6 @@ def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
         assert shown.size == expected.size
         differences = np.asarray(ImageChops.difference(shown, expected))
         assert differences.max() <= 1, "but for rounding"
-
-
-def test_cut_back_keeps_what_the_checkpoint_knows(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps({"step": s, "kind": "train"}) + "\n" for s in range(1, 6)) + '{"step": 3, "k')
-    cut_back(path, 3)
-    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2, 3]
-
-
-def test_non_finite_figures_stay_json(tmp_path: Path) -> None:
-    metrics = RunMetrics(tmp_path, resume_step=0)
-    metrics.train(1, {"loss": float("nan"), "grad_norm": float("inf"), "lr": 0.5})
-    metrics.close()
-    line = (tmp_path / "metrics.jsonl").read_text()
-    assert json.loads(line, parse_constant=lambda c: (_ for _ in ()).throw(ValueError(c)))["lr"] == 0.5
 
 
 def test_lines_wait_for_room_on_a_full_disk(

@@ -1,14 +1,11 @@
 """Trackers of other packages, the real ones: what is read back of each is what metrics.jsonl holds."""
 
 import functools
-import importlib.util
 import json
 import math
 import os
-import shlex
 import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,11 +198,6 @@ FAILING = [
 """No key and no network; nobody listens; an unwritable folder."""
 
 
-FULL = {
-    "wandb": (24, "runs/small/wandb", "{kind: wandb, mode: offline}", "WeightsAndBiases failed and is dropped"),
-    "mlflow": (320, "mlflow", "{kind: mlflow, uri: 'sqlite:///mlflow/m.db'}", "MLflow cannot be opened and is dropped"),
-}
-"""By package: KiB of a file system of its own, where that is, the tracker, and what is said."""
 SETTINGS = ["evaluation.every_updates=2", "training.memory_probe=false", "training.log_every=1"]
 
 
@@ -239,25 +231,3 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
         assert f"{name} cannot be opened and is dropped; training goes on" in out, out
     assert "Prometheus 3 failed and is dropped; training goes on: [Errno " in out, out
     assert_same_updates(alone, with_failing)
-
-
-@pytest.mark.slow
-def test_full_disks_change_no_update(tmp_path: Path) -> None:
-    """Of packages that are installed, each with a small file system of its own."""
-    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    full = [FULL[name] for name in FULL if importlib.util.find_spec(name) is not None]
-    runs = []
-    for number, disks in enumerate(([], full)):
-        place = Path(shutil.copytree(small_runs(), tmp_path / str(number)))
-        trackers = f"trackers=[{', '.join(tracker for _, _, tracker, _ in disks)}]"
-        lines = [f"mkdir -p {where}; mount -t tmpfs -o size={size}k tmpfs {where}" for size, where, _, _ in disks]
-        lines.append(shlex.join(zeromt("train", "small.yaml", "training.max_updates=40", trackers, *SETTINGS)))
-        script = "set -e\n" + "\n".join(lines)
-        done = Command(["unshare", "-rm", "sh", "-c", script], cwd=place).finish()
-        assert done.code == 0, done.err
-        runs.append((place / "runs" / "small", done.out))
-    (alone, _), (on_full, out) = runs
-    for *_, said in full:
-        assert f"{said}; training goes on" in out, out
-    assert_same_updates(alone, on_full)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from configs import ConfigError, load_run
 from configs.components import Tracker
 from tests.conftest import Command, install_plugin, read_metrics, zeromt
 from tests.small import small_runs
@@ -119,16 +118,3 @@ def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: p
     assert writer.calls == expected, "it is closed, whatever it did"
     said = [record.getMessage() for record in caplog.records]
     assert said == [f"Failing failed and is dropped; training goes on: ValueError: {method}"]
-
-
-def test_a_list_of_components_is_checked_like_ours() -> None:
-    assert [t.kind for t in load_run("debug", ["trackers=[tensorboard, {}]"]).trackers] == ["tensorboard"] * 2
-    for wrong, said in (
-        ("trackers=[tensorbord]", "trackers.0.kind: there is no kind 'tensorbord'; did you mean tensorboard?"),
-        ("trackers=[{}, {folder: x}]", "trackers.1.folder: unknown key; "),
-        ("trackers=tensorboard", "trackers: 'tensorboard'; allowed is a list"),
-        ("trackers=[3]", "trackers.0: 3; write a section with keys"),
-    ):
-        with pytest.raises(ConfigError) as caught:
-            load_run("debug", [wrong])
-        assert str(caught.value).startswith(said)

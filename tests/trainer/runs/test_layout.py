@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from configs.process.files import FileError
-from tests.small import small_runs
 from trainer.runs import layout
 from trainer.runs.layout import checkpoint_folder, complete_steps, hypotheses_file, list_steps, newest_step, step_of
 
@@ -42,18 +41,6 @@ def test_names_stay() -> None:
     assert hypotheses_file(Path("r"), 123_456_789, "news") == Path("r/eval/step-123456789.news.hyp")
     with pytest.raises(FileError, match="names no file in 'r/eval'"):
         hypotheses_file(Path("r"), 500, "../news")
-
-
-def test_a_run_is_laid_out_so() -> None:
-    run = small_runs() / "runs" / "small"
-    steps = complete_steps(run)
-    assert steps
-    assert newest_step(run) == steps[-1]
-    assert (run / layout.CHECKPOINTS / layout.LATEST).read_text().strip() == layout.step_folder(steps[-1])
-    for name in (layout.CONFIG, layout.METRICS_FILE, layout.STATUS_FILE, layout.LEDGER_FILE):
-        assert (run / name).is_file(), name
-    for name in (layout.CONFIG, layout.STATE, layout.MANIFEST, layout.MANIFEST_HASH):
-        assert (checkpoint_folder(run, steps[-1]) / name).is_file(), name
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ import pty
 import sys
 import termios
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.waiting import PATIENCE
-from trainer.terminal.bar import SECONDS_BETWEEN, Bar, View, bar_shown
+from trainer.terminal.bar import Bar, View
 from trainer.terminal.forecast import Outlook
 from trainer.terminal.lines import LogHandler
 
@@ -47,9 +46,3 @@ def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert b"training" in shown.read(200), "the thread was in the middle of it"
         bar._thread.join()
     assert (tmp_path / "log").read_text().splitlines()[-1] == "step 999"
-
-
-def test_nothing_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar_shown(view, is_main=True):
-        time.sleep(1.5 * SECONDS_BETWEEN)
-    assert capsys.readouterr().err == ""

@@ -5,7 +5,7 @@ import pytest
 from configs import load_run
 from trainer.checkpoint.state import TrainerState
 from trainer.terminal.bar import View, render
-from trainer.terminal.forecast import Forecast, Outlook, interval
+from trainer.terminal.forecast import Forecast, Outlook
 
 HOUR = 3600.0
 
@@ -41,11 +41,6 @@ def test_counted_from_a_reset() -> None:
     state.step, state.seconds = 550, HOUR + 100
     assert str(forecast.look(3, 49)) == "50.0% done  01:40 left"
     assert forecast.look(4, 9).fraction == pytest.approx(1.25 / 2)
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(0.4, "00:00"), (65, "01:05"), (100 * HOUR + 61, "100:01:01")])
-def test_interval(seconds: float, said: str) -> None:
-    assert interval(seconds) == said
 
 
 @pytest.mark.parametrize("width", [1, 30, 79, 119, 400])

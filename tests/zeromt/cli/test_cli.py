@@ -39,17 +39,6 @@ answer = [imported({plain}, {HEAVY}), imported({lists_fields}, {{"torch", "numpy
     assert ask_python(code) == [[], []]
 
 
-def test_every_target_is_named_once_and_its_command_is_in_the_help(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["--help"]) == 0
-    shown = capsys.readouterr().out
-    place = 0
-    for name, entry in COMMANDS.items():
-        assert (place := shown.index(f"\n  {name} ", place)) > shown.index(f"\n{entry.group}:\n")
-        assert entry.target.count(":") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -84,6 +73,11 @@ BAD = [
     (["train", "nope.yaml"], "CONFIG: no such file: 'nope.yaml'; give a YAML file or one of debug"),
     (["train", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
     (["launch", "local", "broken.yaml"], "CONFIG: broken.yaml: cannot be read"),
+    *(
+        (["prepare", "debug", f"--part={part}"], f"argument --part: '{part}'; allowed is I/N with I from 1 to N, such")
+        for part in ("0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3")
+    ),
+    (["prepare", "debug", "--part", "1/2", "--merge"], "argument --merge: not allowed with argument --part"),
     (["prepare", "debug", "optimizer.lr"], "override: 'optimizer.lr'; allowed is section.key=value"),
     (["launch", "local", "debug", "optimizer.lr=0"], "optimizer.lr: 0; allowed is greater than 0"),
     (["launch", "local", "debug"], "prepare.output: 'data/prepared/debug' holds no index.json"),
@@ -175,14 +169,6 @@ def test_more_processes_than_lanes(zeromt: Zeromt, workplace: Path) -> None:
     assert done.stderr == "zeromt: error: --nproc: 99 is more than stream.micro_batches=2; allowed is 1 to 2\n"
 
 
-def test_several_errors_are_several_lines(zeromt: Zeromt) -> None:
-    done = zeromt("train", "debug", "optimizer.lr=-1", "modle.x=1")
-    assert done.returncode == 2
-    lines = done.stderr.splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith("zeromt: error: ") for line in lines)
-
-
 def test_overrides_stand_anywhere() -> None:
     _, found = parse(["launch", "local", "debug", "a.b=1", "--nproc", "2", "c.d=-1", "--max-restarts=3", "e.f={x: 1}"])
     assert found == {
@@ -196,76 +182,6 @@ def test_overrides_stand_anywhere() -> None:
         "parent": None,
         "array": None,
     }
-
-
-def test_arguments_carry_the_names_that_the_commands_take(tmp_path: Path) -> None:
-    file = str(tmp_path / "text")
-    Path(file).touch()
-    _, found = parse(["translate", str(tmp_path), "-i", "-", "--beam", "5", "--length-penalty", "0.6"])
-    assert found == {
-        "run": str(tmp_path),
-        "sentences": [],
-        "input": [None],
-        "input_list": None,
-        "output": None,
-        "engine": None,
-        "part": None,
-        "merge": False,
-        "chunk_lines": 2048,
-        "candidates": 1,
-        "mbr": None,
-        "choose": "best",
-        "to": None,
-        "search": {"beam": 5, "length_penalty": 0.6},
-        "n_best": 1,
-        "ensemble": [],
-        "raw_weights": False,
-        "precision": None,
-        "source_language": None,
-        "target_language": None,
-        "score": False,
-        "target": None,
-        "prefix": None,
-        "alignment": None,
-        "alignment_layer": None,
-        "attention": None,
-        "paragraphs": False,
-        "processes": 1,
-        "plugins": [],
-    }
-    options = ["--sample", "--top-p", "0.9", "--processes", "auto", "--ensemble", file, file, "--batch-tokens", "9"]
-    _, found = parse(["translate", str(tmp_path), *options])
-    assert found["search"] == {"sample": True, "top_p": 0.9, "batch_tokens": 9}
-    assert found["ensemble"] == [file, file]
-    assert found["processes"] is None
-    _, found = parse(["evaluate", "--source", file, "--reference", file, str(tmp_path)])
-    assert found == {
-        "run": str(tmp_path),
-        "engine": None,
-        "source": file,
-        "reference": [file],
-        "sets": None,
-        "search": {},
-        "ensemble": [],
-        "raw_weights": False,
-        "precision": None,
-        "source_language": None,
-        "target_language": None,
-        "metrics": None,
-        "lowercase": False,
-        "tokenizer": None,
-        "output": None,
-        "paragraphs": False,
-        "as_json": False,
-        "plugins": [],
-    }
-    _, found = parse(["average", str(tmp_path), "--last", "1", "-o", "x", "--raw-weights"])
-    assert found == {
-        "run": str(tmp_path), "last": 1, "best": None, "raw_weights": True, "output": "x", "plugins": [],
-    }  # fmt: skip
-    assert parse(["launch", "local", "x"])[1]["nproc"] is None
-    assert parse(["launch", "local", "x", "--nproc", "auto"])[1]["nproc"] is None
-    assert parse(["inspect", file])[1] == {"path": file, "worst": None, "best": None}
 
 
 def test_exit_codes_of_what_happens_inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,36 +213,3 @@ def test_python_dash_m(tmp_path: Path) -> None:
         entry = [sys.executable, "-m", "zeromt", *arguments]
         done = subprocess.run(entry, cwd=tmp_path, env=environment(), capture_output=True, text=True)
         assert done.returncode == expected
-
-
-def test_prepare_hands_over_its_section(monkeypatch: pytest.MonkeyPatch) -> None:
-    from configs import load_run
-    from zeromt.cli import commands
-
-    seen: list[tuple[object, object, bool]] = []
-
-    def stand_in(section: object, *, part: object, merge: bool, **_: object) -> None:
-        seen.append((section, part, merge))
-
-    targets = {
-        "configs:load_run": load_run,
-        "data_pipeline.preparation.prepare:run": stand_in,
-        "data_pipeline.preparation.prepare:Part": lambda *numbers: numbers,
-    }
-    monkeypatch.setattr(commands, "resolve", targets.__getitem__)
-    assert main(["prepare", "debug", "prepare.seed=9"]) == 0
-    assert main(["prepare", "debug", "--part", "3/16", "prepare.seed=9"]) == 0
-    assert main(["prepare", "debug", "--merge"]) == 0
-    assert getattr(seen[0][0], "seed", None) == 9
-    assert [(part, merge) for _, part, merge in seen] == [(None, False), ((3, 16), False), (None, True)]
-
-
-@pytest.mark.parametrize("part", ["0/4", "5/4", "3", "a/b", "-1/4", "1/0", "1/2/3"])
-def test_parts_that_are_none(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", "debug", f"--part={part}"]) == 2
-    assert "allowed is I/N with I from 1 to N, such as 3/16" in capsys.readouterr().err
-
-
-def test_a_share_is_not_merged_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", "debug", "--part", "1/2", "--merge"]) == 2
-    assert "not allowed with argument --part" in capsys.readouterr().err

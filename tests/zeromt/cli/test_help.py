@@ -4,17 +4,13 @@ import dataclasses
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field
 
 from configs.components.registry import kinds
 from configs.reading import meanings
 from launcher.options.parser import Parser
-from tests.conftest import Refused
 from tests.fuzz.calls import FIELDS
 from tests.waiting import PATIENCE
 from zeromt.cli.main import COMMANDS, main
@@ -67,57 +63,11 @@ def test_every_field_has_a_meaning_and_its_bounds() -> None:
     assert "filter" in str(by_path["prepare.filters", None].meaning)
 
 
-def test_a_new_field_says_its_own() -> None:
-    @dataclass
-    class Inner:
-        """Inside."""
-
-        share: Annotated[float, Field(gt=0, le=0.5)] = 0.25
-        """Of
-        the whole."""
-        way: Literal["a", "b"] | None = None
-
-    @dataclass
-    class Outer:
-        many: list[Inner] = field(default_factory=list)
-
-    found = list(meanings.fields(Outer))
-    assert [(one.path, one.type, one.default, one.meaning) for one in found] == [
-        ("many", "list of: section", "[]", "Inside."),
-        ("many[N].share", "number, above 0, at most 0.5", "0.25", "Of the whole."),
-        ("many[N].way", "a | b or null", "null", ""),
-    ]
-
-
 def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, "help", "stability").splitlines()[0].startswith("  stability  <section")
     assert "optimizer.lr" in shown(capsys, "help", "lr")
     assert "optimizer" not in shown(capsys, "help", "evaluation.search.beam")
     assert shown(capsys, "help") == shown(capsys, "--help")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("train debug --lr 5e-4", "settings are written section.key=value: optimizer.lr=5e-4"),
-        ("train debug --optimizer.lr=5e-4", "optimizer.lr=5e-4"),
-        ("train debug --label-smoothing 0.1", "loss.label_smoothing=0.1"),
-        ("train debug --max-steps 10", "training.max_updates=10"),
-        ("train debug lr=5e-4", "lr: unknown key; did you mean optimizer.lr?"),
-        ("train debug d_model=64", "d_model: unknown key; did you mean model.d_model?"),
-        ("train debug optimizer.lrr=5e-4", "optimizer.lrr: unknown key; did you mean optimizer.lr?"),
-        ("launch local debug --gpus 4", "did you mean --nproc?"),
-        ("launch local debug --npro 4", "did you mean --nproc?"),
-        ("train debug --gpus 4", "zeromt launch local CONFIG --nproc N"),
-        ("launch my.yaml", "on this machine: `zeromt launch local my.yaml`"),
-        ("launch --nproc 2 my.yaml", "`zeromt launch local --nproc 2 my.yaml`"),
-        ("translate . --beem 2", "did you mean --beam?"),
-        ("translate . --zzz", "unrecognized arguments: --zzz; see"),
-        ("help nonsense", "COMMAND: 'nonsense' is unknown; give one of init, "),
-    ],
-)
-def test_hints(refused: Refused, arguments: str, said: str) -> None:
-    assert said in refused(*arguments.split())
 
 
 def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

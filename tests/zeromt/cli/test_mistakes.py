@@ -67,6 +67,7 @@ ROWS = [
     ("translate runs/my x model.dropout=0", "a run's fields cannot be set here"),
     ("train my.yaml --max-tokens 9 --arch x", "--arch: settings are written section.key=value: preset=x"),
     ("launch slurm my.yaml --gres gpu:4", "here it is gpus_per_node of the site's profile"),
+    ("translate runs/my corpus.en", "is a file; -i corpus.en translates its lines"),
     ("evaluate runs/my corpus.en corpus.en", "give files by --source and --reference"),
     ("status runs/my runs/my", "one run at a time; `zeromt status` alone shows all"),
     # What would be overwritten.

@@ -51,6 +51,17 @@ ROWS = [
     ("generate", "here it is `zeromt translate`"),
     ("help generate", "here it is `zeromt translate`"),
     ("help trian", "did you mean train?"),
+    ("help nonsense", "COMMAND: 'nonsense' is unknown; give one of init, "),
+    ("xyz", "COMMAND: 'xyz' is unknown; give one of init, "),
+    ("train debug optimizer.zzz=1", "unknown key; allowed: kind, "),
+    ("train debug --optimizer.lr=5e-4", "optimizer.lr=5e-4"),
+    ("train debug --label-smoothing 0.1", "loss.label_smoothing=0.1"),
+    ("train debug --max-steps 10", "training.max_updates=10"),
+    ("train debug d_model=64", "d_model: unknown key; did you mean model.d_model?"),
+    ("launch my.yaml", "on this machine: `zeromt launch local my.yaml`"),
+    ("launch --nproc 2 my.yaml", "`zeromt launch local --nproc 2 my.yaml`"),
+    ("translate . --beem 2", "did you mean --beam?"),
+    ("translate . --zzz", "unrecognized arguments: --zzz; see"),
 ]
 
 
@@ -59,17 +70,6 @@ def test_answers(refused: Refused, typed: str, wanted: str) -> None:
     said = refused(*typed.split())
     assert wanted in said
     assert "\n" not in said
-
-
-def test_a_file_to_translate(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "text.en").write_text("A dog runs.\n")
-    file = tmp_path / "text.en"
-    assert f"is a file; -i {file} translates its lines" in refused("translate", str(tmp_path), str(file))
-
-
-def test_no_guess_below_a_good_match(refused: Refused) -> None:
-    assert "unknown key; allowed: kind, " in refused("train", "debug", "optimizer.zzz=1")
-    assert "COMMAND: 'xyz' is unknown; give one of init, " in refused("xyz")
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,6 @@ def test_ours_with_words_of_others_is_ours(capsys: pytest.CaptureFixture[str], t
         "learning_rate: unknown key; here it is optimizer.lr",
         "num_train_epochs: unknown key; here it is training.max_epochs",
     ]
-
-
-def test_a_tab(refused: Refused, tmp_path: Path) -> None:
-    (tmp_path / "my.yaml").write_text("stream:\n\tmicro_batches: 1\n")
-    assert "my.yaml: cannot be read: a tab in line 2: use spaces" in refused("train", str(tmp_path / "my.yaml"))
 
 
 def test_table_is_right() -> None:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.positions import SinusoidalPositions
-from tests.zeromt.importing.made import INDEX, TENSORS, edit, edit_tensors, imported, refusal, save_marian
+from tests.zeromt.importing.made import INDEX, TENSORS, edit_tensors, imported, refusal, save_marian
 from tests.zeromt.importing.test_importing import check_same
 from zeromt.importing.huggingface import load_huggingface
 
@@ -141,12 +141,6 @@ def test_a_tensor_that_would_be_left_over_is_named(
     save_marian(tmp_path / "theirs")
     edit_tensors(tmp_path / "theirs" / TENSORS, {name: torch.ones(16)})
     assert f"holds {name}, which no marian model" in refusal(tmp_path / "theirs", tmp_path / "run", capsys)
-
-
-def test_fewer_layers_than_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save_marian(tmp_path / "theirs")
-    edit(tmp_path / "theirs" / "config.json", encoder_layers=1)
-    assert "model.encoder.layers.1.fc1.bias" in refusal(tmp_path / "theirs", tmp_path / "run", capsys)
 
 
 def test_tied_matrices_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

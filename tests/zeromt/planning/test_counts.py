@@ -97,22 +97,3 @@ def test_flops_by_part() -> None:
         layers = [measured[f"Transformer.{stack}.layers.{i}.{name}"] for i in range(6)]
         assert sum(layers) == expected[part], part
     assert measured["Global"] - in_layers == expected["output"]
-
-
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("activation", ["relu", "swiglu"])
-def test_flops_of_recomputation(norm_position: str, dropout: float, activation: str) -> None:
-    section = section_of(
-        d_model=16,
-        num_heads=2,
-        d_ff=24,
-        norm_position=norm_position,
-        activation=activation,
-        dropout=dropout,
-        activation_checkpointing=True,
-    )
-    vocabularies = Vocabularies(source=9, target=9)
-    assert count(section, vocabularies, backward=True) == sum(
-        flops.executed_flops(section, LOSS, vocabularies, SHAPE).values()
-    )

@@ -70,18 +70,6 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, wo
     assert planned.largest_micro_batch(setting, world_size=world_size, budget=1000) == 0
 
 
-def test_what_shards_more_takes_less() -> None:
-    planned = model("wmt_big")
-    states = [planned.states(Setting(stage=n, offload=False, checkpointing=False), 8) for n in (0, 1, 2, 3)]
-    optimizer = [s.optimizer for s in states]
-    assert optimizer[0] > 7 * optimizer[1]
-    assert states[1].gradients > 7 * states[2].gradients
-    assert states[2].weights > 7 * states[3].weights
-    offloaded = planned.states(Setting(stage=2, offload=True, checkpointing=False), 8)
-    assert offloaded.optimizer == 0
-    assert offloaded.host > states[2].optimizer
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_one_rank_reduces_nothing_at_stage_0(precision: Precision) -> None:
     """And in bf16 several reduce sums where they are, to which each micro-batch's gradients are added in pieces."""
@@ -92,18 +80,6 @@ def test_one_rank_reduces_nothing_at_stage_0(precision: Precision) -> None:
     assert (one.buckets, two.buckets) == ((0, 4 * num_parameters) if precision == "fp32" else (added, added))
     assert one.buckets_in_backward == two.buckets_in_backward == 0
     assert one.step == two.step == 0, "gradients are stepped on as they are"
-
-
-def test_checkpointing_trades_activations() -> None:
-    planned = model()
-    kept, recomputed = (
-        planned.memory(
-            Setting(stage=1, offload=False, checkpointing=c), world_size=8, source_tokens=9000, target_tokens=9000
-        )
-        for c in (False, True)
-    )
-    assert recomputed.activations < kept.activations / 4
-    assert recomputed.weights == kept.weights
 
 
 def flash_workspace(*overrides: str, precision: str = "bf16", rows: tuple[int, int] = (128, 1024)) -> int:
