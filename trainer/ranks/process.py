@@ -65,6 +65,7 @@ def keep_compiled_code() -> None:
             os.environ[variable] = str(cache / name)
             with contextlib.suppress(OSError):  # nothing may be compiled
                 (cache / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # they would lie in /tmp all the same
 
 
 def stay_on_this_machine() -> None:
