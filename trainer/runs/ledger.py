@@ -50,18 +50,18 @@ class Ledger:
         now = clock()
         started = now if started is None else started
         self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
-        self._device_seconds: dict[str, float] | None = {}
+        self._device_seconds: dict[str, float] = {}
         self._ranks, self._device = ranks, device
         self.highest_step = 0
         """The highest update made so far by any process of the run."""
         self._restarts = 0
         self._is_warned = False
         try:
-            self._seconds, self.highest_step, last_word = _read(path)
-            self._restarts = _read_restarts(path) + 1
-            self._device_seconds = read_device_seconds(path)
+            tree = _read(path)
+            self._seconds, self._device_seconds = tree["seconds"], tree["device_seconds"]
+            self.highest_step, self._restarts = tree["highest_step"], tree["restarts"] + 1
             if not was_over:
-                self.add("stalled", started - last_word)
+                self.add("stalled", started - tree["time"])
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -71,7 +71,7 @@ class Ledger:
     def add(self, kind: Kind, seconds: float) -> None:
         """Add seconds. Negative ones, of a clock that was set back, are ignored."""
         self._seconds[kind] += max(0.0, seconds)
-        if self._device_seconds is not None and kind != "stalled":
+        if kind != "stalled":
             spent = self._device_seconds.get(self._device, 0.0)
             self._device_seconds[self._device] = spent + self._ranks * max(0.0, seconds)
 
@@ -88,9 +88,7 @@ class Ledger:
     def write(self) -> None:
         """Replace the file atomically. Warns once if it cannot be written."""
         tree: dict[str, Any] = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
-        tree["restarts"] = self._restarts
-        if self._device_seconds is not None:
-            tree["device_seconds"] = self._device_seconds
+        tree |= {"restarts": self._restarts, "device_seconds": self._device_seconds}
         try:
             write_text(self._path, json.dumps(tree) + "\n")
         except OSError as error:
@@ -102,7 +100,8 @@ class Ledger:
 def read_figures(path: Path) -> dict[str, float] | None:
     """The figures in a ledger's file, for another process; None if it cannot be read."""
     try:
-        return {**_figures(_read(path)[0]), "restarts": _read_restarts(path)}
+        tree = _read(path)
+        return {**_figures(tree["seconds"]), "restarts": tree["restarts"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -113,15 +112,15 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
     None if there is no readable ledger.
     """
     try:
-        return {str(device): _number(seconds) for device, seconds in read_json(path)["device_seconds"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return dict(_read(path)["device_seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def read_highest_step(path: Path) -> int:
     """The highest update made, from a ledger's file; 0 if it is not known."""
     try:
-        return _read(path)[1]
+        return int(_read(path)["highest_step"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
@@ -133,17 +132,16 @@ def _figures(seconds: Mapping[Kind, float]) -> dict[str, float]:
     return {**figures, "wall_seconds": round(total, 3), "goodput": round(goodput, 6)}
 
 
-def _read(path: Path) -> tuple[dict[Kind, float], int, float]:
-    """Seconds by kind, the highest step, and the time of writing. Raises all kinds of errors on an invalid file."""
+def _read(path: Path) -> dict[str, Any]:
+    """What `Ledger.write` wrote. Raises OSError, ValueError, KeyError or TypeError on an invalid file."""
     tree = read_json(path)
-    seconds = {kind: _number(tree["seconds"][kind]) for kind in KINDS}
-    return seconds, int(tree["highest_step"]), _number(tree["time"])
-
-
-def _read_restarts(path: Path) -> int:
-    """0 in a ledger that was begun before they were counted."""
-    restarts = read_json(path).get("restarts", 0)
-    return restarts if isinstance(restarts, int) and restarts >= 0 else 0
+    return {
+        "seconds": {kind: _number(tree["seconds"][kind]) for kind in KINDS},
+        "device_seconds": {str(device): _number(s) for device, s in dict(tree["device_seconds"]).items()},
+        "highest_step": int(tree["highest_step"]),
+        "restarts": int(_number(tree["restarts"])),
+        "time": _number(tree["time"]),
+    }
 
 
 def _number(value: Any) -> float:

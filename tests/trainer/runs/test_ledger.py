@@ -131,14 +131,3 @@ def test_seconds_of_devices_count_every_rank_and_no_idle_time(tmp_path: Path) ->
     third.add("evaluating", 10)
     third.write()
     assert read_device_seconds(path) == {"GPU": 210, "CPU": 50}
-
-
-def test_a_ledger_from_before_goes_on_without_seconds_of_devices(tmp_path: Path) -> None:
-    """Else they would be those since then alone."""
-    path = tmp_path / "ledger.json"
-    path.write_text(json.dumps({"seconds": dict.fromkeys(KINDS, 7.0), "highest_step": 3, "time": 1000.0}))
-    ledger = Ledger(path, clock=Clock(), ranks=4)
-    ledger.add("productive", 50)
-    ledger.write()
-    assert read_device_seconds(path) is None
-    assert ledger.figures()["productive_seconds"] == 57
