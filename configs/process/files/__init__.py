@@ -148,7 +148,7 @@ def file_in(folder: Path, name: str) -> Path:
     Raises:
         FileError: the name leads elsewhere.
     """
-    if Path(name).name != name:
+    if Path(name).name != name or name in ("", ".."):
         raise FileError(f"{name!r}: names no file in {str(folder)!r}; allowed is a name without slashes")
     return folder / name
 
