@@ -18,7 +18,6 @@ UNDETERMINED = "und"
 """ISO 639-2's code for an unknown language: that of a run imported without languages."""
 Script = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,40}$")]
 LossWeight = Annotated[float, Field(ge=0, le=1000)]
-"""Name of the score that an identifier of languages gives."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -113,7 +112,7 @@ class CleaningSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ScoreCommand:
-    """A program that gives pairs of the raw corpus a score, before the filters: see docs/data.md."""
+    """A program that gives pairs of the raw corpus a score, before the filters: see docs/scores.md."""
 
     __pydantic_config__ = STRICT
 

@@ -1,1 +1,1 @@
-"""Benchmarks of data preparation, storage and reading."""
+"""Benchmarks of data preparation and reading."""

@@ -1,1 +1,1 @@
-"""Benchmarks of training: speed compared with other programs and commits, ranks, checkpoints, BLEU."""
+"""Benchmarks of training: speed compared with other programs and commits, and what ranks cost."""

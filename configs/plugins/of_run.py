@@ -16,8 +16,6 @@ def plugins_of_run(
 ) -> list[Plugin]:
     """Load the plugins of a run, those of the configuration first.
 
-    Files that contain only clusters are run but not returned, because the cluster is not part of a run.
-
     Args:
         named: the user's own `plugins`, from a file that a person wrote or from a setting on the command line.
         options: the files that `--plugins` names.
@@ -35,8 +33,7 @@ def plugins_of_run(
         plugins += load_named(options)
     if saved is not None and (problems := list(missing(saved[1], plugins, saved[0]))):
         raise PluginError("\n".join(problems))
-    once = list({plugin.sha256: plugin for plugin in reversed(plugins)}.values())[::-1]
-    return [plugin for plugin in once if not all(label.startswith("cluster ") for label in plugin.components)]
+    return list({plugin.sha256: plugin for plugin in reversed(plugins)}.values())[::-1]
 
 
 def _names(named: Any) -> list[str]:
