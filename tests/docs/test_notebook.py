@@ -27,7 +27,8 @@ def executed(root: Path) -> nbformat.NotebookNode:
     notebook = read(root / "examples" / NOTEBOOK.name)
     resources = {"metadata": {"path": str(root / "examples")}}
     client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=resources, record_timing=False)
-    client.execute()
+    # With this variable a kernel does not show what commands print.
+    client.execute(env={name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"})
     for cell in notebook.cells:
         kept: list[nbformat.NotebookNode] = []
         for output in cell.get("outputs", ()):
