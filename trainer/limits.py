@@ -155,7 +155,7 @@ class Limits:
             return []
         figure, phase = self._config.followed_by(self.schedule), self._own_phase
         after = max(self._state.start_step, 0 if phase is None else phase.step)
-        scores = {s: x for s, x in self._state.scores.get(figure, {}).items() if s > after}
+        scores = self._state.planned_scores(figure, after=after)
         sign = 1 if self._config.evaluation.directions[figure] else -1
         return [sign * scores[step] for step in sorted(scores)]
 
@@ -245,7 +245,7 @@ class Limits:
         if section is None or (has_next(self._config, state) and plateau(self._config, state) is not None):
             return None
         figure = section.metric or self._config.best_by
-        scores = {s: x for s, x in state.scores.get(figure, {}).items() if s > state.start_step}
+        scores = state.planned_scores(figure, after=state.start_step)
         stalled = current_plateau(
             scores,
             higher_is_better=self._config.evaluation.directions[figure],

@@ -135,6 +135,8 @@ class Trainer:
         if last is not None and self._interval.update_seconds:  # updates that no line has counted
             self._log(last)
         if not stop:
+            if not _is_due(self._run.state.step, self._run.config.evaluation.every_updates):
+                self._run.state.unplanned.append(self._run.state.step)
             stop = not self._evaluate()
         self._check_now()
         self._tick()
@@ -197,6 +199,7 @@ class Trainer:
                 if is_skipped(self._run.state.skipped_ranges, update.epoch, update.number):
                     self._settle()
                     self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
+                    passes = 0  # what is skipped could have been trained on
                     continue
                 if not update.counts.has_weight:
                     self._settle()

@@ -51,7 +51,7 @@ def plateau(config: RunConfig, state: TrainerState) -> str | None:
         return None
     figure = section.metric or config.best_by
     stalled = current_plateau(
-        {step: score for step, score in state.scores.get(figure, {}).items() if step > begun.step},
+        state.planned_scores(figure, after=begun.step),
         higher_is_better=config.evaluation.directions[figure],
         min_delta=section.min_delta,
         after=begun.step,

@@ -118,7 +118,8 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         except (UnknownPiecesError, WorkFolderError):  # a new attempt goes on from here
             raise
         except UserError:
-            if part is None and not merge:  # corrected input or settings make another recipe: this is of no use to it
+            # Corrected input or settings make another recipe; what programs have scored stays for the same one.
+            if part is None and not merge and not any((folder / "scores").glob("*/*/*.npz")):
                 discard(folder)
                 if not any(p.is_dir() for p in work.root.iterdir()):
                     work.remove()

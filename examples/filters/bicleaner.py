@@ -13,7 +13,9 @@ these are large.
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 from lines import batches
 
 CLASSIFY = ["bicleaner-ai-classify", "--scol", "1", "--tcol", "2", "--score_only", "--quiet", "-", "-"]

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 SHOWN = 120
 """Characters of an argument in what people read."""
-OUTPUT_OPTIONS = ("-o", "--output", "--alignment", "--attention", "--to")
+OUTPUT_OPTIONS = ("-o", "--output", "--alignment", "--attention", "--to", "--jsonl")
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -90,9 +90,15 @@ def publish(folder: Path, temporary: Path, step: int) -> None:
         OSError: a folder cannot be renamed.
     """
     final = folder / step_folder(step)
+    replaced = folder / f"{REPLACED}{final.name}"
     if final.exists():
-        final.rename(folder / f"{REPLACED}{final.name}")
-    temporary.rename(final)
+        final.rename(replaced)
+    try:
+        temporary.rename(final)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(final)
+        raise
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -58,6 +58,8 @@ class TrainerState:
     """What the optimizer keeps beside its tensors: see `trainer.engines.optimizer_states`."""
     scores: dict[str, dict[int, float]] = field(default_factory=dict)
     """Comparable scores by figure of an evaluation and by step: see `trainer.evaluation.series`."""
+    unplanned: list[int] = field(default_factory=list)
+    """Steps that were evaluated only because a start ended there."""
     measured: dict[str, str] = field(default_factory=dict)
     """By figure, a hash of what its scores are measured with."""
     best_by: str = "bleu"
@@ -91,10 +93,14 @@ class TrainerState:
         """The scores that decide which step is best."""
         return self.scores.get(self.best_by, {})
 
+    def planned_scores(self, figure: str, *, after: int) -> dict[int, float]:
+        """A figure's scores of later steps that a run has wherever its starts ended."""
+        return {s: x for s, x in self.scores.get(figure, {}).items() if s > after and s not in self.unplanned}
+
     @property
     def is_scored(self) -> bool:
         """Whether this step has been evaluated."""
-        return any(self.step in scores for scores in self.scores.values())
+        return self.step in self.scores.get("nll", {})  # of queued metrics rank 0 alone knows
 
     def problem(self) -> str | None:
         """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""

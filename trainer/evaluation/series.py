@@ -53,7 +53,7 @@ def measured(config: RunConfig, held_out: Sequence[HeldOutSet], tokenizer: str) 
     alike = [sorted(_content(one, section.max_pairs) for one in sets), tokenizer, config.training.ema_decay > 0]
     search = {name: value for name, value in dataclasses.asdict(section.search).items() if name != "batch_tokens"}
     signatures = {one.name: one.signature for one in section.queued} | {"loss": config.loss.signature()}
-    signatures |= {m.key(): str({one.scorer.signatures[m.key()]: 0 for one in sets}) for m in section.metrics}
+    signatures |= {m.key(): str(sorted({one.scorer.signatures[m.key()] for one in sets})) for m in section.metrics}
     found = {}
     for figure in section.directions:
         of_figure = [figure, signatures.get(figure), None if figure in OF_REFERENCES else search]

@@ -1,10 +1,11 @@
 """Settings of a process before it computes: speed on a CPU, quiet libraries. Results change at most by denormals."""
 
 import atexit
-import contextlib
 import ctypes
 import logging
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import torch
@@ -59,12 +60,15 @@ def tune_process() -> None:
 
 def keep_compiled_code() -> None:
     """Keep compiled code where nobody else can write: of itself, torch keeps and loads it in a folder in /tmp."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or expand("~/.cache"), "zeromt")
     for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "torchinductor"), ("TRITON_CACHE_DIR", "triton")):
         if not os.environ.get(variable):
-            os.environ[variable] = str(cache / name)
-            with contextlib.suppress(OSError):  # nothing may be compiled
-                (cache / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                folder = Path(os.environ.get("XDG_CACHE_HOME") or expand("~/.cache"), "zeromt", name)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except (OSError, UserError):  # no home, or none to write in: a folder of this process alone
+                folder = Path(tempfile.mkdtemp(prefix="zeromt-"))
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            os.environ[variable] = str(folder)
     os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")  # they would lie in /tmp all the same
 
 

@@ -115,7 +115,7 @@ def _parts(judging: Judging, judges: Sequence[str]) -> Iterator[NDArray[np.float
 
 def _write_pairs(path: Path, judging: Judging, judges: Sequence[str], names: Sequence[str]) -> None:
     """Write a line of JSON for each pair: its sides, without the dataset's tag, and its scores."""
-    tag = f"{judging.dataset.index.target_tag} "
+    tag = "" if (given := judging.dataset.index.target_tag) is None else f"{given} "
     with replacing(path) as file:
         for number, scores in enumerate(_parts(judging, judges)):
             for source, target, row in zip(*judging.texts(number), scores.tolist(), strict=True):

@@ -171,6 +171,10 @@ def check_apart(inputs: Mapping[str, str | None], outputs: Mapping[str, str | No
                     continue
             place = os.path.realpath(path)
             for other, use in used.items() if named is outputs else ():
-                if f"{place}/".startswith(f"{other.rstrip('/')}/"):
+                is_within = use.endswith("reads") and f"{place}/".startswith(f"{other.rstrip('/')}/")
+                if place == other or is_within:
                     raise FileError(f"{what}: {path!r} is, or is in, what {use}; give another place")
             used.setdefault(place, f"{what} {does}")
+    for what, number in (("standard output", 1), ("standard error", 2)):
+        if (use := used.get(os.path.realpath(f"/proc/self/fd/{number}"), "")).endswith("reads"):
+            raise FileError(f"{what}: goes to the file that {use}; redirect it to another")

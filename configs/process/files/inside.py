@@ -180,7 +180,7 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
         if is_plain:
             refuse_link(target)
         if is_plain and status is not None:
-            opened(target, "ab").close()  # raises an error if it must not be written
+            os.close(os.open(target, os.O_WRONLY | os.O_CLOEXEC))  # raises an error if it must not be written
     try:
         if is_plain:
             sink: contextlib.AbstractContextManager[IO[Any]] = replacing(target, mode.replace("w", "x"))
@@ -193,8 +193,10 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
             yield file
     except OSError as error:
         is_named = error.filename in (path, str(target))
-        is_full = stream is None and (not is_plain or os.statvfs(target.parent).f_bavail == 0)  # not another's disk
-        if not (is_named or (is_full and (error.filename, error.errno) in _WHILE_WRITING)):
+        is_ours = stream is None and (error.filename, error.errno) in _WHILE_WRITING
+        if is_ours and is_plain and error.errno in (errno.ENOSPC, errno.EPIPE):  # perhaps of another's disk or pipe
+            is_ours = error.errno == errno.ENOSPC and os.statvfs(target.parent).f_bavail == 0
+        if not (is_named or is_ours):
             raise
         raise FileError(f"{what}: {path!r} cannot be written: {explain(error)}") from error
 

@@ -14,7 +14,7 @@ from configs.process.files.inside import read_text
 from configs.reading.own_files import other_kind
 from configs.reading.tree import Tree
 from zeromt.translating.corpus.folder import Part, begin
-from zeromt.translating.corpus.merging import Choose, merge
+from zeromt.translating.corpus.merging import Choose, beside, merge
 from zeromt.translating.corpus.parts import make_part
 from zeromt.translating.mbr import Utility
 
@@ -67,9 +67,9 @@ def run(
     files = _files(input, input_list)
     given = {"ensemble": ensemble, "search": search, **of_run}
     chosen = _of_run(run, given) if engine is None else read_engine(engine, run, given)
-    check_apart(
-        {f"--input ({path})": str(path) for path in files}, {"--output": output, **({} if to is None else {"--to": to})}
-    )
+    outputs = {"--output": output} if to is None else {"--output": output, "--to": to}
+    outputs |= {} if to is None else {f"--to ({path.name})": str(path) for path in beside(Path(to))}
+    check_apart({f"--input ({path})": str(path) for path in files}, outputs)
     prepared = chosen.prepare(candidates)
     deciding = {"chunk_lines": chunk_lines, "candidates": candidates, "mbr": mbr, "engine": dict(prepared.identity)}
     with naming("-o"):

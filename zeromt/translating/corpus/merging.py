@@ -57,14 +57,11 @@ def merge(job: Job, *, to: Path | None, choose: Choose) -> None:
         UserError: a chunk is missing, or does not belong here: the message names the line.
     """
     to = to or job.root / "translations.txt"
-    stem = to.name.removesuffix(".zst").removesuffix(".txt")
-    beside = [to.with_name(to.name.replace(stem, f"{stem}.{side}", 1)) for side in ("source", "scores")]
     _must_be_complete(job)
     counts, most = _Counts(), 1 if choose == "best" else None if choose == "all" else choose
     with contextlib.ExitStack() as stack:
         stack.enter_context(disk_errors("-o", to.parent))
-        to.unlink(missing_ok=True)  # of an earlier merge; it comes last, when the others are beside it
-        files = [stack.enter_context(_writing(path)) for path in (to, *beside)]
+        files = [stack.enter_context(_writing(path)) for path in (to, *beside(to))]
         bar = stack.enter_context(Progress("merging", job.corpus.num_lines, unit="lines"))
         for chunk, texts in job.corpus.read(iter(range(job.corpus.num_chunks))):
             head, lines = records.read(job.path(chunk.number))
@@ -77,7 +74,14 @@ def merge(job: Job, *, to: Path | None, choose: Choose) -> None:
                     for file, line in zip(files, (found, text, score), strict=True):
                         file.write(f"{line}\n".encode())
             bar.advance(chunk.lines)
+        to.unlink(missing_ok=True)  # of an earlier merge; it comes last, when the others are beside it
     _tell(counts, to)
+
+
+def beside(to: Path) -> list[Path]:
+    """The files of sources and of scores."""
+    stem = to.name.removesuffix(".zst").removesuffix(".txt")
+    return [to.with_name(to.name.replace(stem, f"{stem}.{side}", 1)) for side in ("source", "scores")]
 
 
 def _check(job: Job, chunk: Chunk, head: dict[str, object], lines: int) -> None:
