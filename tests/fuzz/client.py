@@ -35,6 +35,9 @@ LISTED = (
 )
 """What may be said, in one line, with exit code 1: a disk that fills, and what is not the user's input."""
 
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables that torch sets in this process."""
+
 
 class Server:
     """A process that forks; see `tests.fuzz.server`."""
@@ -93,7 +96,7 @@ class Server:
             "logs": str(logs),
             "is_watched": bool(call.forged),
             "cpu_seconds": FORGED_SECONDS if call.forged else None,
-            "environment": {**given, "TRITON_CACHE_DIR": str(home), **call.environment},
+            "environment": {**given, **dict.fromkeys(CACHES, str(home)), **call.environment},
             "encoding": call.environment.get("PYTHONIOENCODING", "utf-8"),
             "stdin": call.stdin,
             "stdout": call.stdout,
