@@ -72,12 +72,11 @@ def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> No
 
     driver = Driver(cluster, folder)
     wait_until(lambda: list((folder / RECORDS).glob("dataset.*.jobs")), driver.said)
-    driver.process.kill()  # while the job is sent
+    driver.process.kill()  # before, while or after the job is sent, which happens once in any case: see the end
     driver.wait(-signal.SIGKILL)
-    assert not json.loads((folder / RECORDS / "dataset.json").read_text())["jobs"]
 
     driver = Driver(cluster, folder)
-    driver.job("dataset", "is adopted")
+    driver.job("dataset", "is (?:adopted|sent)")
     cluster.ask("scancel", lost := driver.job("backward"))
     driver.wait(1)
     assert f"error: step backward failed with exit code 1 (job {lost})" in driver.said()
