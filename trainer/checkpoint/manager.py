@@ -94,8 +94,6 @@ class CheckpointManager:
         self._copy: HostCopy | None = None
         self._moments: Mapping[str, Any] = {}
         """Of an engine that the copy has room for."""
-        self._committed_step: int | None = None
-        """Step of the checkpoint that was resumed from or written last, which is known to be whole."""
         self._refused: set[str] = set()
         self.num_failures = 0
         """Saves that failed since the last good one."""
@@ -197,7 +195,6 @@ class CheckpointManager:
         if self._current is not None:
             self.commit()
         checkpoint, self._refused = find_newest(self._folder, self._world, passed_over)
-        self._committed_step = None if checkpoint is None else layout.step_of(checkpoint.folder)
         return checkpoint
 
     def close(self) -> None:
@@ -258,7 +255,6 @@ class CheckpointManager:
             problem = on_main(self._world, lambda: self._publish(save, records))
         if problem is None:
             self.num_failures = 0
-            self._committed_step = save.step
             self._refused.discard(layout.step_folder(save.step))
             if trouble := on_main(self._world, lambda: self._after_publishing(save)):
                 log.warning("checkpoint of step %d is complete, but: %s", save.step, trouble)
