@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.order.planner import Units, choose_units, cut_windows, deal, expand, lane_order
+from data_pipeline.order.planner import Units, choose_units, cut_windows, deal, lane_order
 from data_pipeline.order.randomness import Purpose, permutation
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.order.windows import Budget, plan_window
@@ -23,66 +23,6 @@ def make_plan(pairs: int, section: StreamSection, seed: int = 1, block: int = 16
 def epoch(plan: StreamPlan, pass_: int = 0) -> list[list[list[int]]]:
     """The pair ids of every micro-batch of every lane."""
     return [[m.tolist() for m in plan.micro_batches(pass_, lane)] for lane in range(plan.num_lanes)]
-
-
-sections = st.builds(
-    StreamSection,
-    micro_batches=st.integers(1, 64),
-    source_tokens=st.integers(61, 600),
-    target_tokens=st.integers(61, 600),
-    max_rows=st.integers(1, 40),
-    window_pairs=st.sampled_from([1, 7, 64, 100, 10_000]),
-    length_multiple=st.just(1),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(sections, st.integers(1, 1500), st.integers(0, 2**70), st.integers(0, 3))
-def test_each_pair_once_within_the_budgets(section: StreamSection, pairs: int, seed: int, pass_: int) -> None:
-    plan = make_plan(pairs, section, seed=seed)
-    lanes = epoch(plan, pass_)
-    used = sorted(pair for lane in lanes for micro_batch in lane for pair in micro_batch)
-    assert used == list(range(pairs))
-    for micro_batch in (np.array(m) for lane in lanes for m in lane):
-        rows = len(micro_batch)
-        source, target = (plan.lengths[micro_batch].astype(int) + 1).max(axis=0)
-        assert 1 <= rows <= section.max_rows
-        assert rows * source <= section.source_tokens
-        assert rows * target <= section.target_tokens
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 64), st.integers(1, 4000), st.integers(100, 3000), st.data())
-def test_any_number_of_ranks_shares_the_same_updates(
-    num_lanes: int, world_size: int, pairs: int, data: st.DataObject
-) -> None:
-    """Ranks plan their own lanes only: the same updates, as many for each, resumed anywhere on other ranks."""
-    section = StreamSection(micro_batches=num_lanes, source_tokens=200, target_tokens=200, window_pairs=128)
-    lengths = random_lengths(pairs, 3)
-    blocks = even_table(lengths, 16, 64)
-    whole = epoch(StreamPlan(lengths, blocks, section, seed=5))
-    num_updates = max(map(len, whole))
-    ranks = data.draw(st.sets(st.integers(0, world_size - 1), min_size=1, max_size=3))
-    resumed = data.draw(st.integers(0, num_updates))
-    for rank in ranks:
-        plan = StreamPlan(lengths, blocks, section, seed=5)  # a rank knows nothing of the others
-        lanes = range(rank, num_lanes, world_size)
-        assert len(lanes) <= -(-num_lanes // world_size)
-        for lane in reversed(lanes):
-            assert [m.tolist() for m in plan.micro_batches(0, lane)][resumed:] == whole[lane][resumed:]
-
-
-@pytest.mark.parametrize("num_lanes", [64, 2048])
-def test_thousands_of_lanes(num_lanes: int) -> None:
-    section = StreamSection(micro_batches=num_lanes, source_tokens=128, target_tokens=128)
-    plan = make_plan(num_lanes * 24, section)
-    counts, used = [], []
-    for lane in range(num_lanes):
-        micro_batches = list(plan.micro_batches(0, lane))
-        counts.append(len(micro_batches))
-        used += micro_batches
-    assert np.array_equal(np.sort(np.concatenate(used)), np.arange(num_lanes * 24))
-    assert max(counts) - min(counts) <= 3
 
 
 def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
@@ -148,10 +88,6 @@ def test_windows_are_bounded_and_even(pairs: NDArray[np.int64], window_pairs: in
         assert size <= window_pairs or units == 1
     if len(pairs) and int(pairs.max()) == 1:
         assert max(sizes) - min(sizes) < len(sizes)
-
-
-def test_units_become_their_pairs() -> None:
-    assert expand(np.array([3, 0]), np.array([0, 2, 5, 6, 9])).tolist() == [0, 1, 6, 7, 8]
 
 
 def test_epochs_and_seeds_differ() -> None:

@@ -35,27 +35,6 @@ def _close(*groups: list[StreamReader]) -> None:
             reader.close()
 
 
-@pytest.mark.parametrize(
-    ("num_lanes", "world_sizes"), [(1, (1, 2)), (2, (1, 2, 3)), (4, (1, 2, 3, 4, 6)), (40, (1, 3, 7, 50))]
-)
-def test_the_same_updates_on_any_number_of_ranks(
-    open_ranks: Start, run_epoch: Run, num_lanes: int, world_sizes: tuple[int, ...]
-) -> None:
-    """Lanes deal blocks or (with 40 of them) pairs; each pair once an epoch, in the same update on any ranks."""
-    section = dataclasses.replace(SECTION, micro_batches=num_lanes)
-    seen = []
-    for world_size in world_sizes:
-        readers = open_ranks(section, world_size)
-        epochs = [run_epoch(readers, num_lanes) for _ in range(2)]
-        _close(readers)
-        for updates in epochs:
-            used = [pair for update in updates for ids in update if ids for pair in ids]
-            assert sorted(used) == list(range(1000))
-        assert epochs[0] != epochs[1]
-        seen.append(epochs)
-    assert all(epochs == seen[0] for epochs in seen)
-
-
 def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) -> None:
     """An epoch's rows are the lines of the corpus, read by sentencepiece alone, each once."""
     root = Path(small_section.root)
@@ -75,16 +54,6 @@ def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) 
                 found[source[:-1], target[:-1]] += 1
     assert found == wanted
     reader.close()
-
-
-@pytest.mark.parametrize("prefetch", [0, 1, 64])
-def test_the_order_does_not_depend_on_reading_ahead(open_ranks: Start, run_epoch: Run, prefetch: int) -> None:
-    wanted, given = open_ranks(SECTION, 2), open_ranks(dataclasses.replace(SECTION, prefetch_updates=prefetch), 2)
-    for _ in range(2):
-        assert run_epoch(wanted, 4, 15) == run_epoch(given, 4, 15)
-        assert _merged(wanted) == _merged(given)  # of what was handed out, not of what was read ahead
-    assert run_epoch(wanted, 4) == run_epoch(given, 4)
-    _close(wanted, given)
 
 
 @pytest.mark.parametrize("num_lanes", [4, 40])
@@ -108,17 +77,6 @@ def test_resuming_on_other_ranks(open_ranks: Start, run_epoch: Run, num_lanes: i
         assert [(r.epoch, r.update) for r in readers] == [(2, 0)] * world_size
         _close(readers)
     _close(begun)
-
-
-def test_resuming_twice_in_an_epoch(open_ranks: Start, run_epoch: Run) -> None:
-    whole = run_epoch(open_ranks(SECTION, 1), 4)
-    state, parts = None, []
-    for world_size, updates in ((2, 3), (3, 4), (1, None)):
-        readers = open_ranks(SECTION, world_size, state)
-        parts += run_epoch(readers, 4, updates)
-        state = _merged(readers)
-        _close(readers)
-    assert parts == whole
 
 
 def test_restoring_costs_one_window(open_ranks: Start, run_epoch: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,32 +18,15 @@ Pieces = list[tuple[int, int, int]]
 """Ranks, loader processes and updates of each stretch of the epoch; the last goes on to its end."""
 
 
-def cases(ranks: int, workers: int) -> dict[str, st.SearchStrategy[Any]]:
-    """Up to so many ranks with up to so many processes each."""
-    piece = st.tuples(st.integers(1, ranks), st.integers(0, workers), st.integers(0, 25))
-    return {
-        "num_lanes": st.sampled_from([1, 3, 8, 9]),
-        "budget": st.integers(140, 600),
-        "window_pairs": st.integers(40, 1200),
-        "seed": st.integers(0, 2**32),
-        "pieces": st.lists(piece, min_size=1, max_size=3),
-    }
-
-
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(**cases(3, 2))
-def test_any_ranks_and_workers_at_any_resume(open_ranks: Start, run_epoch: Run, **case: Any) -> None:
-    _ranks_and_workers(open_ranks, run_epoch, **case)
-
-
-@pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(**cases(5, 8))
-def test_many_ranks_and_workers_at_any_resume(open_ranks: Start, run_epoch: Run, **case: Any) -> None:
-    _ranks_and_workers(open_ranks, run_epoch, **case)
-
-
-def _ranks_and_workers(
+@given(
+    num_lanes=st.sampled_from([1, 3, 8, 9]),
+    budget=st.integers(140, 600),
+    window_pairs=st.integers(40, 1200),
+    seed=st.integers(0, 2**32),
+    pieces=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 25)), min_size=1, max_size=3),
+)
+def test_any_ranks_and_workers_at_any_resume(
     open_ranks: Start, run_epoch: Run, num_lanes: int, budget: int, window_pairs: int, seed: int, pieces: Pieces
 ) -> None:
     section = StreamSection(
