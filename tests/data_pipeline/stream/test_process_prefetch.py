@@ -79,7 +79,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         assert ours == theirs
 
 
-@pytest.mark.parametrize(("limit", "slot_bytes"), [(1, 1 << 20), (3, 1 << 20), (3, 1), (2, 20_000), (300, 4096)])
+@pytest.mark.parametrize(("limit", "slot_bytes"), [(1, 1 << 20), (3, 1), (300, 4096)])
 def test_items_are_those_of_the_iterator(open_stream: Open, limit: int, slot_bytes: int) -> None:
     stream = open_stream(partial(loader_items.mixed, 60), limit, slot_bytes=slot_bytes)
     for expected in loader_items.mixed(60):
@@ -102,15 +102,13 @@ def test_arrays_belong_to_the_caller(open_stream: Open) -> None:
 def test_reads_no_further_than_the_limit(open_stream: Open, tmp_path: Path, num_bytes: int) -> None:
     begun = tmp_path / "begun"
     stream = open_stream(partial(loader_items.counted, begun, num_bytes), 3)
-    for taken in range(4):
+    for taken in range(20):
         wait_until(lambda: begun.exists() and begun.stat().st_size >= taken + 3)  # noqa: B023
-        time.sleep(0.05)
         assert begun.stat().st_size == taken + 3
         assert stream.next().nbytes == num_bytes
 
 
-@pytest.mark.parametrize("good", [0, 3])
-@pytest.mark.parametrize("name", ["user", "data", "config", "stop"])
+@pytest.mark.parametrize(("name", "good"), [("user", 0), ("data", 3), ("config", 3), ("stop", 0)])
 def test_errors_come_in_the_place_of_their_item(open_stream: Open, name: str, good: int) -> None:
     stream = open_stream(partial(loader_items.fails, name, good), 2)
     assert [stream.next() for _ in range(good)] == list(range(good))
@@ -156,7 +154,7 @@ def test_what_cannot_be_sent_is_an_error(open_stream: Open) -> None:
         stream.next()
 
 
-@pytest.mark.parametrize("make", [loader_items.numbers, loader_items.busy, loader_items.asleep])
+@pytest.mark.parametrize("make", [loader_items.numbers, loader_items.busy])
 def test_a_killed_process_is_an_error(open_stream: Open, make: Callable[[], Iterator[int]]) -> None:
     stream = open_stream(make, 2)
     assert stream.next() == 0
@@ -195,9 +193,13 @@ def test_a_killed_process_is_an_error_while_a_fork_holds_its_pipe(
     os.close(copies[0])
 
 
-@pytest.mark.parametrize("delay", [0, 0.5])
 @pytest.mark.parametrize(
-    "make", [loader_items.busy, loader_items.numbers, partial(loader_items.counted, Path("/dev/null"), 30_000_000)]
+    ("make", "delay"),
+    [
+        (loader_items.numbers, 0),
+        (loader_items.busy, 0.5),
+        (partial(loader_items.counted, Path("/dev/null"), 30_000_000), 0.5),
+    ],
 )
 def test_close_does_not_wait(open_stream: Open, make: Callable[[], Iterator[Any]], delay: float) -> None:
     stream = open_stream(make, 2, slot_bytes=1 << 20)  # the last one is blocked in the pipe
@@ -249,7 +251,7 @@ def test_a_stream_that_nobody_holds_ends(open_stream: Open) -> None:
     assert not is_running(pid)
 
 
-@pytest.mark.parametrize("delay", [0, 0.03, 0.5])
+@pytest.mark.parametrize("delay", [0, 0.5])
 def test_signals_to_every_process_of_a_job_are_the_parents(open_stream: Open, delay: float) -> None:
     stream = open_stream(loader_items.numbers, 2)
     time.sleep(delay)
@@ -271,8 +273,7 @@ print(stream.pid, flush=True)
 """
 
 
-@pytest.mark.parametrize("make", ["busy", "asleep", "numbers"])
-@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize(("make", "fork"), [("busy", False), ("asleep", True), ("numbers", True)])
 def test_the_process_ends_when_its_parent_is_killed(start: Start, tmp_path: Path, make: str, fork: bool) -> None:
     """Also where a fork of the parent lives on, with all that was open."""
     script = tmp_path / "parent.py"
@@ -290,7 +291,7 @@ def test_the_process_ends_when_its_parent_is_killed(start: Start, tmp_path: Path
             os.kill(int(lines[1]), signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("end", "code"), [("", 0), ("sys.exit(3)", 3), ("1 / 0", 1), ("os._exit(4)", 4)])
+@pytest.mark.parametrize(("end", "code"), [("", 0), ("1 / 0", 1), ("os._exit(4)", 4)])
 def test_the_process_ends_when_its_parent_exits_without_close(
     start: Start, tmp_path: Path, end: str, code: int
 ) -> None:
