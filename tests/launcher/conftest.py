@@ -77,11 +77,7 @@ if todo == "progress":  # the first attempt makes no checkpoint, the second does
     if number:
         save(10 * number)
     sys.exit(3)
-if todo == "stopped":  # by SIGSTOP, the first time
-    mark = folder / f"stopped-{rank}"
-    if mark.exists():
-        status("finished", 0)
-    mark.touch()
+if todo == "stopped":  # by SIGSTOP
     from trainer.ranks.watchdog import process_watchdog
     watchdog = process_watchdog()
     watchdog.start()

@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -164,26 +163,6 @@ class TestPreparing:
         assert f"prepare.plugins.filter odd_ends: {sha256(plugin)}, the dataset has {then}; out was prepared" in line
         assert forked.zeromt("inspect", "out", cwd=text).code == 0
 
-    def test_parts_of_one_version_make_a_dataset(self, text: Path, forked: Forked) -> None:
-        for part in ("1/2", "2/2"):
-            done = forked.zeromt("prepare", "my.yaml", "--part", part, cwd=text)
-            assert done.code == 0, done.err
-        plugin = text / "theirs" / "odd.py"
-        plugin.write_text(FILTERS + "\n")
-        line = _refused(forked.zeromt("prepare", "my.yaml", "--merge", cwd=text))
-        assert "no part is prepared with these settings" in line
-        assert "merge with the settings of the parts" in line
-        plugin.write_text(FILTERS)
-        done = forked.zeromt("prepare", "my.yaml", "--merge", cwd=text)
-        assert done.code == 0, done.err
-        assert json.loads((text / "out" / "index.json").read_text())["dropped"]["odd_ends"] == 120
-
-    def test_by_the_switch(self, text: Path, forked: Forked) -> None:
-        arguments = ("prepare", "my.yaml", "plugins=[]")
-        assert "prepare.filters.0.kind: there is no kind 'odd_ends'" in _refused(forked.zeromt(*arguments, cwd=text))
-        done = forked.zeromt(*arguments, "--plugins", "theirs/odd.py", cwd=text)
-        assert done.code == 0, done.err
-
 
 class TestTraining:
     def test_run_and_checkpoint_know_it(self, trained: Path) -> None:
@@ -245,41 +224,28 @@ class TestTraining:
 class TestUsing:
     """Commands that take a run: none of them runs what its configuration names."""
 
-    @pytest.mark.parametrize(
-        ("command", "output"),
-        [
-            (("translate", "runs/run", "-i", "text"), None),
-            (("translate", "runs/run", "-i", "text", "--processes", "2"), None),
-            (("evaluate", "runs/run", "--source", "text", "--reference", "text"), None),
-            (("average", "runs/run", "--last", "2", "-o", "made"), "made/plugins"),
-            (("export", "runs/run", "--format", "safetensors", "-o", "made"), "made/config.yaml"),
-            (("train", "runs/run/config.yaml", "training.max_updates=7"), None),
-            (
-                ("plan", "runs/run/config.yaml", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB"),
-                None,
-            ),
-        ],
-        ids=["translate", "in processes", "evaluate", "average", "export", "train", "plan"],
-    )
-    def test_needs_the_switch(self, command: Sequence[str], output: str | None, run: Path, forked: Forked) -> None:
+    def test_needs_the_switch(self, run: Path, forked: Forked) -> None:
         (run / "text").write_text("a b c\nd e\n")
+        command = ("translate", "runs/run", "-i", "text", "--processes", "2")
         line = _refused(forked.zeromt(*command, cwd=run))
         assert "needs schedule halves of the plugin halves.py (SHA-256 " in line
         assert "plugins are run only if you name them; add --plugins " in line
-        assert not (run / "made").exists()
         done = forked.zeromt(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
         assert done.code == 0, done.err
-        assert output is None or (run / output).exists()
-        if command[0] == "average":
-            assert forked.zeromt("translate", "made", "-i", "text", "--plugins", "halves.py", cwd=run).code == 0
         (run / "halves.py").write_text(HALVES + "\n")
-        if command[0] in ("translate", "evaluate"):
-            line = _refused(forked.zeromt(*command, "--plugins", "halves.py", cwd=run))
-            assert sha256(run / "halves.py") in line
+        line = _refused(forked.zeromt(*command, "--plugins", "halves.py", cwd=run))
+        assert sha256(run / "halves.py") in line
 
-    @pytest.mark.parametrize("command", ["inspect", "status"])
-    def test_needs_none(self, command: str, run: Path, forked: Forked) -> None:
-        done = forked.zeromt(command, "runs/run", cwd=run)
+    def test_an_average_has_it(self, run: Path, forked: Forked) -> None:
+        plugins = ("--plugins", "halves.py")
+        done = forked.zeromt("average", "runs/run", "--last", "2", "-o", "made", *plugins, cwd=run)
+        assert done.code == 0, done.err
+        assert (run / "made" / "plugins").exists()
+        (run / "text").write_text("a b c\n")
+        assert forked.zeromt("translate", "made", "-i", "text", *plugins, cwd=run).code == 0
+
+    def test_needs_none(self, run: Path, forked: Forked) -> None:
+        done = forked.zeromt("status", "runs/run", cwd=run)
         assert done.code == 0, done.err
         done = forked.zeromt("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
         assert f"plugin          halves.py (schedule halves) {sha256(run / 'halves.py')[:12]}" in done.out

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -48,24 +47,17 @@ def test_progress_earns_restarts_and_a_reset_is_not_repeated(launch: Launch, wor
     assert asked == ["data,optimizer"] * 2 + ["None"]
 
 
-def test_stopped_rank_is_named_and_the_run_restarted(launch: Launch, workplace: Path) -> None:
-    child = launch("finish,stopped", "--max-restarts", "1")
+def test_stopped_rank_is_named_and_is_in_the_status(launch: Launch, workplace: Path) -> None:
+    child = launch("wait,stopped", "--max-restarts", "0")
     _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, err
-    # rank 0 had finished; rank 1 alone failed
+    assert child.returncode == 1, err
     assert f"zeromt: rank 1 on {HOST} failed first: killed by SIGKILL: stuck: activity 'evaluation'" in err
     line = "zeromt: rank 1 is stuck: activity 'evaluation' of step 12 began"
     assert any(line in shown and "stopped (SIGSTOP)" in shown for shown in err.splitlines())
-
-
-def test_rank_that_is_killed_without_a_word_is_in_the_status(launch: Launch, workplace: Path) -> None:
-    child = launch("stopped", "--nproc", "1", "--max-restarts", "0")
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 1, err
     status = (run_folder(workplace) / "status.json").read_text()
     assert '"state": "failed"' in status
-    assert f"rank 0 on {HOST}: killed by SIGKILL: stuck: activity 'evaluation' of step 12" in status
-    assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 0 is stuck")
+    assert f"rank 1 on {HOST}: killed by SIGKILL: stuck: activity 'evaluation' of step 12" in status
+    assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 1 is stuck")
 
 
 def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
@@ -83,24 +75,7 @@ def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
     wait_until(lambda: not any(map(is_running, below)), "the end of all that it started")
 
 
-def test_port_in_use(launch: Launch) -> None:
-    with socket.socket() as taken, socket.socket() as default:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        try:
-            default.bind(("127.0.0.1", 29500))  # torchrun's
-            default.listen()
-        except OSError:
-            pass  # it is in use already
-        port = str(taken.getsockname()[1])
-        child = launch("finish,finish", MASTER_PORT=port, MASTER_ADDR="127.0.0.1")
-        _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, err
-
-
-@pytest.mark.parametrize(
-    "delay", [0.0, 0.5, 1.4, *(pytest.param(delay, marks=pytest.mark.slow) for delay in (0.2, 0.9, 2.0))]
-)
+@pytest.mark.parametrize("delay", [0.3, 1.4])
 def test_signal_while_everything_starts(launch: Launch, workplace: Path, delay: float) -> None:
     child = launch("wait,wait")
     time.sleep(delay)

@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ from launcher.agents.job import (
     torchrun_command,
 )
 from launcher.machine.cores import num_cores
-from tests.launcher.conftest import ROOT, Zeromt
+from tests.launcher.conftest import Zeromt
 from trainer.runs.status import Status, read_status
 
 
@@ -100,28 +98,6 @@ def test_environment() -> None:
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
     assert "PYTHONPATH" not in environment_of({"PYTHONPATH": ""})
-
-
-@pytest.mark.parametrize("python_path", [str(ROOT), os.pathsep + str(ROOT), os.pathsep.join([".", str(ROOT)])])
-def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, python_path: str) -> None:
-    (tmp_path / "trainer.py").touch()
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "__init__.py").touch()
-    given = {**os.environ, "PYTHONPATH": python_path}
-    code = "import model, trainer; print(model.__file__, trainer.__file__)"
-
-    def imported(environment: dict[str, str]) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    assert str(tmp_path) in imported(given), "the trap itself must work"
-    assert str(tmp_path) not in imported(environment_of(given))
 
 
 @pytest.mark.parametrize(

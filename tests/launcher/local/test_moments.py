@@ -26,7 +26,7 @@ def left(mark: str) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("moments", [2, pytest.param(12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_sigterm_at_any_moment_leaves_nothing(
     launch: Callable[..., "subprocess.Popen[str]"], workplace: Path, moments: int
 ) -> None:

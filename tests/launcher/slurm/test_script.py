@@ -301,14 +301,6 @@ def test_banner_before_a_decision(tmp_path: Path) -> None:
     assert ["scontrol", "requeue", "20017"] in run_script(script, tmp_path, decision="Welcome\nrequeue")[1]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_each_step_has_what_the_script_has_set(name: str) -> None:
-    """With SBATCH_EXPORT=NONE at the submission, srun hands over nothing by itself."""
-    steps = re.findall(r"^ *(?:exec )?srun .*", SCRIPTS[name](), re.MULTILINE)
-    assert steps
-    assert all("srun --export=ALL " in step for step in steps), steps
-
-
 LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
 SIGNS = (" ", "&& touch canary", "| touch canary", "\\", "$HOME", "*", "~", "${x:-$(touch canary)}", "!!", "{a,b}")
 WORDS = ("a", "é", "@OVERRIDES@", "--", "-x", "%j", "=")
