@@ -198,7 +198,7 @@ def test_full_disk_on_the_first_rank(ended: dict[str, Ended], undisturbed: Run) 
 def test_disk_that_is_full_for_everyone(ended: dict[str, Ended], undisturbed: Run) -> None:
     """Row 12 on a disk of 16 MB: what a save needs is known before it begins."""
     if "small-disk" not in ended:
-        pytest.skip("no tmpfs can be mounted here")
+        pytest.skip("no file system can be mounted here")
     end = ended["small-disk"]
     assert end.outcomes == ("finished", "finished")
     assert end.run.complete_steps() == [10, 30]

@@ -65,7 +65,7 @@ def network_v6() -> Iterator[Network]:
 def made(addresses: tuple[str, str], prefix: str) -> Iterator[Network]:
     """Namespaces in which the interface has one address each."""
     if shutil.which("ip") is None or os.geteuid() != 0:
-        pytest.skip("network namespaces need root and iproute2")
+        pytest.skip("no network namespaces without root and iproute2")
     pair = Network(names=(f"zeromt-{os.getpid()}-a", f"zeromt-{os.getpid()}-b"))
     try:
         try:
@@ -79,7 +79,7 @@ def made(addresses: tuple[str, str], prefix: str) -> Iterator[Network]:
                 _ip("-n", name, "link", "set", "lo", "up")
                 _ip("-n", name, "link", "set", INTERFACE, "up")
         except OSError as error:
-            pytest.skip(f"this kernel gives no network namespaces: {error}")
+            pytest.skip(f"no network namespaces: {error}")
         yield pair
     finally:
         for name in pair.names:
@@ -181,12 +181,12 @@ def test_firewall_that_lets_the_rendezvous_alone_pass(
 ) -> None:
     """Rank, host and port are named, before the half hour that gloo waits."""
     if shutil.which("iptables") is None:
-        pytest.skip("a firewall needs iptables")
+        pytest.skip("no firewall without iptables")
     rule = ["iptables", "-A", "INPUT", "-i", INTERFACE, "-p", "tcp", "--syn", "!", "--dport", str(PORT), "-j", "DROP"]
     for machine in (0, 1):
         closed = subprocess.run(network.command(machine, rule), capture_output=True, text=True)
         if closed.returncode:
-            pytest.skip(f"iptables: {closed.stderr.strip()}")
+            pytest.skip(f"no firewall: {closed.stderr.strip()}")
     run = make_run(overrides=SHORT)
     for node in start_nodes(start, shim, network, run, "first"):
         done = node.finish(600)

@@ -22,7 +22,7 @@ SHORT = ("training.max_updates=12", "evaluation.every_updates=0", "checkpoint.ev
 def clients(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
     """Where either machine has a folder that they share."""
     if shutil.which("bindfs") is None or os.geteuid() != 0 or not Path("/dev/fuse").exists():
-        pytest.skip("clients of a shared folder need root, bindfs and /dev/fuse")
+        pytest.skip("no shared folders without root, bindfs and /dev/fuse")
     back, *mounted = (tmp_path / name for name in ("back", "one", "other"))
     back.mkdir()
     caches = ",".join(f"{what}_timeout={SECONDS}" for what in ("attr", "entry", "negative"))
@@ -35,7 +35,7 @@ def clients(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
         for place, server in zip(mounted, serving, strict=True):
             wait_until(lambda place=place, server=server: place.is_mount() or server.poll() is not None)  # type: ignore[misc]
             if server.poll() is not None:
-                pytest.skip(f"bindfs: {server.communicate()[1].strip()}")
+                pytest.skip(f"no shared folders: {server.communicate()[1].strip()}")
         yield mounted[0], mounted[1]
     finally:
         for place, server in zip(mounted, serving, strict=False):

@@ -45,10 +45,10 @@ def cluster() -> Iterator[Cluster]:
     """Two nodes that are idle; installs SLURM where that is possible."""
     install()
     if missing := missing_programs():
-        pytest.skip(f"no SLURM here ({', '.join(missing)} missing), and no root with apt to install it")
+        pytest.skip(f"no SLURM: {', '.join(missing)} missing, and no root with apt")
     probe = subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True, timeout=PATIENCE, check=False)
     if os.geteuid() == 0 and probe.returncode != 0:
-        pytest.skip(f"no namespaces here: {probe.stderr.decode().strip()}")
+        pytest.skip(f"no SLURM without namespaces: {probe.stderr.decode().strip()}")
     folder = Path(tempfile.mkdtemp(prefix="zs-", dir="/tmp"))  # short: unix sockets
     found = Cluster(folder, port=17_000 + 10 * (os.getpid() % 300))
     try:

@@ -14,7 +14,7 @@ from trainer.ranks.checks import check_compiler
 
 
 @pytest.mark.slow  # compiling takes minutes
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 @pytest.mark.parametrize("stage", [0, 1, 2])
 def test_the_same_losses(stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"

@@ -78,7 +78,7 @@ def test_a_disk_that_fills(command: str, corpus_en_fr: Corpus, tmp_path: Path) -
     """The cause is named in one line, and no traceback hides it."""
     with small_disk(tmp_path / "runs", "1m") as runs:
         if runs is None:
-            pytest.skip("no mounts here")
+            pytest.skip("no file system can be mounted here")
         settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
         more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
         done = _shell(f"zeromt {command} debug {settings} {more}", tmp_path)
@@ -91,7 +91,7 @@ def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
     """One line, no empty .shared-* file."""
     with small_disk(tmp_path / "runs", "8k") as runs:
         if runs is None:
-            pytest.skip("no mounts here")
+            pytest.skip("no file system can be mounted here")
         (runs / "debug").mkdir()
         (runs / "filler").write_bytes(b"x" * 8192)
         settings = " ".join([*corpus_en_fr.overrides, f"output={runs}"])

@@ -150,7 +150,6 @@ def test_what_cannot_be_saved_is_refused_by_name(build: Any, states: list[str], 
         after_a_step(build, *states)
 
 
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has no Muon")
 def test_one_of_matrices_alone_is_refused_in_a_line() -> None:
     with pytest.raises(UserError, match="theirs: cannot be built: ValueError: Muon only supports 2D"):
         after_a_step(torchs("Muon"), "momentum_buffer", shape=(8,))

@@ -47,7 +47,6 @@ def test_fp16_is_refused_on_a_cpu_where_it_is_asked_for() -> None:
         translating_precision("fp16", "fp32", CPU)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a run's precision is what a GPU takes")
 @pytest.mark.parametrize("trained_with", ["bf16", "fp16"])
 def test_a_run_of_half_precision_on_a_cpu(
     trained_with: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -66,7 +65,6 @@ def test_a_run_of_half_precision_on_a_cpu(
     assert scores["bf16"] != pytest.approx(exact, abs=1e-2), "half precision would do no harm"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a run's precision is what a GPU takes")
 @pytest.mark.parametrize("search", [["--beam", "2", "--n-best", "2"], ["--sample", "--seed", "3", "--n-best", "2"]])
 def test_batches_change_nothing_in_fp32(search: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither their size nor, but for what is drawn by a line's number, the order of the lines."""

@@ -218,7 +218,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(
 ) -> None:
     with small_disk(tmp_path / "small", "64k") as disk:
         if disk is None:
-            pytest.skip("no file system may be mounted here")
+            pytest.skip("no file system can be mounted here")
         words = (run, "-i", "in.en", "-o", "small/out", *SEARCH, "--part", "1/1")
         (disk / "ballast").write_bytes(b"x" * 40_000)
         assert "-o: small/out: cannot be written: No space left" in refused("translate", *words)
