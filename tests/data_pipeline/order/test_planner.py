@@ -168,21 +168,16 @@ def test_padding_is_low_on_both_sides(pairs: int, budget: int, most: float) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 80), st.integers(1, 80), st.sampled_from([1, 3, 8]), st.integers(1, 50))
-def test_what_fits_is_planned_and_the_rest_is_left_out(
+def test_no_window_has_more_tokens_than_one_that_is_filled_as_far_as_it_goes(
     pairs: int, source_tokens: int, target_tokens: int, multiple: int, max_rows: int
 ) -> None:
+    """In the same order; tokens are counted with a micro-batch's overhead."""
     lengths = random_lengths(pairs, pairs)
     budget = Budget(
         source_tokens=source_tokens, target_tokens=target_tokens, max_rows=max_rows, length_multiple=multiple
     )
     plan = plan_window(lengths, budget, seed=1, place=(0, 0, 0, 0), before=0)
     padded = -(-(lengths.astype(int) + 1) // multiple) * multiple
-    fits = np.flatnonzero((padded <= [source_tokens, target_tokens]).all(axis=1))
-    planned = [plan.micro_batch(number) for number in range(len(plan))]
-    assert sorted(row for m in planned for row in m.tolist()) == fits.tolist()
-    for rows in planned:
-        assert (len(rows) * padded[rows].max(axis=0) <= [source_tokens, target_tokens]).all()
-    # Against filling each as far as it goes, in the same order: no more tokens, counted with a micro-batch's overhead.
     cuts = np.sort(plan.bounds, axis=0)
     assert (cuts[1:, 0] == cuts[:-1, 1]).all()
     if len(plan) == 0:

@@ -42,7 +42,6 @@ def test_two_at_once_are_refused(in_spans: PrepareSection, tmp_path: Path) -> No
     prepare.run(in_spans)
 
 
-KILLS = 3
 RUN = """
 import sys
 import tempfile
@@ -58,7 +57,8 @@ if __name__ == "__main__":
 """
 
 
-def test_killed_at_any_moment_the_bytes_are_the_same(in_spans: PrepareSection, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_the_bytes_are_the_same(in_spans: PrepareSection, tmp_path: Path, kills: int) -> None:
     """SIGKILL at random moments, run again each time; the kills leave no process, the end no work folder."""
     prepare.run(in_spans)
     wanted = contents(tmp_path / "out")
@@ -74,7 +74,7 @@ def test_killed_at_any_moment_the_bytes_are_the_same(in_spans: PrepareSection, t
             command, cwd=tmp_path, env=environment, start_new_session=True, stdout=log, stderr=log
         )
         try:
-            process.wait(timeout=float(random.uniform(0.3, 2.0)) if num_kills < KILLS else PATIENCE)
+            process.wait(timeout=float(random.uniform(0.3, 2.0)) if num_kills < kills else PATIENCE)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             num_kills += 1
@@ -84,12 +84,12 @@ def test_killed_at_any_moment_the_bytes_are_the_same(in_spans: PrepareSection, t
         wait_until(lambda: not _session_members(process.pid), "their end")  # noqa: B023
         if (tmp_path / "out").exists():  # a kill may come after the last rename
             assert contents(tmp_path / "out") == wanted
-            if num_kills >= KILLS:
+            if num_kills >= kills:
                 break
             shutil.rmtree(tmp_path / "out")
         else:
             assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()
-    assert num_kills >= KILLS
+    assert num_kills >= kills
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "out", "run.py", "train.en", "train.fr"]
 
 

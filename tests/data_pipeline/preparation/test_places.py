@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from configs import CorpusFiles, PrepareSection, TokenizerSection, UserError
+from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.preparation import prepare, staging
 from data_pipeline.preparation.prepare import Preparation
 from data_pipeline.prepared.dataset import Dataset
@@ -115,12 +115,6 @@ class TestPlacesOfTheOutput:
         monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
         with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written: Read-only file system"):
             prepare.run(section)
-
-    def test_in_what_is_read(self, tmp_path: Path) -> None:
-        (tmp_path / "rows").mkdir()
-        corpus = CorpusFiles(huggingface=[str(tmp_path / "rows")])
-        with pytest.raises(UserError, match=r"prepare\.output: .*/rows/out' is, or is in, what prepare\.train"):
-            prepare.run(PrepareSection(output=str(tmp_path / "rows" / "out"), train=corpus))
 
     def test_full_streams(self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The dataset is made; that it cannot be told is no failure of its place."""

@@ -67,18 +67,6 @@ def test_digests_do_not_depend_on_ranks_processes_or_kills(spelling: Dataset, ev
     assert _disturbed(datasets, section, 2, seed=2, expected=len(undisturbed)) == undisturbed
 
 
-@pytest.mark.slow
-def test_digests_after_twenty_kills(spelling: Dataset, everything: list[Modifier]) -> None:
-    section = dataclasses.replace(SECTION, augment=everything)
-    undisturbed = _undisturbed([spelling], section)
-    for ranks in (1, 2, 4):
-        for workers in (0, 2):
-            readers = open_readers([spelling], dataclasses.replace(section, workers=workers), ranks)
-            assert _digest([m for _ in range(EPOCHS) for m in read_epoch(readers)]) == undisturbed
-            close(readers)
-    assert _disturbed([spelling], section, 20, seed=1, expected=len(undisturbed)) == undisturbed
-
-
 def test_passes_differ_and_budgets_hold(spelling: Dataset, everything: list[Modifier]) -> None:
     """Every pair once a pass, in other words; nothing longer than the budget; padding about what it was."""
     readers = open_readers([spelling], dataclasses.replace(SECTION, augment=everything))
