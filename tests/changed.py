@@ -15,34 +15,29 @@ import grimp
 ROOT = Path(__file__).parents[1]
 
 
-def touched(files: Iterable[str], root: Path = ROOT) -> list[str]:
-    """Folders and files of tests, the innermost that there are.
-
-    Args:
-        files: that have changed, relative to `root`.
-        root: of the repository.
-    """
-    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+def touched(files: Iterable[str]) -> list[str]:
+    """Folders and files of tests, the innermost that there are, for these that have changed."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = settings["tool"]["importlinter"]["root_packages"]
     graph = grimp.build_graph(*packages)
     found = set()
     for file in map(Path, files):
         if file.parts[0] == "tests":
-            found |= {file} if file.name.startswith("test_") and (root / file).exists() else {_nearest(file, root)}
+            found |= {file} if file.name.startswith("test_") and (ROOT / file).exists() else {_nearest(file)}
             continue
-        found.add(_nearest("tests" / file, root))
+        found.add(_nearest("tests" / file))
         module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
         if module in graph.modules:
             above = graph.find_modules_that_directly_import(module)
-            found |= {_nearest(Path("tests", *name.split(".")), root) for name in above}
+            found |= {_nearest(Path("tests", *name.split("."))) for name in above}
     if Path("tests") in found:  # the tests of no folder
-        found = found - {Path("tests")} | {path.relative_to(root) for path in (root / "tests").glob("test_*.py")}
+        found = found - {Path("tests")} | {path.relative_to(ROOT) for path in (ROOT / "tests").glob("test_*.py")}
     return sorted(str(path) for path in found if not any(parent in found for parent in path.parents))
 
 
-def _nearest(path: Path, root: Path) -> Path:
+def _nearest(path: Path) -> Path:
     """The folder of tests of a path, or of what contains it; `tests` itself where none has."""
-    return next(parent for parent in path.parents if (root / parent).is_dir() and parent.parts[:1] == ("tests",))
+    return next(parent for parent in path.parents if (ROOT / parent).is_dir() and parent.parts[:1] == ("tests",))
 
 
 if __name__ == "__main__":
