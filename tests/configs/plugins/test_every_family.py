@@ -78,7 +78,7 @@ class Added:
     refused: dict[str, str]
 
 
-@pytest.fixture(scope="module", params=["plugins", "entry points"])
+@pytest.fixture(scope="module", params=["plugins", pytest.param("entry points", marks=pytest.mark.slow)])
 def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
     """By either way: planned without torch, prepared, trained on two ranks, evaluated, loaded and launched."""
     folder = tmp_path_factory.mktemp("added")
