@@ -277,14 +277,15 @@ def test_closing_leaves_nothing_of_a_save_that_is_being_written(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_memory_for_a_copy_training_stops_for_the_save(tmp_path: Path) -> None:
-    share = 3 * 4 * sum(SmallEngine(1).parameter_sizes().values())
+@pytest.mark.parametrize("keeps_ema", [False, True])
+def test_without_memory_for_a_copy_training_stops_for_the_save(keeps_ema: bool, tmp_path: Path) -> None:
+    share = (16 if keeps_ema else 12) * sum(SmallEngine(1).parameter_sizes().values())
 
     def task(world: World) -> None:
         checkpoints = manager(tmp_path, world)
         for step, left in ((1, 2 * share - 1), (2, 2 * share)):
             vars(host_memory)["available"] = lambda: left if world.rank == 0 else None  # noqa: B023 (called at once)
-            checkpoints.save(step, engine(step), {}, scores={}, wait=False)
+            checkpoints.save(step, engine(step, keeps_ema=keeps_ema), {}, scores={}, wait=False)
             assert checkpoints.in_flight == (step == 2)
             outcome = checkpoints.commit()
             assert outcome is not None

@@ -25,6 +25,7 @@ TAGS = {
     "train/perplexity": "perplexity",
     "train/lr": "lr",
     "train/grad_norm": "grad_norm",
+    "x_machine/goodput": "goodput",
     "x_machine/tokens_per_second": "tokens_per_second",
     "x_data/padding": "padding",
 }

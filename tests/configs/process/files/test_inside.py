@@ -98,3 +98,10 @@ def test_json_of_allowed_depth_is_read() -> None:
     for _ in range(50):
         tree = {"a": [tree, "[" * 200]}
     assert inside.parse_json(json.dumps(tree)) == tree
+
+
+def test_a_file_larger_than_any_of_ours_is_refused(run: Path) -> None:
+    with (run / "file").open("wb") as file:
+        file.truncate(inside.MOST_BYTES + 1)  # takes no room on the disk
+    with pytest.raises(FileError, match=f"file': has more than {256 << 20} bytes"):
+        inside.read_json(run / "file")
