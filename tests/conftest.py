@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,11 +200,16 @@ Start = Callable[..., Command]
 
 @pytest.fixture(autouse=True)
 def left_as_found() -> Iterator[None]:
-    """What a command that a test calls in this process leaves behind, as it would end with it.
+    """After each test, nothing is left of what commands in this process have set."""
+    yield
+    _leave_as_found()
+
+
+def _leave_as_found() -> None:
+    """Take back what would have ended with a command's process.
 
     It flushes subnormal numbers to 0, and a launch that is over ignores requests to stop, which children inherit.
     """
-    yield
     if torch := sys.modules.get("torch"):
         torch.set_flush_denormal(False)
     for number, handler in _HANDLERS.items():
@@ -280,20 +285,51 @@ def small_disk(folder: Path, size: str) -> Iterator[Path | None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+Call = Callable[..., Finished]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs a command in this process, in the test's folder or another, and with more of the environment."""
+    from zeromt.cli.main import main
+
+    def run(*arguments: str, cwd: Path = tmp_path, stdin: str = "", **variables: str) -> Finished:
+        monkeypatch.chdir(cwd)
+        with ExitStack() as stack, monkeypatch.context() as patch:
+            files = []
+            for number, name in enumerate(("stdin", "stdout", "stderr")):  # of what the command starts, too
+                file = tempfile.TemporaryFile("w+", encoding="utf-8", errors="surrogateescape", newline="")  # noqa: SIM115
+                files.append(stack.enter_context(file))
+                saved = os.dup(number)
+                stack.callback(os.close, saved)
+                stack.callback(os.dup2, saved, number)
+                os.dup2(file.fileno(), number)
+                patch.setattr(sys, name, file)
+            given, out, err = files
+            given.write(stdin)
+            given.seek(0)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            code = main(list(arguments))
+            _leave_as_found()
+            out.seek(0)
+            err.seek(0)
+            return Finished(code=code, out=out.read(), err=err.read())
+
+    return run
+
+
 Refused = Callable[..., str]
 
 
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Makes a command in the test's folder that must be refused in one line, with exit code 2; what the line says."""
-    from zeromt.cli.main import main
+def refused(call: Call) -> Refused:
+    """Makes a command that must be refused in one line, with exit code 2; what the line says."""
 
-    def run(*arguments: str) -> str:
-        monkeypatch.chdir(tmp_path)
-        assert main(list(arguments)) == 2
-        said = capsys.readouterr()
-        assert said.out == ""
-        [line] = said.err.splitlines()
+    def run(*arguments: str, **options: Any) -> str:
+        done = call(*arguments, **options)
+        assert (done.code, done.out) == (2, ""), done
+        [line] = done.err.splitlines()
         assert line.startswith("zeromt: error: ")
         return line.removeprefix("zeromt: error: ")
 

@@ -1,19 +1,18 @@
 """Two runs with translations that were made up, so that nothing has to be trained."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from configs import load_saved
-from tests.conftest import Finished, bundled
+from tests.conftest import bundled
 from tests.small import small_runs
 from trainer.evaluation.sets import SetText, read_set
 from trainer.inference.loading import find_checkpoint
 from trainer.runs.layout import CONFIG
-from zeromt.cli.main import main
 from zeromt.evaluating.translation_cache import Work, keep
 
 
@@ -45,23 +44,6 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     plant(root / runs[0], files[0], files[1], [_worse(line, number % 4) for number, line in enumerate(references)])
     plant(root / runs[1], files[0], files[1], [_worse(line, -~number % 3) for number, line in enumerate(references)])
     return Planted(root=root, runs=runs, source=files[0], references=(files[1], files[2]))
-
-
-Zeromt = Callable[..., Finished]
-
-
-@pytest.fixture
-def zeromt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Zeromt:
-    """Runs a command in this process, from a folder."""
-
-    def run(*arguments: str, cwd: Path) -> Finished:
-        monkeypatch.chdir(cwd)
-        capsys.readouterr()
-        code = main(list(arguments))
-        said = capsys.readouterr()
-        return Finished(code=code, out=said.out, err=said.err)
-
-    return run
 
 
 def plant(run: Path, source: Path, reference: Path, lines: Sequence[str]) -> None:

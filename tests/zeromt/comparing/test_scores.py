@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from configs.components import Metric, ScoredText, make
-from tests.conftest import bundled, environment
+from tests.conftest import Call, bundled, environment
 from tests.waiting import PATIENCE
-from tests.zeromt.comparing.conftest import Planted, Zeromt
+from tests.zeromt.comparing.conftest import Planted
 from trainer.metrics.scoring import Scorer
 from zeromt.comparing.significance import RunScore, Samples, can_resample, score_runs
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
 
 
-def compared(zeromt: Zeromt, planted: Planted, *arguments: str, runs: Sequence[str] | None = None) -> Any:
+def compared(call: Call, planted: Planted, *arguments: str, runs: Sequence[str] | None = None) -> Any:
     runs = planted.runs if runs is None else runs
-    done = zeromt("compare", *runs, "--json", *arguments, cwd=planted.root)
+    done = call("compare", *runs, "--json", *arguments, cwd=planted.root)
     assert done.code == 0, done.err
     return json.loads(done.out)
 
@@ -56,8 +56,8 @@ THEIRS = ("-m", "ter", "bleu", "chrf", "--chrf-word-order", "2")
 KEYS = ("ter", "bleu", "chrfpp")
 
 
-def test_paired_tests_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
-    found = compared(zeromt, planted, "--set", planted.option, *OURS)
+def test_paired_tests_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
+    found = compared(call, planted, "--set", planted.option, *OURS)
     [one] = found["sets"]
     scores = {metric["key"]: metric["runs"] for metric in one["scores"]}
     assert tuple(scores) == KEYS
@@ -67,8 +67,8 @@ def test_paired_tests_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -
         assert [cell(run, run["p"]) for run in runs] == randomised[NAMES[key]]
 
 
-def test_intervals_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> None:
-    done = zeromt("compare", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
+def test_intervals_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
+    done = call("compare", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
     assert done.code == 0, done.err
     [one] = json.loads(done.out)["sets"]
     scores = {NAMES[metric["key"]]: metric["runs"] for metric in one["scores"]}
@@ -81,33 +81,33 @@ def test_intervals_have_sacrebleus_digits(zeromt: Zeromt, planted: Planted) -> N
         assert figures == (single["score"], single["confidence_mean"], single["confidence_var"])
 
 
-def test_several_references(zeromt: Zeromt, planted: Planted) -> None:
+def test_several_references(call: Call, planted: Planted) -> None:
     first, second = planted.references
     option = f"{{name: planted, source: {planted.source}, references: [{first}, {second}]}}"
-    [one] = compared(zeromt, planted, "--set", option, "--randomisation", "100")["sets"]
+    [one] = compared(call, planted, "--set", option, "--randomisation", "100")["sets"]
     arguments = ("-m", "bleu", "chrf", "--paired-ar", "--paired-ar-n", "100")
     expected = paired(planted, planted.references, one["files"], *arguments)
     for metric in one["scores"]:
         assert [cell(run, run["p"]) for run in metric["runs"]] == expected[NAMES[metric["key"]]]
 
 
-def test_identical_runs_have_p_1(zeromt: Zeromt, planted: Planted) -> None:
+def test_identical_runs_have_p_1(call: Call, planted: Planted) -> None:
     """sacreBLEU's own p is its least there: it counts the samples that differ by more than nothing."""
     run = planted.runs[0]
-    found = compared(zeromt, planted, "--set", planted.option, "--metrics", "bleu", "ter", runs=[run, run])
+    found = compared(call, planted, "--set", planted.option, "--metrics", "bleu", "ter", runs=[run, run])
     for metric in found["sets"][0]["scores"]:
         _, other = metric["runs"]
         assert (other["p"], other["is_equal"]) == (1.0, True)
     assert len({run["label"] for run in found["runs"]}) == 2
-    shown = zeromt("compare", run, run, "--set", planted.option, "--randomisation", "20", cwd=planted.root)
+    shown = call("compare", run, run, "--set", planted.option, "--randomisation", "20", cwd=planted.root)
     assert re.search(r"^  p +- +1\.0000 \(equal\)$", shown.out, re.MULTILINE)
 
 
-def test_three_runs_are_tested_beside_the_first(zeromt: Zeromt, planted: Planted) -> None:
+def test_three_runs_are_tested_beside_the_first(call: Call, planted: Planted) -> None:
     small, mixture = planted.runs
     arguments = ("--set", planted.option, "--bootstrap", "100", "--randomisation", "0")
-    found = compared(zeromt, planted, *arguments, runs=[small, mixture, small])
-    pair = compared(zeromt, planted, *arguments)
+    found = compared(call, planted, *arguments, runs=[small, mixture, small])
+    pair = compared(call, planted, *arguments)
     for three, two in zip(found["sets"][0]["scores"], pair["sets"][0]["scores"], strict=True):
         assert three["runs"][:2] == two["runs"]
         assert three["runs"][2]["is_equal"]
@@ -144,14 +144,14 @@ def test_only_what_is_sacrebleus_is_resampled() -> None:
 
 
 def test_the_bootstrap_gives_intervals_and_no_stars(
-    zeromt: Zeromt, planted: Planted, monkeypatch: pytest.MonkeyPatch
+    call: Call, planted: Planted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zeromt.comparing.command.FEW", 100)
     arguments = ("--set", planted.option, "--bootstrap", "100")
-    shown = zeromt("compare", *planted.runs, *arguments, "--randomisation", "0", cwd=planted.root).out
+    shown = call("compare", *planted.runs, *arguments, "--randomisation", "0", cwd=planted.root).out
     assert re.search(r"^  difference +- +[+-][\d.]+ ± [\d.]+$", shown, re.MULTILINE)
     assert not re.search("^  p ", shown, re.MULTILINE)
     assert "planted: of fewer than 100 sentences intervals are too narrow" in shown
-    one, two = compared(zeromt, planted, *arguments)["sets"][0]["scores"][0]["runs"]
+    one, two = compared(call, planted, *arguments)["sets"][0]["scores"][0]["runs"]
     assert two["difference"] == two["score"] - one["score"]
     assert 0 < two["difference_interval"] < one["interval"] + two["interval"]

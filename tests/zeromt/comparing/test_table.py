@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from configs import HeldOutSection, UserError
-from tests.zeromt.comparing.conftest import Planted, Zeromt
+from tests.conftest import Call
+from tests.zeromt.comparing.conftest import Planted
 from trainer.inference.loading import find_checkpoint
 from zeromt.comparing.command import differing
 from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
@@ -16,10 +17,10 @@ from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
 FAST = ("--bootstrap", "20", "--randomisation", "20")
 
 
-def test_one_table(zeromt: Zeromt, planted: Planted) -> None:
+def test_one_table(call: Call, planted: Planted) -> None:
     shutil.copytree(planted.root / planted.runs[0], planted.root / "runs" / "sm\nall", dirs_exist_ok=True)
     runs = (*planted.runs, "runs/sm\nall")
-    done = zeromt("compare", *runs, "--set", planted.option, *FAST, cwd=planted.root)
+    done = call("compare", *runs, "--set", planted.option, *FAST, cwd=planted.root)
     assert done.code == 0, done.err
     table, _, notes = done.out.partition("\n\n")
     rows = [re.split("  +", line) for line in table.splitlines()]
@@ -65,10 +66,10 @@ def test_tags_are_no_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_run_without_a_checkpoint_is_refused(zeromt: Zeromt, planted: Planted) -> None:
+def test_a_run_without_a_checkpoint_is_refused(call: Call, planted: Planted) -> None:
     folder = planted.root / "runs" / "begun"
     folder.mkdir()
     shutil.copy(planted.root / "runs" / "small" / "config.yaml", folder)
-    done = zeromt("compare", *planted.runs, "runs/begun", cwd=planted.root)
+    done = call("compare", *planted.runs, "runs/begun", cwd=planted.root)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "begun" in done.err

@@ -1,5 +1,6 @@
 """One line out for every line in, in order, whatever the line holds."""
 
+import functools
 import os
 import shutil
 import signal
@@ -8,31 +9,32 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.conftest import Refused, Start, descendants, zeromt
+from tests.conftest import Call, Refused, Start, descendants, zeromt
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import wait_until
-from zeromt.translating import command as translate
 
 
-def test_sentences_as_arguments(trained: TrainedRun, start: Start) -> None:
+@pytest.fixture
+def translate(trained: TrainedRun, call: Call) -> Call:
+    return functools.partial(call, "translate", str(trained.folder))
+
+
+def test_sentences_as_arguments(trained: TrainedRun, translate: Call) -> None:
     first, second = trained.source.read_text().splitlines()[:2]
-    done = start(*zeromt("translate", str(trained.folder), first, second)).finish()
+    done = translate(first, second)
     assert done.code == 0, done.err
     assert done.out.splitlines() == trained.reference.read_text().splitlines()[:2]
-    done = start(*zeromt("translate", str(trained.folder), first, "-i", str(trained.source))).finish()
-    assert done.code == 2
-    assert "SENTENCE: given with --input, --part or --merge; give one of them" in done.err
 
 
-def test_translates_what_it_learnt_by_heart(trained: TrainedRun, start: Start) -> None:
+def test_translates_what_it_learnt_by_heart(trained: TrainedRun, translate: Call) -> None:
     source, reference = trained.source.read_text(), trained.reference.read_text()
-    done = start(*zeromt("translate", str(trained.folder), "--beam", "3"), stdin=source).finish()
+    done = translate("--beam", "3", stdin=source)
     assert done.code == 0, done.err
     pairs = list(zip(done.out.splitlines(), reference.splitlines(), strict=True))
     assert sum(ours == theirs for ours, theirs in pairs) > 60
 
 
-def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, start: Start) -> None:
+def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, translate: Call) -> None:
     known = trained.source.read_text().splitlines()[:3]
     strange = [
         "",
@@ -44,21 +46,20 @@ def test_strange_lines_give_one_line_each_in_order(trained: TrainedRun, start: S
     ]
     strange += ["word " * 3000, "日本語", "�", "\ufeffBOM", "x" * 5000, "carriage\r"]
     lines = [line for pair in zip(strange, known * 4, strict=True) for line in pair]
-    done = start(*zeromt("translate", str(trained.folder)), stdin="\n".join(lines) + "\n").finish()
+    done = translate(stdin="\n".join(lines) + "\n")
     assert done.code == 0, done.err
     assert done.out.endswith("\n")
     out = done.out.split("\n")[:-1]
     assert len(out) == len(lines)
     assert out[0] == out[2] == out[4] == ""
-    alone = start(*zeromt("translate", str(trained.folder)), stdin="\n".join(known) + "\n").finish()
+    alone = translate(stdin="\n".join(known) + "\n")
     assert out[1::2] == alone.out.splitlines() * 4
     assert "lose their end" in done.err
 
 
-def test_n_best_is_numbered_scored_and_ordered(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
+def test_n_best_is_numbered_scored_and_ordered(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("".join(trained.source.read_text().splitlines(keepends=True)[:4]))
-    command = zeromt("translate", str(trained.folder), "-i", "in", "-o", "out", "--beam", "4", "--n-best", "3")
-    assert start(*command).finish().code == 0
+    assert translate("-i", "in", "-o", "out", "--beam", "4", "--n-best", "3").code == 0
     rows = [line.split("\t") for line in (tmp_path / "out").read_text().splitlines()]
     assert [row[0] for row in rows] == [str(i) for i in range(4) for _ in range(3)]
     for i in range(4):
@@ -66,59 +67,31 @@ def test_n_best_is_numbered_scored_and_ordered(trained: TrainedRun, start: Start
         assert scores == sorted(scores, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nowhere"], "nowhere"),
-        (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
-        (["{run}", "--beam", "0"], "beam"),
-        (["{run}", "-i", "missing"], "missing"),
-        (["{run}", "-i", "latin1"], "line 2 is not UTF-8"),
-        (["{broken}"], "model-00001-of-00002.safetensors"),
-    ],
-)
-def test_refuses_in_one_line(
-    arguments: list[str], said: str, trained: TrainedRun, start: Start, tmp_path: Path
-) -> None:
-    broken = Path(shutil.copytree(trained.folder / "checkpoints" / "step-00000300", tmp_path / "broken"))
-    weights = broken / "model-00001-of-00002.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
-    (tmp_path / "latin1").write_bytes(b"fine\nd\xe9j\xe0 vu\n")
-    filled = [a.format(run=trained.folder, broken=broken) for a in arguments]
-    done = start(*zeromt("translate", *filled), stdin="").finish()
-    assert done.code == 2
-    assert len(done.err.splitlines()) == 1, done.err
-    assert done.err.startswith("zeromt: error: ")
-    assert said in done.err
-
-
-def test_scores_of_its_own_translations(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
+def test_scores_of_its_own_translations(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
     lines = trained.source.read_text().splitlines()[:6]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     search = ["-i", "in", "--beam", "3", "--length-penalty-kind", "mean", "--length-penalty", "1"]
-    done = start(*zeromt("translate", str(trained.folder), *search, "--n-best", "2")).finish()
+    done = translate(*search, "--n-best", "2")
     assert done.code == 0, done.err
     best = [line.split("\t") for line in done.out.splitlines()][::2]
     (tmp_path / "out").write_text("".join(f"{text}\n" for _, _, text in best))
-    done = start(*zeromt("translate", str(trained.folder), *search, "--score", "--target", "out")).finish()
+    done = translate(*search, "--score", "--target", "out")
     assert done.code == 0, done.err
     scores = [[float(x) for x in line.split("\t")] for line in done.out.splitlines()]
     assert [score for _, score in scores] == pytest.approx([float(s) for _, s, _ in best], abs=2e-4)
     pairs = "".join(f"{line}\t{text}\n" for line, (_, _, text) in zip(lines, best, strict=True))
-    again = start(*zeromt("translate", str(trained.folder), *search[2:], "--score"), stdin=pairs).finish()
+    again = translate(*search[2:], "--score", stdin=pairs)
     assert again.out == done.out
 
 
-def test_files_beside_the_translations(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
+def test_files_beside_the_translations(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
     """Of two processes and an ensemble: prefixes in, alignments and a picture out."""
     lines = ["", *trained.source.read_text().splitlines()[:5]]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "prefix").write_text("Je\n" * 6)
     files = ["-i", "in", "-o", "out", "--prefix", "prefix", "--alignment", "alignment", "--attention", "attention.png"]
     options = ["--processes", "2", "--ensemble", str(trained.folder / "checkpoints" / "step-00000150")]
-    done = start(*zeromt("translate", str(trained.folder), *files, *options)).finish()
+    done = translate(*files, *options)
     assert done.code == 0, done.err
     translations = (tmp_path / "out").read_text().splitlines()
     assert translations[0] == ""
@@ -134,12 +107,11 @@ def test_files_beside_the_translations(trained: TrainedRun, start: Start, tmp_pa
 
 
 def test_alignments_count_the_words_of_the_lines_that_are_given(
-    trained: TrainedRun, start: Start, tmp_path: Path
+    trained: TrainedRun, translate: Call, tmp_path: Path
 ) -> None:
     """A no-break space is none between words, though normalisation makes it one."""
     pairs = "".join("\xa0".join(line.split()) + "\tIl\xa0y a\n" for line in trained.source.read_text().splitlines()[:4])
-    command = start(*zeromt("translate", str(trained.folder), "--score", "--alignment", "alignment"), stdin=pairs)
-    done = command.finish()
+    done = translate("--score", "--alignment", "alignment", stdin=pairs)
     assert done.code == 0, done.err
     assert (tmp_path / "alignment").read_text() == "0-0 0-1\n" * 4
 
@@ -159,38 +131,30 @@ def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: 
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def test_a_killed_process_is_exit_code_1(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "in")
-    command = start(*zeromt("translate", str(trained.folder), "-i", "in", "-o", "out", "--processes", "2"))
-    with (tmp_path / "in").open("w"):
-        wait_until(lambda: len(descendants(command.process.pid)) == 2)
-        os.kill(descendants(command.process.pid)[0], signal.SIGKILL)
-        (tmp_path / "in").write_text(trained.source.read_text())
-    done = command.finish()
-    assert done.code == 1
-    assert "ended by SIGKILL" in done.err
-    assert descendants(command.process.pid) == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["{run}", "-i", "latin1"], "line 2 is not UTF-8"),
+        (["{broken}", "-i", "one"], "model-00001-of-00002.safetensors"),
         (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs; a line is source TAB translation"),
         (["{run}", "-i", "two", "--prefix", "one"], "--prefix: this file ends before line 2 of the input"),
         (["{run}", "--target", "one"], "--target: given without --score"),
+        (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler; set it to 1"),
         (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2; allowed is 1 to 1"),
+        (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input, --part or --merge; give one of them"),
     ],
 )
-def test_refuses_options_that_do_not_fit(
-    arguments: list[str],
-    said: str,
-    trained: TrainedRun,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    refused: Refused,
+def test_refuses_what_does_not_fit(
+    arguments: list[str], said: str, trained: TrainedRun, tmp_path: Path, refused: Refused
 ) -> None:
-    monkeypatch.setattr(translate, "tune_process", lambda: None)  # not for the process of the tests
+    broken = Path(shutil.copytree(trained.folder / "checkpoints" / "step-00000300", tmp_path / "broken"))
+    weights = broken / "model-00001-of-00002.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    (tmp_path / "latin1").write_bytes(b"fine\nd\xe9j\xe0 vu\n")
     (tmp_path / "one").write_text("a\n")
     (tmp_path / "two").write_text("a\nb\n")
-    assert said in refused("translate", *(a.format(run=trained.folder) for a in arguments), "-o", "out")
+    filled = (a.format(run=trained.folder, broken=broken) for a in arguments)
+    assert said in refused("translate", *filled, "-o", "out")
