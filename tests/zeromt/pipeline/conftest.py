@@ -1,6 +1,5 @@
 """Pipelines of commands that take no time."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.launcher.conftest import environment
-from tests.waiting import PATIENCE
+from tests.conftest import Call, Finished
 
-Pipeline = Callable[..., "subprocess.CompletedProcess[str]"]
+Run = Callable[..., Finished]
 UPPER = ["bash", "-c", "tr a-z A-Z < {text} > {output}"]
 STEPS: dict[str, Any] = {
     "upper": {"run": UPPER},
@@ -37,20 +35,23 @@ def write(folder: Path, steps: dict[str, Any], **keys: Any) -> None:
     (folder / "my.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
 
 
-def command(*words: str) -> list[str]:
-    """The command line of `zeromt pipeline my.yaml`."""
-    return [sys.executable, "-P", "-m", "zeromt", "pipeline", *(words or ("my.yaml",))]
+@pytest.fixture
+def run(call: Call) -> Run:
+    """Runs `zeromt pipeline` in a folder, and checks how it ends."""
+
+    def begin(folder: Path, *words: str, code: int = 0) -> Finished:
+        done = call("pipeline", *(words or ("my.yaml",)), cwd=folder)
+        assert done.code == code, done.out + done.err
+        return done
+
+    return begin
 
 
-def run(folder: Path, *words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Run `zeromt pipeline` in a folder, and check how it ends."""
-    done = subprocess.run(
-        command(*words), cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+def command(file: str = "my.yaml") -> list[str]:
+    """The command line of `zeromt pipeline`."""
+    return [sys.executable, "-P", "-m", "zeromt", "pipeline", file]
 
 
-def begun(done: "subprocess.CompletedProcess[str]") -> list[str]:
+def begun(done: Finished) -> list[str]:
     """The steps that ran, in order, each with the reason that was given."""
-    return [line.replace(": begins", "", 1) for line in done.stdout.splitlines() if ": begins" in line]
+    return [line.replace(": begins", "", 1) for line in done.out.splitlines() if ": begins" in line]

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.launcher.conftest import environment
+from tests.conftest import Call, environment
 from tests.small import FILES, small_runs
 from tests.waiting import PATIENCE, wait_until
-from tests.zeromt.pipeline.conftest import STEPS, begun, command, run, write
+from tests.zeromt.pipeline.conftest import STEPS, Run, begun, command, write
 
 
-def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
+def test_only_what_would_be_another_result_is_made(folder: Path, run: Run) -> None:
     assert begun(run(folder)) == ["upper", "head", "both"]
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\nB\n"
     os.utime(folder / "in.txt")
     (folder / "my.yaml").write_text(f"# a comment\n{(folder / 'my.yaml').read_text()}")
     moved = folder.rename(folder.with_name("moved"))
-    assert run(moved).stdout.startswith("out/my: 0 of 3 steps were run; all are done\n")
+    assert run(moved).out.startswith("out/my: 0 of 3 steps were run; all are done\n")
     (moved / "in.txt").write_text("A\nb\nc\n")  # upper makes the same of it
     assert begun(run(moved)) == ["upper: text has changed"]
     (moved / "in.txt").write_text("a\nb\nd\n")
-    dry = run(moved, "my.yaml", "--dry-run").stdout.splitlines()
+    dry = run(moved, "my.yaml", "--dry-run").out.splitlines()
     assert dry[:3] == [
         "upper runs: text has changed <- text",
         "head  may run: if upper changes <- upper",
@@ -35,7 +35,7 @@ def test_only_what_would_be_another_result_is_made(folder: Path) -> None:
     assert begun(run(moved)) == ["upper: text has changed", "head: upper has changed", "both: upper has changed"]
 
 
-def test_settings_count(folder: Path) -> None:
+def test_settings_count(folder: Path, run: Run) -> None:
     run(folder)
     assert begun(run(folder, "my.yaml", "settings.n=1")) == ["head: the command has changed", "both: head has changed"]
     assert (folder / "out/my/both").read_text() == "A\nB\nC\nA\n"
@@ -43,7 +43,7 @@ def test_settings_count(folder: Path) -> None:
     assert aside.read_text() == "A\nB\nC\nA\nB\n"
 
 
-def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> None:
+def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path, run: Run) -> None:
     run(folder)
     (folder / "out/my/head").unlink()
     assert begun(run(folder)) == ["head: out/my/head is not there"]
@@ -54,19 +54,19 @@ def test_a_result_that_is_gone_or_was_changed_is_made_again(folder: Path) -> Non
     assert (folder / "out/my/upper").read_text() == "A\nB\nC\n"
 
 
-def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
+def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path, run: Run) -> None:
     write(folder, {**STEPS, "head": {"run": ["bash", "-c", "echo said; echo why >&2; exit 3"]}})
     failed = run(folder, code=1)
     assert begun(failed) == ["upper", "head"]
-    assert "error: step head failed with exit code 3; its log is out/my/.pipeline/head.log" in failed.stderr
-    assert "head | why\n" in failed.stderr
-    assert "`zeromt pipeline my.yaml` goes on from there" in failed.stderr
+    assert "error: step head failed with exit code 3; its log is out/my/.pipeline/head.log" in failed.err
+    assert "head | why\n" in failed.err
+    assert "`zeromt pipeline my.yaml` goes on from there" in failed.err
     write(folder, STEPS)
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["head", "both"]
     write(folder, {**STEPS, "both": {"run": "no-such-program"}})
-    assert "both | zeromt: error: 'no-such-program' cannot be started" in run(folder, code=2).stderr
+    assert "both | zeromt: error: 'no-such-program' cannot be started" in run(folder, code=2).err
     write(folder, {**STEPS, "both": {"run": "true"}})
-    assert "error: step both left nothing at out/my/both" in run(folder, code=1).stderr
+    assert "error: step both left nothing at out/my/both" in run(folder, code=1).err
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,16 @@ def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path) -> None:
         ({"a": {"run": "zeromt train debug optimizer.lr=0"}}, "steps.a: optimizer.lr: 0"),
     ],
 )
-def test_what_is_wrong_is_refused_before_the_first_step(folder: Path, steps: dict[str, object], said: str) -> None:
+def test_what_is_wrong_is_refused_before_the_first_step(
+    folder: Path, run: Run, steps: dict[str, object], said: str
+) -> None:
     write(folder, {"upper": {"run": "true"}, **steps}, inputs={"text": "none.txt"})
     refused = run(folder, code=2)
-    assert f"zeromt: error: {said}" in refused.stderr
+    assert f"zeromt: error: {said}" in refused.err
     assert not (folder / "out").exists()
 
 
-def test_a_copy_of_a_given_run_is_continued(folder: Path) -> None:
+def test_a_copy_of_a_given_run_is_continued(folder: Path, run: Run) -> None:
     for name in ("corpus", "dataset", "runs/small"):
         shutil.copytree(small_runs() / name, folder / name)
     config = yaml.safe_load((FILES / "small.yaml").read_text())
@@ -106,10 +108,10 @@ def test_a_copy_of_a_given_run_is_continued(folder: Path) -> None:
     )
     assert begun(run(folder)) == []
     write(folder, {"longer": {**step, "continue": "runs/small"}}, inputs={"given": "runs/small", "dataset": "dataset"})
-    assert "steps.longer: 'runs/small': is no input" in run(folder, code=2).stderr
+    assert "steps.longer: 'runs/small': is no input" in run(folder, code=2).err
 
 
-def test_a_result_that_is_somebody_elses(folder: Path) -> None:
+def test_a_result_that_is_somebody_elses(folder: Path, run: Run) -> None:
     (folder / "given").mkdir()
     (folder / "given/data").write_text("x")
     steps = {"model": {"use": "given"}, "copy": {"run": "cp -r {model} {output}"}}
@@ -130,12 +132,12 @@ def start(folder: Path) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_request_to_stop_and_a_second_driver(folder: Path) -> None:
+def test_a_request_to_stop_and_a_second_driver(folder: Path, run: Run) -> None:
     write(folder, {"long": WAITING, "after": {"run": "cat {long}", "stdout": "{output}"}})
     driver = start(folder)
     wait_until((folder / "out/my/long.up").exists, "the step")
     second = run(folder, code=2)
-    assert "PIPELINE: out/my is driven by process" in second.stderr
+    assert "PIPELINE: out/my is driven by process" in second.err
     driver.send_signal(signal.SIGTERM)
     _, err = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 75
@@ -144,7 +146,7 @@ def test_a_request_to_stop_and_a_second_driver(folder: Path) -> None:
     assert [line.partition(":")[0] for line in begun(run(folder))] == ["long", "after"]
 
 
-def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path) -> None:
+def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path, run: Run) -> None:
     """As a run that saves does: two of it would write the same folder."""
     script = "trap 'sleep 1; echo end >> {folder}/log; exit 75' TERM; echo begin >> {folder}/log; touch {folder}/up; "
     script += "[[ -e {folder}/second ]] && touch {output} && exit 0; for _ in {{1..9999}}; do sleep 0.05; done"
@@ -159,7 +161,7 @@ def test_a_killed_drivers_step_ends_before_it_is_begun_again(folder: Path) -> No
     assert (folder / "out/my/log").read_text().split() == ["begin", "end", "begin"]
 
 
-def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path) -> None:
+def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path, run: Run) -> None:
     """It would be in the result of the step as it is now."""
     script = (
         "trap 'sleep 6; echo late >> {output}; exit 75' TERM; touch {folder}/up; for _ in {{1..9999}}; do sleep 0.05"
@@ -176,13 +178,10 @@ def test_what_a_killed_drivers_step_writes_last_is_put_aside_too(folder: Path) -
     assert aside.read_text() == "late\n"
 
 
-def test_status_of_each_step(folder: Path) -> None:
+def test_status_of_each_step(folder: Path, run: Run, call: Call) -> None:
     write(folder, {**STEPS, "head": {"run": "false"}, "given": {"use": "in.txt"}})
     run(folder, code=1)
-    shown = subprocess.run(
-        [*command("out/my")[:-2], "status", "out/my"],
-        cwd=folder, env=environment(), capture_output=True, text=True, check=True, timeout=PATIENCE,
-    ).stdout.splitlines()  # fmt: skip
+    shown = call("status", "out/my", cwd=folder).out.splitlines()
     assert shown[0] == "out/my: 2 of 4 steps are done"
     assert [line.split()[:2] for line in shown[1:]] == [
         ["upper", "done,"],
@@ -193,7 +192,7 @@ def test_status_of_each_step(folder: Path) -> None:
     assert "exit code 1, see out/my/.pipeline/head.log" in shown[2]
 
 
-def test_records_say_what_was_made_of_what(folder: Path) -> None:
+def test_records_say_what_was_made_of_what(folder: Path, run: Run) -> None:
     run(folder)
     record = json.loads((folder / "out/my/.pipeline/head.json").read_text())
     assert record["words"] == ["head", "-n", "2", "out/my/upper"]

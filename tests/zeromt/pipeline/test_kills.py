@@ -15,7 +15,7 @@ import yaml
 
 from tests.launcher.conftest import environment
 from tests.zeromt.pipeline import graph
-from tests.zeromt.pipeline.conftest import begun, command, run
+from tests.zeromt.pipeline.conftest import Run, begun, command
 
 KILLS = 10
 
@@ -47,7 +47,7 @@ def kill(driver: "subprocess.Popen[bytes]", *, all_at_once: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_graph_and_ten_kills(tmp_path: Path) -> None:
+def test_the_graph_and_ten_kills(tmp_path: Path, run: Run) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         folder.mkdir()

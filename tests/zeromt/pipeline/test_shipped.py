@@ -11,7 +11,7 @@ import pytest
 from configs.reading.shipped import shipped
 from tests.conftest import bundled
 from tests.small import small_runs
-from tests.zeromt.pipeline.conftest import run
+from tests.zeromt.pipeline.conftest import Run
 from zeromt.pipeline.recipe import Pipeline
 
 _MODEL = "{d_model: 16, encoder_layers: 1, decoder_layers: 1, attention: {num_heads: 2}, feed_forward: {d_ff: 32}}"
@@ -71,15 +71,15 @@ def _read(file: Path) -> dict[str, Any]:
     return found
 
 
-def _to_run(folder: Path, *words: str) -> list[str]:
-    return [line.split()[0] for line in run(folder, *words, "--dry-run").stdout.splitlines() if " runs: " in line]
+def _to_run(run: Run, folder: Path, *words: str) -> list[str]:
+    return [line.split()[0] for line in run(folder, *words, "--dry-run").out.splitlines() if " runs: " in line]
 
 
 @pytest.mark.parametrize("name", shipped("configs.pipelines"))
-def test_settings_of_every_step_are_right(name: str, corpus: Path) -> None:
+def test_settings_of_every_step_are_right(name: str, corpus: Path, run: Run) -> None:
     given = ["settings.data=data", *_PATHS.get(name, [])]
     steps = Pipeline.read(name, given).steps
-    assert _to_run(corpus, name, *given) == [one for one in steps if steps[one].use is None]
+    assert _to_run(run, corpus, name, *given) == [one for one in steps if steps[one].use is None]
 
 
 def test_every_recipe_is_run() -> None:
@@ -87,7 +87,7 @@ def test_every_recipe_is_run() -> None:
 
 
 @pytest.mark.slow
-def test_a_student_has_scores_beside_its_teachers(corpus: Path) -> None:
+def test_a_student_has_scores_beside_its_teachers(corpus: Path, run: Run) -> None:
     words = ["student", *_TINY, *_OF["student"]]
     run(corpus, *words, "distilled")
     run(corpus, *words)
@@ -98,27 +98,28 @@ def test_a_student_has_scores_beside_its_teachers(corpus: Path) -> None:
         assert scores["sentences_per_second"] > 0
     assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
     assert "CC0-1.0" in (results / "exported/README.md").read_text()
-    assert _to_run(corpus, *words) == []
-    assert _to_run(corpus, *words, "settings.mixed=5") == ["student"]  # and may run: what reads it
-    assert _to_run(corpus, *words, "settings.candidates=1") == ["translated"]
+    assert _to_run(run, corpus, *words) == []
+    assert _to_run(run, corpus, *words, "settings.mixed=5") == ["student"]  # and may run: what reads it
+    assert _to_run(run, corpus, *words, "settings.candidates=1") == ["translated"]
 
 
-def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path) -> None:
+@pytest.mark.slow
+def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path, run: Run) -> None:
     words = ["back_translation", *_TINY, *_OF["back_translation"]]
     run(corpus, *words, "synthetic")
     run(corpus, *words)
     results = corpus / "pipelines/back_translation"
     assert [one["label"] for one in _read(results / "scores")["runs"]] == ["without", "with"]
     assert _read(results / "synthetic/index.json")["target_tag"] == ">>bt<<"
-    assert _to_run(corpus, *words) == []
-    assert _to_run(corpus, *words, "settings.search=--beam 2") == ["translated"]
+    assert _to_run(run, corpus, *words) == []
+    assert _to_run(run, corpus, *words, "settings.search=--beam 2") == ["translated"]
 
 
 @pytest.mark.slow
-def test_a_given_model_gets_a_new_vocabulary_and_a_student(corpus: Path) -> None:
+def test_a_given_model_gets_a_new_vocabulary_and_a_student(corpus: Path, run: Run) -> None:
     words = ["low_resource", *_TINY, *_OF["low_resource"]]
     run(corpus, *words)
     results = corpus / "pipelines/low_resource"
     assert [one["label"] for one in _read(results / "scores")["runs"]] == ["teacher", "student"]
     assert _read(results / "dataset/index.json")["tokenizer"]["source_vocab_size"] == 150
-    assert _to_run(corpus, *words) == []
+    assert _to_run(run, corpus, *words) == []
