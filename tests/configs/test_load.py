@@ -9,7 +9,6 @@ from configs import ConfigError, ModelSection, UserError, load_run, preset_model
 from configs.components import make
 from configs.load import dump_run
 from configs.reading.shipped import shipped_presets
-from tests.conftest import ask_python
 from tests.model.flat import flat
 
 SHIPPED = sorted(
@@ -295,8 +294,3 @@ def test_round_trip_of_every_kind_of_value(tmp_path: Path) -> None:
     run = load_run("debug", settings)
     save_run(run, tmp_path / "config.yaml")
     assert load_run(str(tmp_path / "config.yaml")) == run
-
-
-def test_configs_do_not_import_torch_or_numpy() -> None:
-    code = "import sys, configs; configs.load_run('debug'); answer = list({'torch', 'numpy'} & set(sys.modules))"
-    assert ask_python(code) == []

@@ -4,25 +4,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.waiting import PATIENCE
-
 if TYPE_CHECKING:
-    from tests.forked import Forked
+    pass
 
 ROOT = Path(__file__).parents[2]
-CONFIGURATION = {"omegaconf", "pydantic", "yaml"}
-"""The libraries that a command which reads a configuration cannot do without."""
-HEAVY = {
-    "PIL", "aiohttp", "deepspeed", "fsspec", "google", "jinja2", "langcodes", "numpy", "psutil", "regex", "sacrebleu",
-    "safetensors", "sentencepiece", "tensorboard", "torch", "tqdm", "webdataset", "zstandard",
-}  # fmt: skip
-"""All others that zeromt requires: a command that only reads a configuration is quick because it imports none."""
 
 FAKE_TRAINER = '''
 """A rank that does what FAKE says, by rank, and notes the signals that it gets."""
@@ -132,38 +123,12 @@ def environment(**extra: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | extra
 
 
-Zeromt = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
 @pytest.fixture
 def port() -> int:
     """A free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-@pytest.fixture
-def zeromt(tmp_path: Path, forked: "Forked") -> Zeromt:
-    """Run `zeromt` with these arguments in an empty folder."""
-
-    def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
-        done = forked.zeromt(*arguments, cwd=tmp_path, surroundings=environment(**extra))
-        return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
-
-    return run
-
-
-@pytest.fixture
-def zeromt_alone(tmp_path: Path) -> Zeromt:
-    """As `zeromt`, where what it imports matters: in a Python of its own."""
-
-    def run(*arguments: str, **extra: str) -> "subprocess.CompletedProcess[str]":
-        variables = environment(**extra)
-        command = command_line(arguments)
-        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=PATIENCE)
-
-    return run
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
@@ -175,20 +140,6 @@ def command_line(arguments: Sequence[str]) -> list[str]:
         "import sys; from zeromt.cli.main import main; sys.exit(main())",
         *arguments,
     ]
-
-
-def imported(
-    arguments: Sequence[str], cwd: Path, variables: Mapping[str, str]
-) -> tuple[set[str], "subprocess.CompletedProcess[str]"]:
-    """The packages that `zeromt` with these arguments imports, and what it says and returns."""
-    python, *others = command_line(arguments)
-    done = subprocess.run(
-        [python, "-X", "importtime", *others], cwd=cwd, env=variables, capture_output=True, text=True, timeout=240
-    )
-    mark, lines = "import time:", done.stderr.splitlines(keepends=True)
-    done.stderr = "".join(line for line in lines if not line.startswith(mark))
-    modules = [line.rpartition("|")[2].strip() for line in lines if line.startswith(mark)]
-    return {module.partition(".")[0] for module in modules}, done
 
 
 @pytest.fixture

@@ -1,18 +1,65 @@
-"""`import zeromt`: quick, safe, and what it gives."""
+"""`import zeromt`: quick, safe, and what it gives; what commands import."""
 
+import json
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import zeromt
-from tests.conftest import ask_python
+from tests.conftest import ask_python, environment
 from tests.small import small_runs
+from zeromt.cli.main import COMMANDS
+
+OURS = {"configs", "data_pipeline", "launcher", "model", "trainer"}
+CONFIGURATION = {"omegaconf", "pydantic", "yaml"}
+"""The libraries that a command which reads a configuration cannot do without."""
+HEAVY = {
+    "PIL", "aiohttp", "deepspeed", "fsspec", "google", "jinja2", "langcodes", "numpy", "psutil", "regex", "sacrebleu",
+    "safetensors", "sentencepiece", "tensorboard", "tqdm", "webdataset", "zstandard",
+}  # fmt: skip
+"""All others that zeromt requires, but torch."""
+CALLS = """
+import contextlib, io, json, sys
+sys.modules["torch"] = None  # who imports it fails
+import zeromt
+answer = []
+for lines in json.loads(sys.argv[1]):
+    codes = set()
+    for line in lines:
+        from zeromt.cli.main import main
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            codes.add(main(line.split()))
+    answer.append([list(codes), [name.partition(".")[0] for name, module in sys.modules.items() if module]])
+"""
 
 
-def test_importing_it_imports_nothing_else() -> None:
-    names = {"configs", "model", "data_pipeline", "trainer", "launcher", "torch", "numpy"}
-    assert ask_python(f"import sys, zeromt; answer = list({names} & set(sys.modules))") == []
+def test_what_commands_import(tmp_path: Path) -> None:
+    """In one interpreter, those that need least first; none of them needs torch, data or SLURM."""
+    helps = [f"{name} --help" for name in COMMANDS]
+    with_fields = [f"{name} --help" for name in COMMANDS if "CONFIG" in COMMANDS[name].usage]
+    plan = "plan wmt_big --nodes 2 --gpus-per-node 8 --gpu-memory 80GB"
+    submission = "launch slurm debug --site cpu --nodes 2 --nproc 1 --dry-run"
+    stages: list[tuple[list[str], list[int], set[str]]] = [
+        ([], [], set()),
+        (["--help", "--version", *(one for one in helps if one not in with_fields)], [0], {"configs", "launcher"}),
+        ([*with_fields, "status .", submission, plan, f"{plan} --json preset=nllb_3b"], [0], OURS | CONFIGURATION),
+        (
+            ["stop .", "train nope", "prepare debug modle.x=1", "launch local debug", "launch local debug seed=x"],
+            [2],
+            OURS | CONFIGURATION | HEAVY - {"deepspeed", "webdataset", "tensorboard", "sacrebleu"},
+        ),
+    ]
+    found = ask_python(
+        CALLS,
+        json.dumps([lines for lines, _, _ in stages]),
+        cwd=tmp_path,
+        variables={**environment(), "PATH": "/nowhere"},
+    )
+    for (lines, expected, allowed), (codes, packages) in zip(stages, found, strict=True):
+        assert codes == expected, lines
+        assert set(packages) & (OURS | CONFIGURATION | HEAVY) <= allowed, lines
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_trained_model() -> None:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from launcher.monitoring.run_status import read_run
-from tests.launcher.conftest import Zeromt, command_line, environment
+from tests.conftest import Call
+from tests.launcher.conftest import command_line, environment
 from tests.launcher.local.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
 from trainer.runs.layout import checkpoint_folder
@@ -23,56 +22,56 @@ from trainer.runs.ledger import Ledger
 Launch = Callable[..., "subprocess.Popen[str]"]
 
 
-def look(zeromt: Zeromt, folder: Path) -> dict[str, Any]:
-    done = zeromt("status", str(folder), "--json")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+def look(call: Call, folder: Path) -> dict[str, Any]:
+    done = call("status", str(folder), "--json")
+    assert done.code == 0, done.err
+    found: dict[str, Any] = json.loads(done.out)
     return found
 
 
-def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
+def test_life_of_a_run_and_its_stop(launch: Launch, workplace: Path, call: Call) -> None:
     folder = run_folder(workplace)
     folder.mkdir(parents=True)
     (folder / "STOP").touch()
-    assert look(zeromt, folder)["state"] == "empty"
+    assert look(call, folder)["state"] == "empty"
     child = launch("file", "--nproc", "1")
     wait_for(folder / "status.json")
-    found = look(zeromt, folder)
+    found = look(call, folder)
     assert (found["state"], found["step"], found["stop_requested"]) == ("running", 7, False)
 
     # Another job is refused, and so is one that would move the run away.
     for arguments in ([], ["--fresh"]):
-        other = zeromt("launch", "local", "debug", "--nproc", "1", *arguments)
-        assert other.returncode == 2
+        other = call("launch", "local", "debug", "--nproc", "1", *arguments)
+        assert other.code == 2
         assert re.search(
             rf"error: output: 'runs/debug' is being written by process {child.pid} on \S+ since .*zeromt stop",
-            other.stderr,
+            other.err,
         )
 
-    done = zeromt("stop", str(folder))
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.splitlines()[-1] == f"zeromt: {folder}: stopped at step 7"
+    done = call("stop", str(folder))
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines()[-1] == f"zeromt: {folder}: stopped at step 7"
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 75, err
     assert f"{Path('runs/debug/STOP')}, from before this start, is removed" in err
-    assert look(zeromt, folder)["state"] == "stopped"
-    again = zeromt("stop", str(folder))
-    assert again.returncode == 2
-    assert "is not running; its state is stopped" in again.stderr
+    assert look(call, folder)["state"] == "stopped"
+    again = call("stop", str(folder))
+    assert again.code == 2
+    assert "is not running; its state is stopped" in again.err
     assert not (folder / "STOP").exists()
 
 
-def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, zeromt: Zeromt) -> None:
+def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, call: Call) -> None:
     """The launcher does not start them again, and the request, which waits for nobody, is not left for the next."""
     folder = run_folder(workplace)
     child = launch("wait", "--nproc", "1")
     wait_for(folder / "pid-0")
-    assert zeromt("stop", str(folder), "--no-wait").returncode == 0
+    assert call("stop", str(folder), "--no-wait").code == 0
     os.kill(int((folder / "pid-0").read_text()), signal.SIGKILL)
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
     assert "asks to stop: they are not started again" in err
-    assert look(zeromt, folder)["state"] == "failed"
+    assert look(call, folder)["state"] == "failed"
     assert not (folder / "STOP").exists()
 
 
@@ -89,7 +88,7 @@ def test_run_whose_processes_are_gone(workplace: Path) -> None:
     assert read_run(folder).state == "empty"
 
 
-def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
+def test_lines_of_status(workplace: Path, call: Call) -> None:
     folder = run_folder(workplace)
     for step in (20, 10, 30):
         checkpoint = checkpoint_folder(folder, step)
@@ -105,9 +104,9 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
     written = {"state": "failed", "error": "rank 1: ValueError: x", "step": 25, "updated": time.time() - 30}
     (folder / "status.json").write_text(json.dumps(written))
     (folder / "stuck.log").write_text("zeromt: rank 1 is stuck: activity 'save'\n")
-    done = zeromt("status", str(folder))
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    done = call("status", str(folder))
+    assert done.code == 0
+    lines = done.out.splitlines()
     assert re.fullmatch(r"state        failed \(written 3\d s ago\)", lines[1])
     assert [lines[0], *lines[2:]] == [
         f"run          {folder}",
@@ -117,17 +116,6 @@ def test_lines_of_status(workplace: Path, zeromt: Zeromt) -> None:
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
         "stuck        rank 1 is stuck: activity 'save'",
     ]
-
-
-@pytest.mark.parametrize("arguments", [["status", "."], ["stop", "."]])
-def test_without_torch(zeromt_alone: Zeromt, tmp_path: Path, arguments: list[str]) -> None:
-    blocked = tmp_path / "blocked"
-    blocked.mkdir()
-    (blocked / "torch.py").write_text("raise ImportError('torch is blocked')")
-    paths = os.pathsep.join([str(blocked), environment()["PYTHONPATH"]])
-    done = zeromt_alone(*arguments, PYTHONPATH=paths)
-    assert done.returncode == (0 if arguments[0] == "status" else 2)
-    assert "Traceback" not in done.stderr
 
 
 def test_fresh_renames_and_deletes_nothing(launch: Launch, workplace: Path) -> None:

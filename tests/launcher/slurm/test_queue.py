@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launcher.slurm.record import write_submitted
-from tests.launcher.conftest import Zeromt
+from tests.conftest import Call, Refused
 
 STUB = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >>"$LOG"
@@ -39,12 +39,12 @@ def queue(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict[str, str], tmp_path: Path) -> None:
-    done = zeromt("stop", "run", **queue)
-    assert done.returncode == 0, done.stderr
+def test_jobs_that_wait_are_cancelled_the_last_first(call: Call, queue: dict[str, str], tmp_path: Path) -> None:
+    done = call("stop", "run", **queue)
+    assert done.code == 0, done.err
     calls = (tmp_path / "log").read_text().splitlines()
     assert [call for call in calls if call.startswith("scancel")] == ["scancel 10", "scancel 9"]
-    assert [line.split(":")[2] for line in done.stderr.splitlines()] == [
+    assert [line.split(":")[2] for line in done.err.splitlines()] == [
         " job 10 was waiting, and is taken out of the queue",
         " job 9 was waiting, and is taken out of the queue",
     ]
@@ -52,57 +52,52 @@ def test_jobs_that_wait_are_cancelled_the_last_first(zeromt: Zeromt, queue: dict
 
 @pytest.mark.parametrize("is_array", [True, False])
 def test_of_an_array_jobs_that_run_are_cancelled_too(
-    is_array: bool, zeromt: Zeromt, queue: dict[str, str], tmp_path: Path
+    is_array: bool, call: Call, queue: dict[str, str], tmp_path: Path
 ) -> None:
     """They see no file STOP, as those of a training do."""
     write_submitted(tmp_path / "run", ["8", "9", "10"], is_array=is_array)
-    done = zeromt("stop", "run", STATE="RUNNING", **queue)
-    assert done.returncode == 0, done.stderr
+    done = call("stop", "run", STATE="RUNNING", **queue)
+    assert done.code == 0, done.err
     calls = (tmp_path / "log").read_text().splitlines()
     cancelled = ["scancel 10", "scancel 9"] if is_array else ["scancel 10"]
     assert [call for call in calls if call.startswith("scancel")] == cancelled
     said = "is cancelled" if is_array else "was waiting, and is taken out of the queue"
-    assert done.stderr.splitlines()[0] == f"zeromt: run: job 10 {said}"
+    assert done.err.splitlines()[0] == f"zeromt: run: job 10 {said}"
 
 
-@pytest.mark.parametrize("record", [{"OUTPUT": "/home/me/runs/mine/logs"}, {"OWNER": "4242"}, {"OUTPUT": ""}])
-def test_a_job_that_slurm_does_not_tie_to_the_run_is_left_alone(
-    record: dict[str, str], zeromt: Zeromt, queue: dict[str, str], tmp_path: Path
+NOT_YOURS = "RUN: run names job 10, and slurm has no job of yours with that name and these logs; end it by"
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"OUTPUT": "/home/me/runs/mine/logs"}, NOT_YOURS),
+        ({"OWNER": "4242"}, NOT_YOURS),
+        ({"OUTPUT": ""}, NOT_YOURS),
+        (
+            {"REFUSE": "Access/permission denied"},
+            "scancel: scancel: error: Access/permission denied; only your own",
+        ),
+        ({"PATH": "/nowhere"}, "RUN: 'run' is not running; its state is empty"),
+    ],
+)
+def test_what_cannot_be_stopped_is_left_alone(
+    variables: dict[str, str], said: str, refused: Refused, queue: dict[str, str], tmp_path: Path
 ) -> None:
     """The run may be a stranger's, and the job another one of the caller's."""
-    done = zeromt("stop", "run", **queue, **record)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "zeromt: error: RUN: run names job 10, and slurm has no job of yours with that name and these logs; "
-        "end it by scancel if it is yours\n",
-    )
-    assert "scancel" not in (tmp_path / "log").read_text()
+    assert refused("stop", "run", **{**queue, **variables}).startswith(said)
+    log = tmp_path / "log"
+    assert ("scancel" in (log.read_text() if log.exists() else "")) == ("REFUSE" in variables)
 
 
-def test_a_refusal_of_scancel_is_one_line(zeromt: Zeromt, queue: dict[str, str]) -> None:
-    done = zeromt("stop", "run", REFUSE="Access/permission denied", **queue)
-    said = "zeromt: error: scancel: scancel: error: Access/permission denied; only your own jobs can be stopped\n"
-    assert (done.returncode, done.stderr) == (2, said)
-
-
-def test_nothing_waits_where_slurm_is_not(zeromt: Zeromt, queue: dict[str, str]) -> None:
-    done = zeromt("stop", "run", PATH="/nowhere")
-    assert done.returncode == 2
-    assert done.stderr.startswith("zeromt: error: RUN: 'run' is not running; its state is empty")
-
-
-def test_log_shows_the_jobs_output(zeromt: Zeromt, queue: dict[str, str], tmp_path: Path) -> None:
-    none = zeromt("log", "run", **queue)
-    assert (none.returncode, none.stderr) == (
-        2,
-        "zeromt: error: RUN: it has no log yet; a run has one when it has started\n",
-    )
+def test_log_shows_the_jobs_output(call: Call, refused: Refused, queue: dict[str, str], tmp_path: Path) -> None:
+    assert refused("log", "run", **queue) == "RUN: it has no log yet; a run has one when it has started"
     (tmp_path / "run" / "logs" / "slurm-8.out").write_text("update 1\n")
     (tmp_path / "run" / "logs" / "slurm-80.out").write_text("of another job\n")
-    assert zeromt("log", "run", **queue).stdout == "update 1\n"
+    assert call("log", "run", **queue).out == "update 1\n"
 
 
-def test_log_of_ranks_is_that_of_their_last_start(zeromt: Zeromt, tmp_path: Path) -> None:
+def test_log_of_ranks_is_that_of_their_last_start(call: Call, tmp_path: Path) -> None:
     logs = tmp_path / "run" / "logs"
     for number, start in enumerate(("20260101-1_a", "20260101-2_b", "node-1/7-1_c", "node-1/7-2_d")):
         rank = logs / start / "attempt_0" / "1"
@@ -110,8 +105,8 @@ def test_log_of_ranks_is_that_of_their_last_start(zeromt: Zeromt, tmp_path: Path
         (rank / "stdout.log").write_text("")
         (rank / "stderr.log").write_text(f"{start}\n")
         os.utime(logs / start, (1000 + number, 1000 + number))
-    shown = zeromt("log", "run")
-    assert [line for line in shown.stdout.splitlines() if line and not line.startswith("==>")] == [
+    shown = call("log", "run")
+    assert [line for line in shown.out.splitlines() if line and not line.startswith("==>")] == [
         "20260101-2_b",
         "node-1/7-2_d",
     ]

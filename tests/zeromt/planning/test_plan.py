@@ -1,8 +1,7 @@
-"""`zeromt plan` from end to end: figures, errors, imports."""
+"""`zeromt plan` from end to end: figures, errors."""
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from configs import load_run
 from model.flops import BatchShape, model_flops
 from model.gpus import GPUS
 from model.parameters import Vocabularies
-from tests.conftest import Corpus, Refused
-from tests.launcher.conftest import CONFIGURATION, HEAVY, Zeromt, environment, imported
+from tests.conftest import Call, Corpus, Refused
 from zeromt.cli.main import main
 from zeromt.planning.costs.communication import num_collectives
 from zeromt.planning.costs.memory import MemoryModel, Setting
@@ -31,24 +29,17 @@ def _no_json(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json", "preset=nllb_3b"]])
-def test_it_imports_the_libraries_of_configurations_alone(tmp_path: Path, arguments: list[str]) -> None:
-    packages, done = imported(["plan", "wmt_big", *CLUSTER, *arguments], tmp_path, environment())
-    assert (done.returncode, done.stderr) == (0, "")
-    assert packages & (HEAVY | CONFIGURATION) == CONFIGURATION
-
-
-def test_the_report_names_everything(zeromt: Zeromt) -> None:
-    done = zeromt("plan", "wmt_base", *CLUSTER)
-    assert done.returncode == 0
+def test_the_report_names_everything(call: Call) -> None:
+    done = call("plan", "wmt_base", *CLUSTER)
+    assert done.code == 0
     for word in ("decoder cross-attention", "ZeRO-3 + offload + checkpointing", "days"):
-        assert word in done.stdout
-    assert "assumed" in done.stdout
-    assert "vocabulary of 37000 pieces (prepare.tokenizer)" in done.stdout
-    assert "(12 bytes per parameter)" in done.stdout
-    assert max(map(len, done.stdout.splitlines())) < 180
-    averaged = zeromt("plan", "wmt_base", *CLUSTER, "training.ema_decay=0.999")
-    assert "(16 bytes per parameter)" in averaged.stdout
+        assert word in done.out
+    assert "assumed" in done.out
+    assert "vocabulary of 37000 pieces (prepare.tokenizer)" in done.out
+    assert "(12 bytes per parameter)" in done.out
+    assert max(map(len, done.out.splitlines())) < 180
+    averaged = call("plan", "wmt_base", *CLUSTER, "training.ema_decay=0.999")
+    assert "(16 bytes per parameter)" in averaged.out
 
 
 def test_figures_hang_together(capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,9 +102,9 @@ def test_memory_is_known_by_the_gpus_name(capsys: pytest.CaptureFixture[str]) ->
     assert found["gpu_memory"] == 24 * 10**9
 
 
-def test_times_say_whose_mfu_they_rest_on(zeromt: Zeromt, capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_say_whose_mfu_they_rest_on(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
     """A default that no GPU has shown is called so, with what others have published; a user's own is the user's."""
-    default, given = (zeromt("plan", "wmt_big", *CLUSTER, *mfu).stdout for mfu in ([], ["--mfu", "0.31"]))
+    default, given = (call("plan", "wmt_big", *CLUSTER, *mfu).out for mfu in ([], ["--mfu", "0.31"]))
     assert "time: an MFU of 0.2, a guess and yours to give (--mfu), of" in default
     assert "LightSeq2 35% on 8 A100, NVIDIA's DeepLearningExamples 33% on one, fairseq 23% on 8" in default
     assert "time: an MFU of 0.31, as given (--mfu), of" in given
@@ -163,11 +154,11 @@ def test_a_prepared_dataset_gives_vocabulary_and_lengths(
     assert said in " ".join(found["assumptions"])
 
 
-def test_what_is_to_be_changed(zeromt: Zeromt, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_to_be_changed(call: Call, capsys: pytest.CaptureFixture[str]) -> None:
     found = plan(capsys, "wmt_big", *CLUSTER)
     assert found["change"]["stream.micro_batches"] == 16
     settings = " ".join(f"{key}={value}" for key, value in found["change"].items())
-    assert f"change      {settings}\n" in zeromt("plan", "wmt_big", *CLUSTER).stdout
+    assert f"change      {settings}\n" in call("plan", "wmt_big", *CLUSTER).out
     again = plan(capsys, "wmt_big", *CLUSTER, *settings.split())
     assert again["chosen"]["micro_batches"]["is_same"]
     assert again["change"] == {}
