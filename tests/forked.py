@@ -1,18 +1,21 @@
-"""The one way to run ranks: processes forked from one that has imported torch and DeepSpeed already.
+"""The one way to run ranks: processes forked from one that has imported all that a run needs already.
 
     forked.ranks(2, task, 3)      what `task(world, 3)` returned on each of two ranks
     forked.trainer(2, CONFIG)     `python -m trainer CONFIG` on two ranks
     forked.zeromt("train", ...)   a command of `zeromt`
 
-`forked` is a fixture: a process that waits for such calls, so that a rank starts in a second in place of five. What a
-task takes and returns is pickled, and the task itself by its name. Tasks that need no engine can be forked from the
-process of the tests, and may then be any function: `fork_ranks` and `fork` of `tests.forking`. That torchrun itself
-starts ranks, and that commands start by themselves, is tried elsewhere.
+`forked` is a fixture: a process that waits for such calls, so that two ranks start and meet in 0.1 CPU seconds. Ranks
+that lived on from test to test would save no more, and hand on what a test leaves. What a task takes and returns is
+pickled, and the task itself by its name. Tasks that need no engine can be forked from the process of the tests, and may
+then be any function: `fork_ranks` and `fork` of `tests.forking`. That torchrun itself starts ranks, and that commands
+start by themselves, is tried elsewhere.
 """
 
 import gc
+import importlib
 import os
 import pickle
+import pkgutil
 import runpy
 import signal
 import subprocess
@@ -21,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import pytest
 
@@ -29,10 +32,15 @@ from tests.conftest import Finished, descendants, environment
 from tests.forking import Ended, as_ranks, fork_all, send, values_of
 from tests.waiting import PATIENCE
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
+CURRENT = "PYTEST_CURRENT_TEST"
+"""Environment variable, of pytest: the test that asks."""
+IMPORTED = (
+    *("trainer.main", "trainer.build", "trainer.engines.deepspeed.engine", "trainer.report", "trainer.records.board"),
+    *("model.kernels.cpu", "torch._dynamo", "torch.utils.tensorboard", "tensorboard.plugins.hparams.plugin_data_pb2"),
+    *("deepspeed.module_inject.auto_ep_layer", "sacrebleu", "langcodes", "PIL.JpegImagePlugin"),
+)
+"""What a run imports sooner or later. In each new rank it took longer than all else that a small run does."""
 
 
 class Forked:
@@ -116,7 +124,8 @@ class Forked:
         assert self._server.stdout is not None
         try:
             call = pickle.dumps((task, tuple(arguments)))
-            pickle.dump((call, size, str(cwd), seconds, dict(variables or {})), self._server.stdin)
+            given = {CURRENT: os.environ.get(CURRENT, ""), **(variables or {})}
+            pickle.dump((call, size, str(cwd), seconds, given), self._server.stdin)
             self._server.stdin.flush()
             is_late, codes, answers, out, err = pickle.load(self._server.stdout)
         except BaseException:  # its answer to this call would be taken for one to the next
@@ -166,12 +175,16 @@ def _zeromt_in(variables: Mapping[str, str], *arguments: str) -> None:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries speak while they are imported
+    from configs.components.registry import FAMILIES
     from configs.process.with_torch import quick_imports
 
     with quick_imports():
-        import trainer.build
-        import trainer.engines.deepspeed.engine
-        import trainer.main  # noqa: F401
+        for name in IMPORTED:
+            importlib.import_module(name)
+        for package in map(importlib.import_module, FAMILIES.values()):
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{package.__name__}.{module.name}")
+    _ = sys.modules["deepspeed"].ops.__compatible_ops__  # which starts programs to find them
     num_threads = len(list(Path("/proc/self/task").iterdir()))  # those of libraries too
     assert num_threads == 1, "what is imported has started threads, which a fork would lose"
     gc.freeze()

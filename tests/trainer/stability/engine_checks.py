@@ -279,6 +279,7 @@ def cases(world: World) -> dict[str, Any]:
     found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
+        compiler = sys.modules.pop("torch._dynamo")  # of the process that this is forked from
         engine = make_engine(stage, precision, world)
         found["skips"][case] = skips(engine, world)
         found["digests"][case] = digests(engine, world)
@@ -287,6 +288,7 @@ def cases(world: World) -> dict[str, Any]:
         if (stage, precision) in AVERAGED:
             found["averages"][case] = averages(make_engine(stage, precision, world), world)
         found["has_compiler"][case] = "torch._dynamo" in sys.modules
+        sys.modules["torch._dynamo"] = compiler
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
     found["averages"]["3 fp32 offload"] = averages(make_engine(3, "fp32", world, offload=True), world)

@@ -20,8 +20,8 @@ CASES = [(5, 12, "float32"), (3, 70, "float32"), (4, 33, "bfloat16"), (2, 64, "f
 
 
 @interpreted.needed
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(1, interpreted.gates, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
+    [found] = interpreter.ranks(1, interpreted.gates, CASES, cwd=tmp_path, meet=False)
     for case, row in zip(CASES, found, strict=True):
         assert max(row.values()) <= OFF[case[2]], (case, row)
 

@@ -21,9 +21,9 @@ from tests.model.reference import tiny_model, tiny_section
 
 
 @interpreted.needed
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
     cases = [(5, 12, "float32"), (700, 33, "float32"), (300, 48, "bfloat16"), (1, 16, "float16")]
-    [found] = forked.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+    [found] = interpreter.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False)
     for case, off in zip(cases, found, strict=True):
         assert off <= (1e-6 if case[2] == "float32" else 2e-2), case
 

@@ -32,9 +32,9 @@ CPU = torch.device("cpu")
 
 
 @interpreted.needed
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
     """Against torch in fp64: in fp32 its own gradient is 5e-5 off that at 256,206 pieces with smoothing."""
-    [found] = forked.ranks(1, interpreted.losses, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+    [found] = interpreter.ranks(1, interpreted.losses, CASES, cwd=tmp_path, meet=False)
     for case, row in zip(CASES, found, strict=True):
         assert row["loss"] < 1e-6, (case, row)
         assert row["nll"] < 1e-6, (case, row)
@@ -47,9 +47,9 @@ def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
 
 
 @interpreted.needed
-def test_blocks_of_forbidden_pieces(forked: Forked, tmp_path: Path) -> None:
+def test_blocks_of_forbidden_pieces(interpreter: Forked, tmp_path: Path) -> None:
     """Logits of -inf, block after block: whatever torch makes of them, but no NaN of ours."""
-    [found] = forked.ranks(1, interpreted.forbidden, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"})
+    [found] = interpreter.ranks(1, interpreted.forbidden, cwd=tmp_path, meet=False)
     for name, (got, wanted) in found.items():
         assert torch.isfinite(wanted).all(), name
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6, msg=name)

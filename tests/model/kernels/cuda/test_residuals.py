@@ -31,10 +31,8 @@ CASES: list[interpreted.Sizes] = [
 
 
 @interpreted.needed
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(
-        1, interpreted.residuals, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"}
-    )
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
+    [found] = interpreter.ranks(1, interpreted.residuals, CASES, cwd=tmp_path, meet=False)
     for case, row in zip(CASES, found, strict=True):
         assert max(row.values()) <= (1e-5 if case[2] == "float32" else 2e-2), (case, row)
 

@@ -21,10 +21,8 @@ CASES = [
 
 
 @interpreted.needed
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path) -> None:
-    [found] = forked.ranks(
-        1, interpreted.rotations, CASES, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"}
-    )
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
+    [found] = interpreter.ranks(1, interpreted.rotations, CASES, cwd=tmp_path, meet=False)
     for case, row in zip(CASES, found, strict=True):
         assert max(row.values()) <= OFF[case[4]], (case, row)
 

@@ -37,10 +37,8 @@ def _lengths() -> Iterator[interpreted.Rows]:
 @pytest.mark.parametrize(
     "cases", [SAMPLE, *(pytest.param([case], marks=pytest.mark.slow) for case in _lengths())], ids=str
 )
-def test_triton_under_its_interpreter(forked: Forked, tmp_path: Path, cases: list[interpreted.Rows]) -> None:
-    [found] = forked.ranks(
-        1, interpreted.attentions, cases, cwd=tmp_path, meet=False, variables={"TRITON_INTERPRET": "1"}
-    )
+def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path, cases: list[interpreted.Rows]) -> None:
+    [found] = interpreter.ranks(1, interpreted.attentions, cases, cwd=tmp_path, meet=False)
     for case, row in zip(cases, found, strict=True):
         assert max(row.values()) <= OFF[case[4]], (case, row)
 

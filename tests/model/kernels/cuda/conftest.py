@@ -1,0 +1,15 @@
+"""Where Triton runs kernels one element after the other, on a CPU."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.forked import Forked
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Forked]:
+    """As `forked`; Triton asks for this when it is imported."""
+    with closing(Forked("env", "TRITON_INTERPRET=1")) as forked:
+        yield forked
