@@ -22,24 +22,16 @@ Case = tuple[int, bool]
 Counts = dict[Case, dict[str, Any]]
 
 
-def count_as_rank(cases: Sequence[Case], stages: Sequence[int] = ()) -> tuple[Counts, list[list[float]]]:
+def count_as_rank(cases: Sequence[Case], stages: Sequence[int]) -> tuple[Counts, list[list[float]]]:
     """Kernels, collectives, waits and their lines as one of several ranks, which train with numbers, over gloo.
 
     And what `train_as_rank` finds at these stages, in the same process: it takes seconds to have the device.
     """
     world = _world(on_device=True)
-    found = {case: _count(case, world, has_numbers=True) for case in cases}
+    found = {case: _count(case, world) for case in cases}
     trained = [_train(stage, world) for stage in stages]
     world.close()
     return found, trained
-
-
-def count_alone(rank: int, size: int, cases: Sequence[Case]) -> Counts:
-    """As a rank whose others are not there, without numbers."""
-    from benchmarks.device.budget_counts import lone_rank
-
-    world = lone_rank(rank, size)
-    return {case: _count(case, world, has_numbers=False) for case in cases}
 
 
 def train_as_rank(stages: Sequence[int]) -> list[list[float]]:
@@ -62,7 +54,7 @@ def _world(*, on_device: bool) -> Any:
     return World(timeout_minutes=2)
 
 
-def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
+def _count(case: Any, world: Any) -> dict[str, Any]:
     from benchmarks.device.budget_counts import added, collectives, count_update, counts
     from benchmarks.device.budget_model import SMALL, count_model, make_objective
 
@@ -70,7 +62,7 @@ def _count(case: Any, world: Any, *, has_numbers: bool) -> dict[str, Any]:
     config = dataclasses.replace(RunConfig(), model=SECTION, engine=engine)
     model = count_model(SECTION, shape=SMALL, vocab=VOCABULARY)  # with what DeepSpeed has patched by now
     counted = count_update(
-        config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY, has_numbers=has_numbers
+        config, world, shape=SMALL, num_micro_batches=MICRO_BATCHES, vocab=VOCABULARY, has_numbers=True
     )
     lines = {
         "added": dict(added(counted.micro_batches[0], model)),

@@ -87,6 +87,7 @@ def _norm(stage: Any, precision: Any, world: Any) -> float:
     return float(result.grad_norm)
 
 
+@pytest.mark.slow
 def test_an_engine_scales_them(forked: Forked, tmp_path: Path) -> None:
     [found] = forked.ranks(1, norms, [0, 1, 2, 3], meet=False, cwd=tmp_path)
     for half, full in found:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 from tests.forked import Forked
 
 CASES = [(stage, precision) for precision in ("bf16", "fp32", "fp16") for stage in range(4)]
+QUICK = [(0, "bf16"), (2, "fp16"), (3, "fp32")]
 NAN_AT = 3
 UPDATES = 6
 CLIP_NORM = 0.02
@@ -22,14 +24,14 @@ EPS = 1e-4
 Found = dict[str, Any]
 
 
-def both(world: Any, cases: list[tuple[int, str]]) -> list[tuple[Found, Found]]:
+def both(cases: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[Found, Found]]:
     """As a rank on the pseudo device, by case: what comes out late, and at once."""
     from tests.device.accelerator import use_pseudo_device
     from trainer.ranks.distributed import World
 
     use_pseudo_device()
     on_device = World(timeout_minutes=2)
-    found = [(_train(*case, on_device, is_late=True), _train(*case, on_device, is_late=False)) for case in cases]
+    found = {case: (_train(*case, on_device, is_late=True), _train(*case, on_device, is_late=False)) for case in cases}
     on_device.close()
     return found
 
@@ -102,24 +104,20 @@ def _state(engine: Any) -> dict[str, Tensor]:
     return found
 
 
-@pytest.fixture(scope="module")
-def found(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[Found, Found]]]:
-    """By rank and case."""
-    folder = tmp_path_factory.mktemp("late")
-    return forked.ranks(2, both, None, CASES, cwd=folder, meet=False, seconds=280)
-
-
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"ZeRO-{s} {p}" for s, p in CASES])
-def test_the_device_decides_as_the_host_does(found: list[list[tuple[Found, Found]]], number: int) -> None:
-    for rank in found:
-        late, at_once = rank[number]
+@pytest.mark.parametrize(("num_ranks", "cases"), [(1, QUICK), pytest.param(2, CASES, marks=pytest.mark.slow)])
+def test_the_device_decides_as_the_host_does(
+    num_ranks: int, cases: list[tuple[int, str]], forked: Forked, tmp_path: Path
+) -> None:
+    found = forked.ranks(num_ranks, both, cases, cwd=tmp_path, meet=False, seconds=280)
+    for rank, case in itertools.product(found, cases):
+        late, at_once = rank[case]
         assert late["applied"] == at_once["applied"] == [update != NAN_AT for update in range(UPDATES)]
         assert late["waits"][2:] == [0] * (UPDATES - 2), (
             "the first shows the optimizer's states, then stage 3 learns its order"
         )
         assert min(at_once["waits"]) >= 1
         assert late["last_scale"] == at_once["last_scale"]
-        if CASES[number][1] == "fp16":
+        if case[1] == "fp16":
             assert late["scales"][2:] == at_once["scales"][1:-1], "the loss scale is read within the next pass"
             changes = [now / before for before, now in itertools.pairwise([*late["scales"], late["last_scale"]])]
             assert {0.5, 2.0} <= set(changes), late["scales"]
@@ -128,7 +126,7 @@ def test_the_device_decides_as_the_host_does(found: list[list[tuple[Found, Found
         assert late["num_updates"] == at_once["num_updates"] == UPDATES - 1
         finite = [update for update in range(UPDATES) if update != NAN_AT]
         # at stage 3 DeepSpeed divides a norm by the scale after it, where that has grown
-        theirs = rank[CASES.index((0, "fp16"))][1] if CASES[number] == (3, "fp16") else at_once
+        theirs = rank[0, "fp16"][1] if case == (3, "fp16") else at_once
         rel = 1e-2 if theirs is not at_once else 1e-5
         assert [late["norms"][i] for i in finite] == pytest.approx([theirs["norms"][i] for i in finite], rel=rel)
         assert min(at_once["norms"][i] for i in finite) > 2 * CLIP_NORM

@@ -37,13 +37,9 @@ class Case:
 
 CASES = {
     "0": Case(stage=0),
-    "1": Case(stage=1),
-    "2": Case(stage=2),
     "2 beside the backward pass": Case(stage=2, keys={"overlap_comm": True}, on_device=True),
     "3": Case(stage=3, keys=SHARED_OUT),
-    "3 after the backward pass": Case(stage=3, keys={**SHARED_OUT, "overlap_comm": False}),
-    "3 with a copy on each node": Case(stage=3, keys={**SHARED_OUT, HPZ: NODE, "overlap_comm": True}),
-    "3 with a copy, on a device": Case(
+    "3 with a copy on each node": Case(
         stage=3, keys={**SHARED_OUT, HPZ: NODE, "overlap_comm": True}, size=4 * NODE, on_device=True
     ),
 }
@@ -93,13 +89,8 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
     }
 
 
-SLOW = ("3 after the backward pass", "3 with a copy on each node")
-"""What is gathered at stage 3 takes time by the number of ranks: another case has each of their settings."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in CASES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_the_last_of_4096_ranks_trains(name: str, forked: Forked, tmp_path: Path) -> None:
     case = CASES[name]
     [found] = forked.ranks(1, as_one_of_many, case, cwd=tmp_path, meet=False)
