@@ -17,7 +17,7 @@ from model.search import search
 from tests.device.pseudo import DEVICE, PseudoTensor, metered
 from tests.model.flat import nested
 from tests.model.reference import BOS, EOS, pad, tiny_model, tiny_section
-from tests.model.test_options import OPTIONS
+from tests.model.variants import MODELS
 
 GPU = pytest.param(
     torch.device("cuda"),
@@ -25,7 +25,7 @@ GPU = pytest.param(
     id="cuda",
 )
 each_device = pytest.mark.parametrize("device", [pytest.param(DEVICE, id="pseudo"), GPU])
-each_option = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+each_model = pytest.mark.parametrize("option", MODELS, ids=range(len(MODELS)))
 
 SOURCES = pad([[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]])
 TARGETS = pad([[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]])
@@ -43,7 +43,7 @@ def trained(model: Transformer, device: torch.device) -> tuple[list[Tensor], lis
 
 
 @each_device
-@each_option
+@each_model
 def test_sums_and_gradients(device: torch.device, option: dict[str, Any]) -> None:
     section = tiny_section(**option)
     outs, grads = trained(tiny_model(section), device)
@@ -69,11 +69,11 @@ def test_presets(device: torch.device, preset: str) -> None:
 
 
 @each_device
-@pytest.mark.parametrize("option", ["default", "everything", "post-block-dropout"])
-def test_checkpointing_draws_the_same_masks_again(device: torch.device, option: str) -> None:
+@pytest.mark.parametrize("option", MODELS[:3], ids=range(3))
+def test_checkpointing_draws_the_same_masks_again(device: torch.device, option: dict[str, Any]) -> None:
     found = []
     for is_on in (False, True):
-        section = tiny_section(**{**OPTIONS[option], **DROPOUTS, "activation_checkpointing": is_on})
+        section = tiny_section(**{**option, **DROPOUTS, "activation_checkpointing": is_on})
         torch.get_device_module(device).manual_seed(4)
         outs, grads = trained(tiny_model(section).train(), device)
         found.append(outs + grads)
@@ -95,9 +95,9 @@ def test_dropout_is_drawn_on_the_device(device: torch.device) -> None:
 
 @each_device
 @pytest.mark.parametrize("beam", [1, 4])
-@pytest.mark.parametrize("option", ["default", "everything", "rotary-grouped", "learned-offset"])
-def test_search(device: torch.device, beam: int, option: str) -> None:
-    model = tiny_model(tiny_section(**OPTIONS[option]))
+@pytest.mark.parametrize("option", MODELS[:6], ids=range(6))
+def test_search(device: torch.device, beam: int, option: dict[str, Any]) -> None:
+    model = tiny_model(tiny_section(**option))
     section = SearchSection(beam=beam, max_length_extra=3)
     cpu = search(model, SOURCES, section, n_best=beam)
     found = search(model.to(device), SOURCES.to(device), section, n_best=beam)
@@ -106,9 +106,9 @@ def test_search(device: torch.device, beam: int, option: str) -> None:
         assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-4)
 
 
-@pytest.mark.parametrize("option", ["default", "everything"])
-def test_a_micro_batch_waits_for_nothing(option: str) -> None:
-    objective = Objective(tiny_model(tiny_section(**OPTIONS[option], **DROPOUTS)).train(), CrossEntropy(0.1))
+@pytest.mark.parametrize("option", [{}, MODELS[0]], ids=["default", "other"])
+def test_a_micro_batch_waits_for_nothing(option: dict[str, Any]) -> None:
+    objective = Objective(tiny_model(tiny_section(**option, **DROPOUTS)).train(), CrossEntropy(0.1))
     objective.to(DEVICE)
     ids = [x.to(DEVICE) for x in (SOURCES, TARGET_INPUTS, TARGETS)]
     with metered() as meter:

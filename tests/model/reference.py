@@ -14,6 +14,9 @@ from tests.model.flat import flat, section_of
 
 PAD, BOS, EOS = 0, 1, 2
 SPECIAL = SpecialIds(pad=PAD, bos=BOS, eos=EOS)
+SOURCES = [[5, 9, 3, 12, 7, EOS], [4, EOS], [11, 3, 3, EOS]]
+TARGETS = [[6, 5, EOS], [10, 4, 8, 12, EOS], [EOS]]
+TARGET_INPUTS = [[BOS, *row[:-1]] for row in TARGETS]
 
 
 def tiny_section(**changes: Any) -> ModelSection:

@@ -121,17 +121,16 @@ def scalars_without_a_dimension(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.squeeze() if tensor.shape == (1,) else tensor for name, tensor in state.items()}
 
 
-CHANGES: list[Callable[[dict[str, Tensor]], dict[str, Tensor]]] = [
-    parallel,
-    without_buffers,
-    in_double_precision,
-    other_spelling,
-    scalars_without_a_dimension,
-]
+CHANGES: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "notebook_annotated_fr": parallel,
+    "notebook_gelu_dk": without_buffers,
+    "notebook_learned_pos": in_double_precision,
+    "notebook_prenorm_viz": other_spelling,
+    "notebook_postnorm_es": scalars_without_a_dimension,
+}
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("preset", NOTEBOOKS)
+@pytest.mark.parametrize(("preset", "change"), CHANGES.items())
 def test_ways_of_saving(preset: str, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
     theirs = tiny_notebook(preset)
     ours = load(preset, change(theirs.state_dict()), num_heads=3, special=SPECIAL)
@@ -165,8 +164,14 @@ def test_overrides_and_special_ids() -> None:
     assert load("notebook_postnorm_es", theirs.state_dict(), num_heads=3).special == SpecialIds(pad=0, bos=1, eos=2)
 
 
+each_notebook = pytest.mark.parametrize(
+    "preset",
+    [pytest.param(preset, marks=[pytest.mark.slow] if number else []) for number, preset in enumerate(NOTEBOOKS)],
+)
+
+
 class TestRefusals:
-    @pytest.mark.parametrize("preset", NOTEBOOKS)
+    @each_notebook
     def test_each_tensor_is_needed(self, preset: str) -> None:
         state = tiny_notebook(preset, encoder_layers=1, decoder_layers=1).state_dict()
         for name in without_buffers(state):
@@ -178,7 +183,7 @@ class TestRefusals:
                 assert f"missing {name.replace('linear_l', 'linear_1')}" in str(caught.value)
             assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("preset", NOTEBOOKS)
+    @each_notebook
     def test_each_shape_is_looked_at(self, preset: str) -> None:
         state = tiny_notebook(preset, encoder_layers=1, decoder_layers=1).state_dict()
         for name, tensor in without_buffers(state).items():

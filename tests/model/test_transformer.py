@@ -1,106 +1,24 @@
-"""The whole model against plain equations and against torch's own layers."""
-
-import itertools
+"""The whole model: what holds for all of its options."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from configs import ModelSection
 from model import Objective, Transformer, build_transformer
 from model.loss import CrossEntropy
-from model.positions import sinusoidal_table
-from tests.model.equations import SOURCES, TARGET_INPUTS, check_gradients, check_logits, check_longest
-from tests.model.flat import flat, section_of
-from tests.model.reference import BOS, EOS, PAD, SPECIAL, PlainTransformer, logits_of, pad, tiny_model, tiny_section
-
-VARIANTS = [
-    {"norm_position": norm, "positions": positions, "activation": activation, "tied_embeddings": tying}
-    for norm, positions, activation, tying in itertools.product(
-        ["pre", "post"], ["sinusoidal", "learned"], ["relu", "gelu", "swiglu"], ["three-way", "decoder", "none"]
-    )
-]
-
-
-def name_of(variant: dict[str, str]) -> str:
-    return "-".join(variant.values())
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=name_of)
-def test_logits_are_those_of_the_equations(variant: dict[str, str]) -> None:
-    section = tiny_section(**variant)
-    model = tiny_model(section, source_vocab=13, target_vocab=13 if variant["tied_embeddings"] == "three-way" else 11)
-    check_logits(model, section, targets=[[token % 11 for token in row] for row in TARGET_INPUTS])
-
-
-@pytest.mark.parametrize("scale_embeddings", [True, False])
-def test_scale_of_embeddings(scale_embeddings: bool) -> None:
-    section = tiny_section(scale_embeddings=scale_embeddings)
-    model = tiny_model(section)
-    with torch.no_grad():
-        logits = logits_of(model, pad(SOURCES[:1]), pad(TARGET_INPUTS[:1]))[0]
-        expected = PlainTransformer.of(model, section).logits(SOURCES[0], TARGET_INPUTS[0])
-    torch.testing.assert_close(logits.double(), expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[13], VARIANTS[35]], ids=name_of)
-def test_gradients_are_those_of_the_equations(variant: dict[str, str]) -> None:
-    check_gradients(tiny_section(**variant))
-
-
-@pytest.mark.parametrize("norm_position", ["pre", "post"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_logits_are_those_of_torch_layers(norm_position: str, activation: str) -> None:
-    section = tiny_section(norm_position=norm_position, activation=activation)
-    model = tiny_model(section)
-    source, target = pad(SOURCES), pad(TARGET_INPUTS)
-    ours = logits_of(model, source, target)
-    theirs = torch_logits(model, section, source, target)
-    is_real = target != PAD
-    torch.testing.assert_close(ours[is_real], theirs[is_real], rtol=0, atol=1e-5)
-
-
-def torch_logits(model: Transformer, section: ModelSection, source: Tensor, target: Tensor) -> Tensor:
-    """The same weights in torch.nn.TransformerEncoderLayer and DecoderLayer."""
-    fields = flat(section)
-    is_pre = fields.norm_position == "pre"
-    sizes = (fields.d_model, fields.num_heads, fields.d_ff, 0.0, fields.activation)
-    table = sinusoidal_table(section.max_positions, section.d_model)
-    x, y = (
-        embedding.tokens.weight[ids] * section.d_model**0.5 + table[: ids.shape[1]]
-        for embedding, ids in ((model.source_embedding, source), (model.target_embedding, target))
-    )
-    hidden = source == PAD
-    for layer in model.encoder.layers:
-        encoder_layer = nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=is_pre)
-        copy_layer(layer, encoder_layer)
-        x = encoder_layer(x, src_key_padding_mask=hidden)
-    x = model.encoder.norm(x)
-    future = nn.Transformer.generate_square_subsequent_mask(target.shape[1]) < 0
-    for layer in model.decoder.layers:
-        decoder_layer = nn.TransformerDecoderLayer(*sizes, batch_first=True, norm_first=is_pre)
-        copy_layer(layer, decoder_layer)
-        y = decoder_layer(y, x, tgt_mask=future, memory_key_padding_mask=hidden)
-    logits: Tensor = model.decoder.norm(y) @ model.output.weight.T
-    return logits
-
-
-def copy_layer(ours: nn.Module, theirs: nn.Module) -> None:
-    weights = ours.state_dict()
-    copied = {}
-    pairs = [("self_attention", "self_attn", "norm1"), ("feed_forward", "", "norm2")]
-    if hasattr(ours, "cross_attention"):
-        pairs = [pairs[0], ("cross_attention", "multihead_attn", "norm2"), ("feed_forward", "", "norm3")]
-    for kind in ("weight", "bias"):
-        for name, attention, norm in pairs:
-            copied[f"{norm}.{kind}"] = weights[f"{name}_residual.norm.{kind}"]
-            if attention:
-                parts = [weights[f"{name}.{part}.{kind}"] for part in ("query", "key", "value")]
-                copied[f"{attention}.in_proj_{kind}"] = torch.cat(parts)
-                copied[f"{attention}.out_proj.{kind}"] = weights[f"{name}.output.{kind}"]
-        copied[f"linear1.{kind}"] = weights[f"feed_forward.inner.{kind}"]
-        copied[f"linear2.{kind}"] = weights[f"feed_forward.outer.{kind}"]
-    theirs.load_state_dict(copied)
+from tests.model.flat import section_of
+from tests.model.reference import (
+    BOS,
+    EOS,
+    PAD,
+    SOURCES,
+    SPECIAL,
+    TARGET_INPUTS,
+    logits_of,
+    pad,
+    tiny_model,
+    tiny_section,
+)  # fmt: skip
 
 
 def test_a_row_does_not_depend_on_its_batch() -> None:
@@ -129,22 +47,6 @@ def test_a_batch_of_padding_alone_gives_no_nan(dtype: torch.dtype) -> None:
     assert out.loss_sum.item() == 0
     assert out.nll_sum.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
-
-
-def test_bf16_is_close_to_fp32() -> None:
-    model = tiny_model(tiny_section())
-    source, target = pad(SOURCES), pad(TARGET_INPUTS)
-    with torch.no_grad():
-        full = logits_of(model, source, target)
-        half = logits_of(model.to(torch.bfloat16), source, target)
-    assert half.dtype == torch.bfloat16
-    torch.testing.assert_close(half.float(), full, rtol=0.05, atol=0.1)
-
-
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize("max_positions", [1, 4])
-def test_more_positions_than_there_are_is_refused(positions: str, max_positions: int) -> None:
-    check_longest(tiny_section(positions=positions, max_positions=max_positions))
 
 
 class TestParameters:

@@ -10,8 +10,6 @@ BF16, FP32, INT = "*bf16", "*fp32", "i32"
 Constants = dict[str, Any]
 Variant = tuple[Any, dict[str, str], Constants, dict[str, int]]
 """A kernel, the types of its arguments, constants, and the compiler's options."""
-OF_ROWS = ("num_columns", "logits_stride")
-"""Multiples of 16 by the padding of the vocabulary."""
 
 
 def cubins(capability: int) -> dict[str, int]:
@@ -42,16 +40,6 @@ def _compiled(variant: Variant, capability: int, aligned: Callable[[str, str], b
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=hints)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-
-
-def wide_loads(capability: int) -> list[int]:
-    """Bytes that a thread of the loss's kernels reads at once at most, of a vocabulary that no power of two divides."""
-    found = []
-    for variant in _variants()[:2]:
-        done = _compiled(variant, capability, lambda name, kind: kind[0] == "*" or name in OF_ROWS)
-        loads = re.findall(r"ld\.global(?:\.v(\d))?\.b(\d+)", done.asm["ptx"])
-        found += [int(times or 1) * int(bits) // 8 for times, bits in loads if bits != "64"]  # 64: the target
-    return found
 
 
 def registers(capability: int, precision: str, width: int) -> dict[str, tuple[int, int]]:

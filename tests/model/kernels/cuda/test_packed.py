@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from configs import SearchSection
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
 from model.kernels.cuda import attention, use, ways
@@ -15,18 +14,17 @@ from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.ways import packed_attention
 from model.layout import LayoutKind, first_possible
 from model.loss import CrossEntropy
-from model.search import search
 from tests.device.pseudo import DEVICE, metered
 from tests.flops import flop_counter
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
-from tests.model.test_options import OPTIONS
+from tests.model.variants import MODELS
 from trainer.engines.layouts import laid_out
 
 CPU = torch.device("cpu")
 LANES = [lane(0, rows=4), lane(1, rows=1), lane(2, rows=6)]
 SEEDS = [0x1234_5678_9ABC_DEF0, 77, 2**63 - 1]
-each_option = pytest.mark.parametrize("option", OPTIONS.values(), ids=OPTIONS)
+each_model = pytest.mark.parametrize("option", MODELS, ids=range(len(MODELS)))
 SHALLOW = {"encoder_layers": 1, "decoder_layers": 1}
 DROPOUTS = {"dropout": 0.3, "activation_dropout": 0.3}
 ALL_DROPOUTS = {**DROPOUTS, "attention_dropout": 0.3}
@@ -63,7 +61,7 @@ def check(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-@each_option
+@each_model
 def test_loss_and_gradients(option: dict[str, Any]) -> None:
     """With dropout: padded lane by lane, packed so, and all lanes at once; the latter on a device as well."""
     dropped = {**SHALLOW, **option, **DROPOUTS}
@@ -73,7 +71,7 @@ def test_loss_and_gradients(option: dict[str, Any]) -> None:
     check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="flash", device=DEVICE), padded)
 
 
-@each_option
+@each_model
 def test_whole_sublayers(option: dict[str, Any]) -> None:
     """Of a device: attention, residual and norm as one function, and so of feed-forward layers with ReLU."""
     dropped = {**SHALLOW, **option, "dropout": 0.3}
@@ -133,21 +131,7 @@ def test_layers_that_are_recomputed(residual: str) -> None:
     check(trained(objective, MERGED, kind="short", device=DEVICE), padded)
 
 
-@pytest.mark.parametrize("residual", ["pre", "post"])
-@pytest.mark.parametrize("offset", range(3))
-def test_some_weights_are_frozen(residual: str, offset: int) -> None:
-    found = []
-    layouts: list[tuple[LayoutKind, torch.device]] = [("padded", CPU), ("short", DEVICE)]
-    for kind, device in layouts:
-        objective = objective_of({**SHALLOW, "residual": residual})
-        for number, parameter in enumerate(objective.parameters()):
-            parameter.requires_grad_(number % 3 == offset)
-        passes = PADDED if kind == "padded" else MERGED
-        found.append(trained(objective.to(device), passes, kind=kind, device=device))
-    check(found[1], found[0])
-
-
-@each_option
+@each_model
 def test_dropout_of_attention_weights(option: dict[str, Any]) -> None:
     """The same are dropped whatever the layout, the pass and the device."""
     dropped = {**SHALLOW, **option, **ALL_DROPOUTS}
@@ -157,7 +141,7 @@ def test_dropout_of_attention_weights(option: dict[str, Any]) -> None:
     assert not torch.allclose(kept[0], padded[0], rtol=1e-4)
 
 
-@each_option
+@each_model
 def test_those_of_the_plain_model(option: dict[str, Any]) -> None:
     objective = objective_of({**SHALLOW, **option}, with_kernels=False)
     sums = []
@@ -170,7 +154,7 @@ def test_those_of_the_plain_model(option: dict[str, Any]) -> None:
     check(trained(objective_of({**SHALLOW, **option}), MERGED, kind="flash"), plain)
 
 
-@pytest.mark.parametrize("option", [{}, OPTIONS["everything"]], ids=["default", "everything"])
+@pytest.mark.parametrize("option", [{}, MODELS[0]], ids=["default", "other"])
 def test_layers_one_behind_the_other(option: dict[str, Any]) -> None:
     """Two of each stack: the last residual of one goes with the first norm of the next."""
     test_those_of_the_plain_model({**option, "residual": "pre", "encoder_layers": 2, "decoder_layers": 2})
@@ -278,20 +262,6 @@ def test_a_device_calls_torchs_kernels(is_causal: bool, way: LayoutKind) -> None
         assert mine is not None
         assert theirs is not None
         torch.testing.assert_close(mine.detach().cpu().float(), theirs.float(), rtol=0.02, atol=0.02)
-
-
-def test_search_is_that_of_the_plain_model() -> None:
-    """Nobody tells it where tokens stand."""
-    section = tiny_section(num_heads=4, num_kv_heads=2, positions="rotary", head_width=4)
-    sources = torch.from_numpy(LANES[2].source)
-    model, plain = tiny_model(section), tiny_model(section)
-    use(model)
-    for beam in (1, 4):
-        search_section = SearchSection(beam=beam, max_length_extra=3)
-        found, expected = (search(m, sources, search_section, n_best=beam) for m in (model, plain))
-        for one, other in zip(found, expected, strict=True):
-            assert [h.ids for h in one] == [h.ids for h in other]
-            assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
 
 
 @pytest.mark.parametrize(
