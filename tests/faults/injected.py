@@ -41,8 +41,8 @@ class Fault:
     """What happens where and when, once in every rank that it concerns unless `times` says more."""
 
     point: str
-    """setup, forward_early (of several pairs, before the run is built), fit, data, accumulate, forward, step,
-    stepped, evaluate, evaluated, save, saved, commit; or `audit:EVENT` of sys.audit, such as audit:os.rename."""
+    """setup, fit, data, accumulate, forward, step, stepped, evaluate, evaluated, save, saved, commit; or `audit:EVENT`
+    of sys.audit, such as audit:os.rename."""
     action: str
     """A method of `Injector` without its underscore, or nan or spike at accumulate."""
     rank: int | None = None
@@ -126,9 +126,6 @@ class Injector:
     def _kill(self, _: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _stop(self, _: Any) -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
     def _raise(self, value: Any) -> None:
         raise RuntimeError(f"injected: {value}")
 
@@ -157,8 +154,16 @@ class Injector:
 
     def _ask(self, name: str) -> None:
         """Ask the launcher to stop, and go on once the request is here."""
+        from configs.process.signals import stop_request
+
         os.kill(int(os.environ[LAUNCHER_PID]), getattr(signal, name))
-        time.sleep(1.5)
+        while not stop_request()():
+            time.sleep(0.01)
+
+    def _wait(self, path: str) -> None:
+        """Until there is such a file."""
+        while not os.path.exists(path):  # noqa: PTH110
+            time.sleep(0.01)
 
     def _drift(self, _: Any) -> None:
         """Change a weight that all ranks should hold alike."""
@@ -172,9 +177,6 @@ class Injector:
 
     def _remove(self, path: str) -> None:
         os.unlink(path)  # noqa: PTH108
-
-    def _copy(self, paths: Sequence[str]) -> None:
-        Path(paths[1]).write_bytes(Path(paths[0]).read_bytes())
 
     def _damage(self, value: Any) -> None:
         """Flip a byte in the middle of a file, or cut it there, or put another file in its place."""
@@ -283,11 +285,8 @@ def _patch_engine(injector: Injector, module: Any) -> None:
     engine = module.DeepSpeedEngine
     accumulate, step = engine.accumulate, engine.step
 
-    def before_forward(_: Any, arguments: tuple[Any, ...]) -> None:
-        if injector.step < 0:
-            if len(arguments[0]) > 1:
-                injector.meet("forward_early")
-        else:
+    def before_forward(*_: Any) -> None:
+        if injector.step >= 0:
             injector.meet("forward", step=injector.step + 1)
 
     def note(_self: Any, objective: Any, *_: Any, **__: Any) -> None:

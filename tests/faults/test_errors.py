@@ -1,7 +1,5 @@
 """Rows 8, 9, 10 and 27: an exception and a lack of memory on one rank, once and always; a port in use."""
 
-import re
-
 import pytest
 
 from tests.conftest import HOST
@@ -13,7 +11,7 @@ ADVICE = ("stream.source_tokens=512", "stream.target_tokens=512", "engine.offloa
 
 def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
     """Row 8: the root cause first, then its victims."""
-    run = make_run(Fault(point="accumulate", action="raise", rank=1, step=5, value="the root cause"))
+    run = make_run(Fault(point="accumulate", action="raise", rank=1, step=2, value="the root cause"))
     done = launch(run, restarts=0).finish()
     assert done.code == 1
     first, second, third, *rest = done.err.splitlines()[1:]  # after what is started
@@ -33,33 +31,18 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
 @pytest.mark.slow
 def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: Launch) -> None:
     """Rows 9 and 10: says which settings to lower, and is not started again for ever."""
-    run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=13, times=0))
+    run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=7, times=0))
     done = launch(run, restarts=1).finish()
     assert done.code == 1
     assert done.err.count(f"rank 1 on {HOST} failed first") == 2
-    assert "no progress since step 10" in done.err
+    assert "no progress since step 5" in done.err
     for words in ADVICE:
         assert words in done.err
     assert str(run.status()["error"]).startswith(f"rank 1 on {HOST}: ")
-    assert run.complete_steps() == [10]
-
-
-@pytest.mark.slow  # the rank that is out of memory waits half a minute for the others
-def test_out_of_memory_on_one_rank_before_the_first_update(make_run: MakeRun, launch: Launch) -> None:
-    """Row 9: refused, not started again."""
-    run = make_run(Fault(point="forward_early", action="out_of_memory", rank=1, times=0))
-    done = launch(run).finish()
-    assert done.code == 2, done.err[-4000:]
-    [line] = [line for line in done.err.splitlines() if line.startswith("zeromt: error: ")]
-    assert re.match(r"zeromt: error: rank 1: stream\.source_tokens=512", line)
-    for words in ADVICE:
-        assert words in line
-    assert run.status()["state"] == "refused"
-    assert run.processes() == []
-    assert not (run.folder / "metrics.jsonl").exists() or run.last_logged() == 0
+    assert run.complete_steps() == [5]
 
 
 def test_port_in_use(undisturbed: Run) -> None:
     """Row 27: that run was started while torch's own port and the one that MASTER_PORT named were taken."""
-    assert undisturbed.complete_steps() == [10, 20, 30, 40]
+    assert undisturbed.complete_steps() == [5, 10, 15, 20]
     assert undisturbed.status()["state"] == "finished"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.process.files.inside import is_listed, look_again
-from tests.conftest import BUNDLED, Start, zeromt
+from tests.conftest import Start
 from tests.faults.conftest import MakeRun, injected
 from tests.faults.test_nodes import free_port, node_command
 from tests.waiting import wait_until
@@ -57,15 +57,14 @@ def test_what_another_machine_has_made_is_seen(clients: tuple[Path, Path]) -> No
     assert not is_listed(other / folder / "file")
 
 
-@pytest.mark.parametrize("absent", ["", "run/checkpoints"])
+@pytest.mark.slow
 def test_nodes_that_remember_the_run_as_absent(
-    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path, absent: str
+    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path
 ) -> None:
     """Whatever node 1 has looked for in vain, node 0 makes it; and a request to stop is seen."""
     run = make_run(overrides=SHORT)
-    (clients[0].with_name("back") / "runs" / absent).parent.mkdir(parents=True, exist_ok=True)
     for place in clients:
-        assert not (place / "runs" / absent).exists()
+        assert not (place / "runs").exists()
     port = free_port()
     nodes = [
         start(*injected(shim, run, *node_command(run, rank, port, "A", "--max-restarts", "0", f"output={place}/runs")))
@@ -76,23 +75,3 @@ def test_nodes_that_remember_the_run_as_absent(
         assert done.code == 0, done.err[-4000:]
         assert "failed" not in done.out + done.err
     assert len(list((clients[0] / "runs" / "run" / "checkpoints").glob("step-*"))) == 3
-
-
-def test_parts_of_a_dataset_that_another_machine_has_prepared(clients: tuple[Path, Path], start: Start) -> None:
-    def prepare(place: Path, *options: str) -> tuple[int, str]:
-        settings = (f"prepare.root={BUNDLED}", f"prepare.output={place}/data")
-        done = start(*zeromt("prepare", "debug", *settings, *options)).finish()
-        return done.code, done.out + done.err
-
-    one, other = clients
-    code, said = prepare(other, "--merge")
-    assert code == 2, said
-    assert "no part is prepared" in said
-    assert prepare(one, "--part", "1/2")[0] == 0
-    survey = next((clients[0].with_name("back") / ".data.preparing").glob("*/survey"))
-    survey.rename(survey.with_name("away"))
-    assert not (other / survey.relative_to(clients[0].with_name("back"))).exists()
-    survey.with_name("away").rename(survey)
-    for options in (("--part", "2/2"), ("--merge",)):
-        code, said = prepare(other, *options)
-        assert code == 0, said
