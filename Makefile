@@ -153,12 +153,13 @@ SINCE := main
 test-changed: $(DEV)
 	$(pytest) $$($(BIN)/python -m tests.changed $(SINCE))
 
-# pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones.
+# pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones, of which two files run at a time.
 test-slow: MARK := slow
+test-slow: WORKERS := -n 2 --dist loadfile
 test-gpu: MARK := gpu
 test-slurm: MARK := slurm and not slow
 test-slow test-gpu test-slurm: $(DEV)
-	@status=0; $(BIN)/python -m pytest -q -m "$(MARK)" || status=$$?; \
+	@status=0; $(BIN)/python -m pytest -q $(WORKERS) -m "$(MARK)" || status=$$?; \
 	if test $$status -eq 5; then echo "no test is marked $(@:test-%=%)"; exit 0; fi; exit $$status
 
 OUT := runs/gpu-report

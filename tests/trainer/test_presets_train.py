@@ -30,9 +30,6 @@ PRESETS = (
     "modern",
     "student_small",
     "student_micro",
-    "notebook_postnorm_es",
-    "notebook_prenorm_viz",
-    "notebook_annotated_fr",
     "notebook_gelu_dk",
     "notebook_learned_pos",
 )

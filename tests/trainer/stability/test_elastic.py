@@ -23,7 +23,11 @@ def test_a_sample_of_the_elastic_matrix(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_the_elastic_matrix(tmp_path: Path) -> None:
-    pairs = {precision: list(itertools.product(elastic.ALL, elastic.ALL)) for precision in ("fp32", "bf16")}
+    places = elastic.ALL
+    pairs = {
+        "fp32": list(itertools.product(places, places)),
+        "bf16": list(zip(places, places[5:] + places[:5], strict=True)),
+    }
     found = elastic.measure(pairs, tmp_path, timeout=3600)
     elastic.show(pairs, found)
     assert elastic.is_within(found)
