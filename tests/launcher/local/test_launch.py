@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HOST, is_running
+from tests.conftest import is_running
 from tests.launcher.conftest import ROOT, command_line, environment
 from tests.waiting import PATIENCE, wait_until
 
@@ -41,16 +41,6 @@ def test_refusal_by_another_rank_alone_is_shown(launch: Launch) -> None:
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 2, err
     assert err.splitlines()[1:] == ["zeromt: error: field: 1; allowed is 2"]
-
-
-def test_failure_names_the_first_rank_and_shows_its_log(launch: Launch) -> None:
-    child = launch("wait,fail", "--max-restarts", "0")
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 1, err
-    assert f"zeromt: rank 1 on {HOST} failed first: ended with exit code 1" in err
-    assert "zeromt: stopped because of it: rank 0" in err
-    assert "RuntimeError: the root cause" in err
-    assert "torch/distributed" not in err
 
 
 @pytest.mark.parametrize(("sent", "received"), [("SIGUSR1", "SIGUSR1"), ("SIGINT", "SIGTERM")])

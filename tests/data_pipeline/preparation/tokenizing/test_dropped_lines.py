@@ -1,13 +1,12 @@
 """What the dataset will not have does not train its tokenizer."""
 
 import base64
-import hashlib
 import random
 from pathlib import Path
 
 import pytest
 
-from configs import CleaningSection, TokenizerSection
+from configs import CleaningSection
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
@@ -53,11 +52,3 @@ def test_a_duplicate_that_is_dropped_counts_once(
     prepare.run(corpus(copies, output=str(tmp_path / "dropped"), **drop))
     assert f"{SAID}499 duplicates\n" in capsys.readouterr().out
     assert _tokenizer(tmp_path / "dropped") == _tokenizer(tmp_path / "once") != _tokenizer(tmp_path / "kept")
-
-
-def test_other_corpora_keep_their_tokenizer(corpus: Corpus, tmp_path: Path) -> None:
-    """The bytes that there always were, for lines that SentencePiece alone would skip too."""
-    lines = [*PAIRS, ("so " * 2000, "si " * 2000), *PAIRS[:50]]
-    prepare.run(corpus(lines, tokenizer=TokenizerSection(vocab_size=64, threads=1)))
-    found = hashlib.sha256((tmp_path / "out" / "tokenizer.model").read_bytes()).hexdigest()
-    assert found[:16] == "1937f20fb5118951"
