@@ -16,6 +16,7 @@
 #                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
 #   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
+#   make messages    tests/messages.txt, what commands say of wrong input, from the code
 #   make docs        the site, in site/; a warning ends it
 #   make format      fix what lint and format can fix
 #   make clean       remove .venv and caches; runs and prepared data stay
@@ -44,7 +45,7 @@ BENCHES := training ranks data decoding
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
-.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference docs clean
+.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference messages docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -181,6 +182,9 @@ docs: $(DEV)
 reference: $(DEV)
 	$(BIN)/python -m zeromt.cli.reference
 	$(BIN)/python -m tests.folders
+
+messages: $(DEV)
+	$(BIN)/python -m tests.messages
 
 check: $(DEV)
 	$(BIN)/ruff check .
