@@ -86,9 +86,7 @@ def test_what_makes_a_model_fit_is_said(tmp_path: Path) -> None:
     """A special piece that is cut from texts cannot be ours."""
     model = _train(pad_id=-1, user_defined_symbols=["<pad>"])
     (tmp_path / "theirs.model").write_bytes(model)
-    with pytest.raises(
-        UserError, match=r"theirs.model: pad: <pad> is a piece of texts; train .* --pad_id=0, --bos_id=1"
-    ):
+    with pytest.raises(UserError, match=r"theirs.model: pad: <pad> is a piece of texts"):
         existing_tokenizer(TokenizerSection(path=str(tmp_path / "theirs.model")))
     proto: Any = sentencepiece_model_pb2.ModelProto()
     proto.ParseFromString(_train())

@@ -225,7 +225,7 @@ class TestUsing:
         command = ("translate", "runs/run", "-i", "text", "--processes", "2")
         line = _refused(forked.zeromt(*command, cwd=run))
         assert "needs schedule halves of the plugin halves.py (SHA-256 " in line
-        assert "plugins are run only if you name them; add --plugins " in line
+        assert "plugins are run only if you name them" in line
         done = forked.zeromt(*command, "--plugins", line.rpartition(" ")[2], cwd=run)
         assert done.code == 0, done.err
         (run / "halves.py").write_text(HALVES + "\n")

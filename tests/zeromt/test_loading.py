@@ -74,9 +74,9 @@ def test_it_is_shown_in_a_line(model: zeromt.LoadedModel) -> None:
 
 
 def test_a_string_is_no_list(model: zeromt.LoadedModel) -> None:
-    with pytest.raises(TypeError, match=r"lines: a str; give a list of str: \['Hello"):
+    with pytest.raises(TypeError, match="lines: a str"):
         model.translate("Hello.")
-    with pytest.raises(TypeError, match=r"lines\[1\]: a int; give str"):
+    with pytest.raises(TypeError, match=r"lines\[1\]: a int"):
         model.translate(["a", 3])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="references: a str"):
         model.evaluate(["a"], "b")

@@ -68,15 +68,15 @@ def test_fields_by_postponed_annotations(folder: Path) -> None:
         (b"x = 1\nraise ValueError('of\\nmine')\n", r"cannot be run: line 2: ValueError: of mine"),
         (b"import sys\nsys.exit(0)\n", r"cannot be run: line 2: SystemExit: 0"),
         (b"import what_is_not_there\n", r"cannot be run: line 1: ModuleNotFoundError: No module named 'what_is_not"),
-        (b"", r"registers no component; write a class under @component\(FAMILY, KIND\)"),
+        (b"", "registers no component"),
         (b"# caf\xe9\n", r"cannot be run: SyntaxError: invalid or missing encoding declaration"),
         (b"# -*- coding: klingon -*-\n", r"cannot be run: SyntaxError: .*klingon"),
         (b"x = 1\0\n", r"cannot be run: (line 1: )?(SyntaxError|ValueError): source code .*null bytes"),
         (b"(" * 10_000, r"cannot be run: (line 1: )?\w+Error"),
         (HALVES.replace('"halves"', '"cosine"').encode(), r"schedule: two components are named 'cosine', in trainer."),
-        (HALVES.replace('"schedule"', '"shedule"').encode(), r"component 'halves': there is no family 'shedule'; did"),
+        (HALVES.replace('"schedule"', '"shedule"').encode(), "component 'halves': there is no family 'shedule'"),
         ((HALVES * 2).encode(), r"schedule: two components are named 'halves', in '/.*halves.py' and in '/.*halves.p"),
-        (HALVES.replace("(Schedule)", "").encode(), r"schedule halves: Halves is not a Schedule; derive it from that"),
+        (HALVES.replace("(Schedule)", "").encode(), "schedule halves: Halves is not a Schedule"),
         (
             HALVES.replace("Positive = 10", "type(open) = open").encode(),
             r"schedule halves: its fields cannot be checked: ",
@@ -99,19 +99,19 @@ def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path)
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ("[gone.py]", r"plugins.0: '/.*gone.py': no such file; give a Python file"),
-        ("[.]", r"plugins.0: '.': Is a directory; it is a folder; give a file"),
-        ("[/dev/zero]", r"plugins.0: '/dev/zero': is a device; allowed is a plain file"),
-        ("[pipe]", r"plugins.0: '/.*pipe': is a FIFO; allowed is a plain file"),
+        ("[gone.py]", r"plugins.0: '/.*gone.py': no such file"),
+        ("[.]", r"plugins.0: '.': Is a directory"),
+        ("[/dev/zero]", r"plugins.0: '/dev/zero': is a device"),
+        ("[pipe]", r"plugins.0: '/.*pipe': is a FIFO"),
         ("[loop]", r"plugins.0: 'loop': .*symbolic links"),
         ("['~nobody-here/x.py']", r"plugins.0: '~nobody-here/x.py': no such home folder"),
         ("['a\0b']", r"CONFIG: .*cannot be read"),
-        ("halves.py", r"plugins: 'halves.py'; allowed is a list of Python files, such as \[my_filters.py\]"),
-        ("", r"plugins: null; allowed is a list of Python files"),
-        ("{file: halves.py}", r"plugins: a section; allowed is a list of Python files"),
-        ("[halves.py, 3]", r"plugins.1: 3; allowed is the path of a Python file"),
-        ("['']", r"plugins.0: ''; allowed is the path of a Python file"),
-        ("[[halves.py]]", r"plugins.0: \['halves.py'\]; allowed is the path of a Python file"),
+        ("halves.py", r"plugins: 'halves.py'"),
+        ("", "plugins: null"),
+        ("{file: halves.py}", "plugins: a section"),
+        ("[halves.py, 3]", r"plugins.1: 3"),
+        ("['']", r"plugins.0: ''"),
+        ("[[halves.py]]", r"plugins.0: \['halves.py'\]"),
         ("[{file: halves.py}]", r"plugins.0: 'halves.py' is written as in a run's saved configuration, and is not run"),
     ],
 )
@@ -127,7 +127,7 @@ def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
 def test_a_name_that_is_no_utf_8(folder: Path) -> None:
     name = os.fsdecode(b"../caf\xe9.py")
     shutil.copy(folder / "halves.py", name)
-    assert "the name is not UTF-8; give the file one that is" in said("debug", plugins=[name])
+    assert "the name is not UTF-8" in said("debug", plugins=[name])
 
 
 @pytest.mark.parametrize("text", ["import helper", "from helper import x", "import helper.deeper", "from . import x"])
@@ -138,7 +138,7 @@ def test_a_module_beside_it_is_refused(text: str, place: str, folder: Path, monk
     (folder / place).write_text("x = 1\n")
     (folder / "halves.py").write_text(f"{HALVES}\n\ndef later():\n    {text}\n")
     for _ in range(2):
-        assert "from its own folder, but a plugin must be a single file; put " in said(str(folder / "my.yaml"))
+        assert "from its own folder, but a plugin must be a single file" in said(str(folder / "my.yaml"))
         monkeypatch.syspath_prepend(str(folder))
     assert runs(folder / "halves.py") == 0
 

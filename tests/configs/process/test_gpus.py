@@ -58,7 +58,7 @@ def test_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("visible", ["2", "0,2", " 7 ,GPU-a", "0,1,2,3"])
 def test_gpus_that_are_not_there_are_refused(visible: str, two_gpus: Path) -> None:
-    with pytest.raises(UserError, match=r"^CUDA_VISIBLE_DEVICES: .* has no GPU \d; its GPUs are 0 to 1 "):
+    with pytest.raises(UserError, match=r"^CUDA_VISIBLE_DEVICES: .* has no GPU \d"):
         gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
     assert gpus_to_use("cpu", {"CUDA_VISIBLE_DEVICES": visible}) == 0
 

@@ -89,7 +89,7 @@ def test_nothing_saved_has_it(place: str, tmp_path: Path) -> None:
     (run / "config.yaml").write_text(kept[0].replace("***", SECRET))  # as somebody has edited it
     assert SECRET not in dump_run(load_saved(run / "config.yaml")), "of which exports and averages are made"
     save_run(config, run / "config.yaml")
-    with pytest.raises(UserError, match=r"a saved configuration keeps no value of .*; give it: .*=VALUE"):
+    with pytest.raises(UserError, match="a saved configuration keeps no value of "):
         load_run(str(run / "config.yaml"))
 
 

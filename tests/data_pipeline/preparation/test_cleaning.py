@@ -280,7 +280,7 @@ def test_languages() -> None:
 
 def test_a_language_that_is_not_known() -> None:
     pytest.importorskip("py3langid")
-    with pytest.raises(UserError, match=r"^prepare\.target_language: tlh: py3langid does not know it; .* de, .*"):
+    with pytest.raises(UserError, match=r"^prepare\.target_language: tlh: py3langid does not know it"):
         _cleaner(languages=("en", "tlh"), language_identification=True)
 
 
@@ -288,8 +288,6 @@ def test_language_identification_without_its_package(monkeypatch: pytest.MonkeyP
     identification.load_identifier.cache_clear()
     for name in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        UserError, match=r"the package py3langid is missing; install it with `pip install zeromt\[langid\]`$"
-    ):
+    with pytest.raises(UserError, match="the package py3langid is missing"):
         _cleaner(language_identification=True)
     _cleaner()

@@ -68,9 +68,7 @@ def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=rf"^prepare.filters.0: .*{said}"):
             LanguageFilter("prepare.filters.0", "en", "fr", 0.5, str(tmp_path / path))
-    with pytest.raises(
-        UserError, match=r"prepare.target_language: de: lid.bin does not know it; .* eng_Latn, fra_Latn"
-    ):
+    with pytest.raises(UserError, match=r"prepare.target_language: de: lid.bin does not know it"):
         LanguageFilter("place", "en", "de", 0.5, str(model))
 
 
@@ -99,5 +97,5 @@ def test_a_model_is_known_by_its_content(model: Path, corpus: Corpus, tmp_path: 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     identification.load_identifier.cache_clear()
     monkeypatch.setitem(sys.modules, "fasttext", None)
-    with pytest.raises(UserError, match=r"^place: the package fasttext.* is missing; .*zeromt\[fasttext\]"):
+    with pytest.raises(UserError, match=r"^place: the package fasttext.* is missing"):
         LanguageFilter("place", "en", "fr", 0.5, "x")

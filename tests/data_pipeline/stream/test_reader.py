@@ -157,7 +157,7 @@ def test_broken_states_are_refused(open_ranks: Start) -> None:
     for version in (1, 3, None):
         with pytest.raises(UserError, match=f"stream state: version {version}; allowed is 5"):
             StreamState.from_json({**tree, "version": version})
-    with pytest.raises(UserError, match="stream state: version None; allowed is 5"):
+    with pytest.raises(UserError, match="stream state: version None"):
         StreamState.from_json({name: value for name, value in tree.items() if name != "version"})
     with pytest.raises(UserError, match="stream state: "):
         StreamState.from_json({"version": 5})

@@ -118,9 +118,9 @@ def test_number_of_processes(requested: int | None, micro_batches: int, gpus: in
 @pytest.mark.parametrize(
     ("requested", "gpus", "nodes", "expected"),
     [
-        (9, 0, 1, "--nproc: 9 is more than stream.micro_batches=8; allowed is 1 to 8"),
-        (3, 0, 3, "--nproc: 3 on each of 3 nodes is more than stream.micro_batches=8; allowed is 1 to 2"),
-        (3, 2, 1, "--nproc: 3 is more than the GPUs of this machine; allowed is 1 to 2"),
+        (9, 0, 1, "--nproc: 9 is more than stream.micro_batches=8"),
+        (3, 0, 3, "--nproc: 3 on each of 3 nodes is more than stream.micro_batches=8"),
+        (3, 2, 1, "--nproc: 3 is more than the GPUs of this machine"),
     ],
 )
 def test_too_many_processes(requested: int, gpus: int, nodes: int, expected: str) -> None:
@@ -151,7 +151,7 @@ def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:
         f"stream.datasets=[{{path: {tmp_path}}}]",
         f"evaluation.sets=[{{name: a, prepared: test}}, {{name: b, source: {source}, references: [gone.fr]}}]",
     ]
-    with pytest.raises(UserError, match=r"^evaluation\.sets\.1\.references: 'gone\.fr' is not there; "):
+    with pytest.raises(UserError, match=r"^evaluation\.sets\.1\.references: 'gone\.fr' is not there"):
         check_datasets(load_run("debug", overrides), "debug", overrides)
     (tmp_path / "index.json").unlink()
     overrides[1] = f"evaluation.sets=[{{name: b, source: {source}, references: {source}}}]"

@@ -64,11 +64,11 @@ def test_of_the_folder_or_of_none(
     assert [run["run"] for run in json.loads(capsys.readouterr().out)] == [str(run) for run in runs_in(Path("runs"))]
     (folder.parent / "none").mkdir()
     monkeypatch.chdir(folder.parent / "none")
-    with pytest.raises(UserError, match=r"there is no run in [.]; give a run's folder, or one with runs in it"):
+    with pytest.raises(UserError, match=r"there is no run in [.]"):
         status(run=None, as_json=False)
 
 
 def test_a_dataset_is_no_run_that_never_started(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
-    with pytest.raises(UserError, match=r"is a dataset; `zeromt inspect .*` shows it"):
+    with pytest.raises(UserError, match="is a dataset"):
         status(run=str(tmp_path), as_json=False)

@@ -76,9 +76,9 @@ NOT_YOURS = "RUN: run names job 10, and slurm has no job of yours with that name
         ({"OUTPUT": ""}, NOT_YOURS),
         (
             {"REFUSE": "Access/permission denied"},
-            "scancel: scancel: error: Access/permission denied; only your own",
+            "scancel: scancel: error: Access/permission denied",
         ),
-        ({"PATH": "/nowhere"}, "RUN: 'run' is not running; its state is empty"),
+        ({"PATH": "/nowhere"}, "RUN: 'run' is not running"),
     ],
 )
 def test_what_cannot_be_stopped_is_left_alone(

@@ -367,15 +367,15 @@ def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "a b"}, "--job-name: 'a b'; allowed are letters"),
-        ({"name": "a\n#SBATCH --x"}, "--job-name: 'a\\n#SBATCH --x'; allowed are letters"),
-        ({"folder": "/it's"}, 'the current folder: "/it\'s" holds "\'"; allowed are paths without quotes'),
-        ({"output": "/a\nb/%j"}, "output: '/a\\nb/' holds '\\n'; allowed are paths"),
-        ({"output": "/a%u/%j"}, "output: '/a%u/' holds '%'; allowed are paths"),
-        ({"overrides": ("a\nb",)}, "override: 'a\\nb'; allowed is text without line breaks"),
-        ({"nodes": "0"}, "--nodes: '0'; allowed is a number from 1, or MIN-MAX"),
-        ({"nodes": "3-2"}, "--nodes: '3-2'; allowed is a number from 1, or MIN-MAX"),
-        ({"nodes": "2;x"}, "--nodes: '2;x'; allowed is a number from 1, or MIN-MAX"),
+        ({"name": "a b"}, "--job-name: 'a b'"),
+        ({"name": "a\n#SBATCH --x"}, "--job-name: 'a\\n#SBATCH --x'"),
+        ({"folder": "/it's"}, 'the current folder: "/it\'s" holds "\'"'),
+        ({"output": "/a\nb/%j"}, "output: '/a\\nb/' holds '\\n'"),
+        ({"output": "/a%u/%j"}, "output: '/a%u/' holds '%'"),
+        ({"overrides": ("a\nb",)}, "override: 'a\\nb'"),
+        ({"nodes": "0"}, "--nodes: '0'"),
+        ({"nodes": "3-2"}, "--nodes: '3-2'"),
+        ({"nodes": "2;x"}, "--nodes: '2;x'"),
     ],
 )
 def test_refused_values(changes: dict[str, Any], message: str) -> None:

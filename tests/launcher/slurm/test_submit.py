@@ -45,7 +45,7 @@ def test_submission(call: Call, sbatch: dict[str, str], workplace: Path) -> None
     assert done.code == 0, done.err
     assert asked(workplace) == ["--test-only", "--parsable"]
     assert done.out == "102\n"
-    assert "squeue -j 102;  tail -F" in done.err
+    assert "squeue -j 102" in done.err
     assert "zeromt stop runs/debug" in done.err
     script = (workplace / "runs" / "debug" / "logs" / "slurm-102.sh").read_text()
     assert (workplace / "log.scripts").read_text() == script * 2
@@ -163,27 +163,27 @@ HPZ_2 = "engine.zero_optimization.zero_hpz_partition_size=2"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--nodes", "x"], "--nodes: 'x'; allowed is a number from 1"),
+        (["--nodes", "x"], "--nodes: 'x'"),
         (["--nodes", "3", "--nproc", "1"], "--nodes: 3 with 1 processes each is more than stream.micro_batches=2"),
         (
             ["--nodes", "2", "--nproc", "3", "stream.micro_batches=6", "engine.zero_stage=3", HPZ_2],
             "engine.zero_optimization.zero_hpz_partition_size: 2 with 6 ranks, 3 on each machine",
         ),
-        (["--time", "4"], "--time: 0-00:04:00 is less than signal_lead=300 and a save of 0 s; allowed is 0-00:05:00"),
-        (["--time", "x"], "time: 'x'; allowed is D-HH:MM:SS"),
-        (["--partition", "a;b"], "partition: 'a;b'; allowed is text that matches"),
-        (["--job-name", "a b"], "--job-name: 'a b'; allowed are letters"),
-        (["--site", "nowhere"], "--site: no such file: 'nowhere'; give a YAML file or one of"),
-        (["--set", "partitoin=x"], "partitoin: unknown key; did you mean partition?"),
-        (["--set", "x"], "--set: 'x'; allowed is section.key=value"),
+        (["--time", "4"], "--time: 0-00:04:00 is less than signal_lead=300 and a save of 0 s"),
+        (["--time", "x"], "time: 'x'"),
+        (["--partition", "a;b"], "partition: 'a;b'"),
+        (["--job-name", "a b"], "--job-name: 'a b'"),
+        (["--site", "nowhere"], "--site: no such file: 'nowhere'"),
+        (["--set", "partitoin=x"], "partitoin: unknown key"),
+        (["--set", "x"], "--set: 'x'"),
         (["--set", "mail_user=me@x.org"], "mail_user: 'me@x.org' without mail_type, and SLURM would never write"),
-        (["--set", "mail_type=[SOON]"], "mail_type.0: 'SOON'; allowed is"),
-        (["--set", "nodelist=n1;n2"], "nodelist: 'n1;n2'; allowed is text that matches"),
-        (["--container-image", "a.sif"], "container_image: 'a.sif' with container=none; allowed is an image with"),
+        (["--set", "mail_type=[SOON]"], "mail_type.0: 'SOON'"),
+        (["--set", "nodelist=n1;n2"], "nodelist: 'n1;n2'"),
+        (["--container-image", "a.sif"], "container_image: 'a.sif' with container=none"),
         (["--chain", "2", "--array", "2", "--", "prepare", "c"], "argument --array: not allowed with argument --chain"),
-        (["seed=x"], "seed: 'x'; allowed is a whole number"),
+        (["seed=x"], "seed: 'x'"),
         (["--nproc", "1", "prepare.output=x"], "prepare.output: 'x' holds no index.json"),
-        (["--nproc", "1"], "sbatch: no such command; use a machine that submits jobs, or --dry-run"),
+        (["--nproc", "1"], "sbatch: no such command"),
     ],
 )
 def test_bad_input(refused: Refused, workplace: Path, arguments: list[str], message: str) -> None:

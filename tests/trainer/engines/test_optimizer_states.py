@@ -131,18 +131,18 @@ class Odd(torch.optim.Optimizer):
 @pytest.mark.parametrize(
     ("build", "states", "said"),
     [
-        (torchs("AdamW"), ["exp_avg"], "it keeps a tensor exp_avg_sq too, and its `states` are exp_avg; a checkpoint"),
+        (torchs("AdamW"), ["exp_avg"], "it keeps a tensor exp_avg_sq too, and its `states` are exp_avg"),
         (torchs("SGD"), ["momentum_buffer"], "it keeps (no tensor momentum_buffer|nothing after a step)"),
         (
             torchs("Adafactor"),
             ["row_var", "col_var"],
-            r"its row_var has the shape \[4, 1\] where it steps on \[4, 6\], and it says \[4, 6\]; say so in",
+            r"its row_var has the shape \[4, 1\] where it steps on \[4, 6\], and it says \[4, 6\]",
         ),
-        (torchs("Adafactor"), ["variance"], "it keeps no tensor variance; its `states` are variance"),
+        (torchs("Adafactor"), ["variance"], "it keeps no tensor variance"),
         (torchs("Adagrad"), ["sum"], "it keeps state of parameters before its first step"),
         (torchs("AdamW"), [], "its `states` is empty"),
         (torchs("AdamW", betas=(2.0, 0.0)), ["exp_avg"], "cannot be built: ValueError: Invalid beta parameter"),
-        (lambda groups: Odd(groups, lambda _: [1, 2]), ["sum"], "it keeps odd, a list; allowed are tensors and num"),
+        (lambda groups: Odd(groups, lambda _: [1, 2]), ["sum"], "it keeps odd, a list"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_saved_is_refused_by_name(build: Any, states: list[str], said: str) -> None:
@@ -157,7 +157,7 @@ def test_one_of_matrices_alone_is_refused_in_a_line() -> None:
 
 def test_numbers_that_differ_between_parameters_are_refused() -> None:
     states = after_a_step(lambda groups: Odd(groups, lambda number: number), "sum")
-    with pytest.raises(UserError, match="its odd is 0 for one parameter and 1 for another; allowed are numbers that"):
+    with pytest.raises(UserError, match="its odd is 0 for one parameter and 1 for another"):
         states.numbers()
     assert after_a_step(lambda groups: Odd(groups, lambda _: 2), "sum").numbers()["beside"] == {"odd": 2}
 

@@ -69,7 +69,7 @@ def test_scores_are_means_by_set(code: str, tmp_path: Path) -> None:
         ("print('0.5\\nNaN\\n0.5')", "answered 'nan' instead of a number"),
         ("print('0.5\\ntrue\\n0.5')", "answered 'True' instead of a number"),
         ("print('0.5\\n[0]\\n0.5')", "answered '[0]' instead of a number"),
-        ('print(\'{"scores": {"a": 1}}\')', "answered scores of ['a']; expected those of ['a', 'b']"),
+        ('print(\'{"scores": {"a": 1}}\')', "answered scores of ['a']"),
         ("import os\nwhile True: os.write(1, b'0.5' * 1000)", "bytes and was killed"),
         ("import os; os.kill(os.getpid(), 9)", "ended with exit code -9"),
         ("print('[' * 50000)", "expected a number or a JSON object per line"),

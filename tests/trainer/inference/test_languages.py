@@ -133,7 +133,7 @@ def test_a_language_that_is_missing_or_unknown(
 def test_languages_of_other_runs_are_refused(m2m100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["import", "--huggingface", str(m2m100 / "theirs"), "-o", str(tmp_path / "run")]
     assert main([*arguments, "--source-language", "en", "--target-language", "tlh"]) == 2
-    assert "--target-language: 'tlh'; allowed is one of" in capsys.readouterr().err
+    assert "--target-language: 'tlh'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

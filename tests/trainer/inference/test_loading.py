@@ -26,7 +26,7 @@ class TestWhichCheckpoint:
             if make:
                 (tmp_path / "checkpoints").mkdir()
             assert main(["translate", str(tmp_path)]) == 2
-            assert "has no checkpoint yet; it can be used after its first save" in capsys.readouterr().err
+            assert "has no checkpoint yet" in capsys.readouterr().err
         assert main(["translate", str(tmp_path / "checkpoints")]) == 2
         assert "neither a run's folder nor a checkpoint" in capsys.readouterr().err
 
@@ -65,7 +65,7 @@ class TestWhichCheckpoint:
         else:
             for path in other.iterdir():
                 (last / path.name).write_bytes(path.read_bytes())
-        with pytest.raises(CheckpointError, match=r"step-00000300/.*: was replaced while it was read; run the command"):
+        with pytest.raises(CheckpointError, match=r"step-00000300/.*: was replaced while it was read"):
             load_checkpoint(found, raw=False, precision=None)
         assert load_checkpoint(find_checkpoint(run), raw=False, precision=None)
 

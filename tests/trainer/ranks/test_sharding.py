@@ -24,7 +24,7 @@ def test_groups_by_the_machines_that_torchrun_names(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     check_engine(section, world(16))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "6")
-    with pytest.raises(UserError, match="4 with 12 ranks, 6 on each machine; allowed is 1, 2, 3, 6 or 12"):
+    with pytest.raises(UserError, match="4 with 12 ranks, 6 on each machine"):
         check_engine(section, world(12))
 
 

@@ -98,9 +98,9 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
     ("arguments", "said"),
     [
         (["--from", "runs/none"], "--from: no such folder: "),
-        (["--from", f"{PARENT}@7"], "has no checkpoint of step 7; it has 5, 10"),
+        (["--from", f"{PARENT}@7"], "has no checkpoint of step 7"),
         (["--from", "corpus"], "has no checkpoint yet"),
-        (["--from", PARENT, "name=small"], "--from: runs/small is the run itself; give the new one another name"),
+        (["--from", PARENT, "name=small"], "--from: runs/small is the run itself"),
         (["--from", PARENT, "--reset", "data"], "--from: with --reset, which goes on in place"),
     ],
 )

@@ -116,7 +116,7 @@ def test_the_best_need_not_be_the_newest(run: Path, monkeypatch: pytest.MonkeyPa
 def test_training_goes_on_from_weights_where_all_else_begins_anew(reset: set[str], run: Path) -> None:
     checkpoint = read_checkpoint(run / "checkpoints" / "step-00000004")
     check_reset(checkpoint, {"data", "optimizer"})
-    with pytest.raises(UserError, match="holds weights only; allowed is --reset data,optimizer"):
+    with pytest.raises(UserError, match="holds weights only"):
         check_reset(checkpoint, reset)
 
 

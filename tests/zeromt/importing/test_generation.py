@@ -82,14 +82,14 @@ def test_what_cannot_come_along_is_said(marian: Path, tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"num_beams": "four"}, "generation_config.json: num_beams 'four'; allowed is a whole number"),
+        ({"num_beams": "four"}, "generation_config.json: num_beams 'four'"),
         ({"num_beams": 1000}, "generation_config.json: beam: 1000"),
-        ({"length_penalty": "long"}, "generation_config.json: length_penalty 'long'; allowed is a number"),
+        ({"length_penalty": "long"}, "generation_config.json: length_penalty 'long'"),
         ({"bad_words_ids": [[5]]}, "generation_config.json: bad_words_ids [[5]]"),
         ({"suppress_tokens": [5, PAD]}, "generation_config.json: suppress_tokens [5, 87]"),
         ({"decoder_start_token_id": 3}, "decoder_start_token_id 3, and config.json says 87"),
         ({"eos_token_id": [0, 7]}, "eos_token_id [0, 7], and config.json says 0"),
-        ({"forced_eos_token_id": 7}, "forced_eos_token_id 7; allowed is eos_token_id, 0"),
+        ({"forced_eos_token_id": 7}, "forced_eos_token_id 7"),
         ({"forced_bos_token_id": 7}, "forced_bos_token_id 7 of marian"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
     [
         (
             ["{state}", "--preset", "vaswani_huge", "--tokenizer", "{model}"],
-            "preset: there is no preset 'vaswani_huge'; did you mean vaswani_big?",
+            "preset: there is no preset 'vaswani_huge'",
         ),
         (["{state}", "--preset", "notebook_gelu_dk", "--tokenizer", "{model}", "--num-heads", "3"], "missing"),
         (["{state}", "--preset", "notebook_postnorm_es"], "--preset and --tokenizer"),
@@ -67,7 +67,7 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
         (["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{pickle}"], "is no SentencePiece model"),
         (
             ["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}", "--num-heads", "3"],
-            "--tokenizer: 90 source pieces; allowed is 70",
+            "--tokenizer: 90 source pieces",
         ),
         (["--huggingface", "{folder}", "--preset", "x"], "--huggingface: with --preset"),
         (["--huggingface", "{folder}"], "config.json cannot be read"),
@@ -223,12 +223,12 @@ def test_there_and_back(options: dict[str, Any], joint: Tokenizer, tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_type": "t5"}, "model_type 't5'; allowed is marian, pegasus, m2m_100"),
+        ({"model_type": "t5"}, "model_type 't5'"),
         ({"activation_function": "tanh"}, "activation_function 'tanh'"),
         ({"decoder_attention_heads": 4}, "decoder_attention_heads 4"),
         ({"normalize_embedding": True}, "normalize_embedding True of pegasus"),
         ({"pad_token_id": 5000}, "5000"),
-        ({"eos_token_id": None}, "eos_token_id None; allowed is a whole number"),
+        ({"eos_token_id": None}, "eos_token_id None"),
         ({"encoder_ffn_dim": 25, "decoder_ffn_dim": 25}, "allowed is (25, 16)"),
         ({"encoder_layers": 3}, "layers.2.self_attn.q_proj.weight is missing in"),
     ],

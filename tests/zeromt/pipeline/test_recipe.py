@@ -20,21 +20,21 @@ def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ({}, "steps: none; give at least one"),
+        ({}, "steps: none"),
         ({"a": {}}, "steps.a.run: give a command here, or a path in `use`, for the step has neither"),
         ({"a": {"run": "true", "use": "x"}}, "steps.a.run: give a command here, or a path in `use`, and not both"),
-        ({"a": {"run": " "}}, "steps.a.run: empty; give a command"),
-        ({"a": {"run": "true", "part": 2}}, "steps.a.part: unknown key; did you mean steps.a.parts?"),
-        ({"a": {"run": "cat {b}"}}, "steps.a: {b}: names no input and no step; allowed are text, a, output, folder"),
+        ({"a": {"run": " "}}, "steps.a.run: empty"),
+        ({"a": {"run": "true", "part": 2}}, "steps.a.part: unknown key"),
+        ({"a": {"run": "cat {b}"}}, "steps.a: {b}: names no input and no step"),
         ({"a": {"run": "cat {text.one}"}}, "steps.a: {text.one}: only a step has parts"),
         ({"a": {"run": "true"}, "b": {"run": "cat {a.one}"}}, "steps.b: {a.one}: is not among its outputs (none)"),
-        ({"a": {"run": "cat {b}"}, "b": {"run": "cat {a}"}}, "a circle; take one need away"),
+        ({"a": {"run": "cat {b}"}, "b": {"run": "cat {a}"}}, "a circle"),
         ({"a b": {"run": "true"}}, "a b: allowed are letters, digits, _ and -"),
-        ({"text": {"run": "true"}}, "steps.text: the name is taken; give another"),
-        ({"output": {"run": "true"}}, "steps.output: the name is taken; give another"),
+        ({"text": {"run": "true"}}, "steps.text: the name is taken"),
+        ({"output": {"run": "true"}}, "steps.output: the name is taken"),
         ({"a": {"run": "sort {text}", "parts": 2}}, "parts: allowed for zeromt prepare, translate and score"),
         ({"a": {"run": "sort {text}", "from": "x"}}, "from: allowed for zeromt train"),
-        ({"a": {"run": "zeromt train x", "from": "x", "continue": "y"}}, "from: given with continue; give one of them"),
+        ({"a": {"run": "zeromt train x", "from": "x", "continue": "y"}}, "from: given with continue"),
         ({"a": {"run": "zeromt train x", "parent": "x"}}, "steps.a.parent: unknown key"),
     ],
 )
@@ -76,5 +76,5 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     assert pipeline.config("run") == placed
     assert pipeline.config("parts") == {"output": "out/second/.pipeline", "name": "parts", "seed": 1}
     assert pipeline.wanted(["last"]) == ["first", "given", "last"]
-    with pytest.raises(UserError, match="STEP: 'x': no such step; the steps are first, given, last, run, parts"):
+    with pytest.raises(UserError, match="STEP: 'x': no such step"):
         pipeline.wanted(["x"])

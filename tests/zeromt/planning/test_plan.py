@@ -165,22 +165,22 @@ def test_what_is_to_be_changed(call: Call, capsys: pytest.CaptureFixture[str]) -
 
 
 BAD = [
-    (["--nodes", "0"], "argument --nodes: '0'; allowed is a whole number from 1 to 65536"),
-    (["--gpus-per-node", "x"], "argument --gpus-per-node: 'x'; allowed is a whole number from 1 to 1024"),
-    (["--gpu-memory", "80XB"], "argument --gpu-memory: '80XB'; allowed is a positive number, alone or with one"),
-    (["--gpu-memory", "0"], "argument --gpu-memory: '0'; allowed is a positive number"),
-    (["--gpu", "abacus"], "argument --gpu: 'abacus'; allowed is one of a100, h100"),
-    (["--mfu", "1.5"], "argument --mfu: '1.5'; allowed is a finite number above 0 up to 1"),
-    (["--mfu", "0"], "argument --mfu: '0'; allowed is a finite number above 0 up to 1"),
-    (["--mfu", "nan"], "argument --mfu: 'nan'; allowed is a finite number above 0 up to 1"),
-    (["--padding", "1"], "argument --padding: '1'; allowed is a finite number from 0 to 0.99"),
+    (["--nodes", "0"], "argument --nodes: '0'"),
+    (["--gpus-per-node", "x"], "argument --gpus-per-node: 'x'"),
+    (["--gpu-memory", "80XB"], "argument --gpu-memory: '80XB'"),
+    (["--gpu-memory", "0"], "argument --gpu-memory: '0'"),
+    (["--gpu", "abacus"], "argument --gpu: 'abacus'"),
+    (["--mfu", "1.5"], "argument --mfu: '1.5'"),
+    (["--mfu", "0"], "argument --mfu: '0'"),
+    (["--mfu", "nan"], "argument --mfu: 'nan'"),
+    (["--padding", "1"], "argument --padding: '1'"),
     (["--gpu-memory", "1.5GB"], "--gpu-memory: 1.5GB (0.405GB for tensors) is too small for a pair of 256 tokens at"),
-    (["--nodes", "65536"], "--nodes: 65536 nodes with 8 GPUs each are 524288 GPUs; allowed are at most 65536 GPUs"),
+    (["--nodes", "65536"], "--nodes: 65536 nodes with 8 GPUs each are 524288 GPUs"),
     (
         ["engine.zero_optimization={reduce_bucket_size: auto}"],
-        "engine.zero_optimization.reduce_bucket_size: 'auto'; allowed is a number of elements from 0",
+        "engine.zero_optimization.reduce_bucket_size: 'auto'",
     ),
-    (["optimizer.lr=0"], "optimizer.lr: 0; allowed is greater than 0"),
+    (["optimizer.lr=0"], "optimizer.lr: 0"),
 ]
 
 

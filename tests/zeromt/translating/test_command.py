@@ -136,13 +136,13 @@ def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: 
     [
         (["{run}", "-i", "latin1"], "line 2 is not UTF-8"),
         (["{broken}", "-i", "one"], "model-00001-of-00002.safetensors"),
-        (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs; a line is source TAB translation"),
+        (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs"),
         (["{run}", "-i", "two", "--prefix", "one"], "--prefix: this file ends before line 2 of the input"),
         (["{run}", "--target", "one"], "--target: given without --score"),
         (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
-        (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler; set it to 1"),
-        (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2; allowed is 1 to 1"),
-        (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input, --part or --merge; give one of them"),
+        (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler"),
+        (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2"),
+        (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input, --part or --merge"),
     ],
 )
 def test_refuses_what_does_not_fit(

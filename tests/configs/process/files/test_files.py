@@ -20,7 +20,7 @@ def test_closed_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", denied)
-    with pytest.raises(FileError, match="Permission denied; change its permissions"):
+    with pytest.raises(FileError, match="Permission denied"):
         exists(tmp_path)
 
 
@@ -97,7 +97,7 @@ class TestWritten:
     def test_devices_are_written_as_they_are(self) -> None:
         with written("/dev/null", "--output") as file:
             file.write("new")
-        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device; free"):  # noqa: SIM117
+        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device"):  # noqa: SIM117
             with written("/dev/full", "--output") as file:
                 file.write("new")
 
@@ -125,7 +125,7 @@ class TestWritten:
     def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with (
-            pytest.raises(FileError, match=r"--output: .* cannot be written: Not a directory; a file is"),
+            pytest.raises(FileError, match=r"--output: .* cannot be written: Not a directory"),
             written(str(tmp_path / "file" / "a"), "--output"),
         ):
             pytest.fail("the work has begun")

@@ -62,12 +62,12 @@ def test_pairs_are_kept_dropped_and_changed(corpus: Corpus, in_spans: object, tm
         (
             "never",
             "",
-            r"has not answered in 1 s, as about .*train\.en: line 6; .* or raise prepare\.filters\.0\.seconds",
+            r"has not answered in 1 s, as about .*train\.en: line 6",
         ),
-        ("says", '{"id": ID}', r"answered \{\} about .*train\.en: line 6; allowed is keep, true or false, or source"),
-        ("says", '{"id": ID, "keep": 1}', r"answered .* about .*train\.en: line 6; allowed is keep"),
-        ("says", '{"id": ID, "source": "a\\nb", "target": "c"}', r"answered .* about .*\.en: line 6; allowed is keep"),
-        ("says", '{"id": ID, "source": "\\ud800"}', r"answered .* about .*train\.en: line 6; allowed is keep"),
+        ("says", '{"id": ID}', r"answered \{\} about .*train\.en: line 6"),
+        ("says", '{"id": ID, "keep": 1}', r"answered .* about .*train\.en: line 6"),
+        ("says", '{"id": ID, "source": "a\\nb", "target": "c"}', r"answered .* about .*\.en: line 6"),
+        ("says", '{"id": ID, "source": "\\ud800"}', r"answered .* about .*train\.en: line 6"),
         ("says", '{"id": ID, "error": "odd"}', r"answered the error 'odd' about .*train\.en: line 6"),
     ],
 )

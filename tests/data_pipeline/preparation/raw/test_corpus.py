@@ -149,10 +149,10 @@ BAD_JSON = [
     ("[" * 200_000, "is no JSON "),
     ('["a"]', "is no JSON object"),
     ("null", "is no JSON object"),
-    ('{"t": {"en": "a"}}', "has no t.de; allowed is a string there"),
+    ('{"t": {"en": "a"}}', r"has no t.de"),
     ('{"t": "a"}', "has no t.en"),
     ('{"en": "a"}', "has no t.en"),
-    ('{"t": {"en": null, "de": "b"}}', "t.en is null; allowed is a string"),
+    ('{"t": {"en": null, "de": "b"}}', r"t.en is null"),
     ('{"t": {"en": "a", "de": ["b"]}}', "t.de is a list"),
     ('{"t": {"en": "a", "de": 3}}', "t.de is a int"),
     ('{"t": {"en": "a", "de": "\\ud800"}}', "t.de holds half of a surrogate pair"),
@@ -281,9 +281,9 @@ def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         read(nested, tmp_path)
     both = datasets.DatasetDict({s: datasets.Dataset.from_dict({"source": ["a"]}) for s in ("train", "dev")})
     both.save_to_disk(str(tmp_path / "hf"))
-    with pytest.raises(UserError, match=r"holds the splits dev, train; allowed is one of them: .*hf/train"):
+    with pytest.raises(UserError, match="holds the splits dev, train"):
         read(files, tmp_path)
-    with pytest.raises(UserError, match=r"nowhere: no such folder; give a folder that Dataset.save_to_disk"):
+    with pytest.raises(UserError, match="nowhere: no such folder"):
         read(CorpusFiles(huggingface=["nowhere"]), tmp_path)
     next((tmp_path / "2" / "hf").glob("*.arrow")).write_bytes(b"ARROW")
     with pytest.raises(UserError, match=r"2/hf: cannot be read by datasets.load_from_disk"):
@@ -291,7 +291,7 @@ def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UserError, match=r"cannot be read by datasets.load_from_disk"):
         read(CorpusFiles(huggingface=["2"]), tmp_path)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"datasets is missing; install it with `pip install zeromt\[hugg"):
+    with pytest.raises(UserError, match="datasets is missing"):
         read(files, tmp_path)
 
 

@@ -158,12 +158,12 @@ def test_properties_are_further_texts(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    (HEAD.format(encoding="utf-8") + unit(("lang", "en", "a")), r"line 8 is no XML: no element found; allowed is TMX"),
+    (HEAD.format(encoding="utf-8") + unit(("lang", "en", "a")), "line 8 is no XML: no element found"),
     (HEAD.format(encoding="utf-8") + "<tu><tuv></tu>", "line 6 is no XML: mismatched tag"),
     (HEAD.format(encoding="utf-8") + "<tu>&nbsp;", "line 6 is no XML: undefined entity"),
     (HEAD.format(encoding="utf-8") + "\n\x01", "line 7 is no XML: not well-formed"),
-    (HEAD.format(encoding="big5"), "cannot be read: multi-byte encodings are not supported; convert it to UTF-8"),
-    (HEAD.format(encoding="utf-8") + TAIL, r"has no unit with en and fr; its languages: none "),
+    (HEAD.format(encoding="big5"), "cannot be read: multi-byte encodings are not supported"),
+    (HEAD.format(encoding="utf-8") + TAIL, "has no unit with en and fr"),
     (HEAD.format(encoding="utf-8") + unit(("lang", "de", "a"), ("lang", "fr", "b")) + TAIL, "fr; its .*: de, fr "),
     ("", "line 1 is no XML: no element found"),
     ("a\tb\n", "line 1 is no XML: syntax error"),

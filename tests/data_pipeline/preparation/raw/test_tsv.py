@@ -60,14 +60,14 @@ def test_further_texts(tmp_path: Path) -> None:
 
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
-    ("a\tb\nc\td\n", {"source_field": "x"}, "has no column x; allowed is one of a, b, or a number from 1 (source_"),
-    ("a\tb\nc\td\n", {"source_field": "a"}, "has no column target; allowed is one of a, b"),
-    ("a\tb\ta\nc\td\te\n", {"source_field": "a"}, "has 2 columns a; give their numbers (source_field, target_field)"),
-    ("a\tb\nc\td\n", {"source_field": "0"}, "has no column 0; allowed is a number from 1"),
-    ("a\tb\nc\td\n", {"header": True}, "has no column source; allowed is one of a, b"),
-    ("a\tb\tc\n\td\n", {"source_field": 3}, "line 2 has 2 columns; allowed is at least 3, one tab between them"),
-    ("source\ttarget\n", {"header": True}, "is empty but for its header; it must have at least one line more"),
-    ("", {"header": True}, "is empty; it must have at least one line"),
+    ("a\tb\nc\td\n", {"source_field": "x"}, "has no column x"),
+    ("a\tb\nc\td\n", {"source_field": "a"}, "has no column target"),
+    ("a\tb\ta\nc\td\te\n", {"source_field": "a"}, "has 2 columns a"),
+    ("a\tb\nc\td\n", {"source_field": "0"}, "has no column 0"),
+    ("a\tb\nc\td\n", {"header": True}, "has no column source"),
+    ("a\tb\tc\n\td\n", {"source_field": 3}, "line 2 has 2 columns"),
+    ("source\ttarget\n", {"header": True}, "is empty but for its header"),
+    ("", {"header": True}, "is empty"),
 ]
 
 

@@ -119,8 +119,7 @@ def test_draws_are_even() -> None:
     [
         (
             {"kind": "noise"},
-            r"stream\.augment\.0: noise: the source vocabulary has no pieces for .* and \d+ more; prepare the data "
-            r"with prepare\.tokenizer\.byte_fallback=true",
+            r"stream\.augment\.0: noise: the source vocabulary has no pieces for .* and \d+ more",
         ),
         (
             {"kind": "prefix", "text": "龍"},
@@ -140,9 +139,7 @@ def test_refused(small: Dataset, fields: dict[str, str], message: str) -> None:
 
 def test_a_tag_that_is_no_piece_is_refused(spelling: Dataset) -> None:
     section = dataclasses.replace(SECTION, augment=[make("modifier", "prefix", text=">>web<<")])
-    with pytest.raises(
-        UserError, match=r"prefix: >>web<< is no piece of the tokenizer, whose tags are >>bt<<; prepare"
-    ):
+    with pytest.raises(UserError, match="prefix: >>web<< is no piece of the tokenizer, whose tags are >>bt<<"):
         open_readers([spelling], section)
 
 

@@ -156,11 +156,11 @@ def _add_line() -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (_swap, "-o: line 5: 'out/chunks/000/000001.jsonl.zst' is of chunk 2: it was renamed, or copied twice; remove"),
+        (_swap, "-o: line 5: 'out/chunks/000/000001.jsonl.zst' is of chunk 2: it was renamed, or copied twice"),
         (lambda: shutil.copy(chunk(1), chunk(3)), "line 13: 'out/chunks/000/000003.jsonl.zst' is of chunk 1"),
         (lambda: rewrite(1, lambda _, found: found[1:]), "line 5: 'out/chunks/000/000001.jsonl.zst' has 3 lines for 4"),
         (_other_model, "line 5: 'out/chunks/000/000001.jsonl.zst' was made with another input or engine than 'out'"),
-        (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, first lines 5 to 8; run the parts"),
+        (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, first lines 5 to 8"),
         (lambda: chunk(4).write_bytes(chunk(4).read_bytes()[:-9]), "'out/chunks/000/000004.jsonl.zst' is corrupt"),
         (_change_line, "--input: in.en: lines 9 to 12 are not what they were when the translation was begun"),
         (_add_line, "--input: in.en has 17,322 bytes, and had 17,313 when the"),
@@ -177,10 +177,10 @@ def test_a_merge_refuses_what_does_not_belong_together(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--beam", "2"], "engine.search.beam: 2, and 'out' was begun with 1; give what it was begun with"),
+        (["--beam", "2"], "engine.search.beam: 2, and 'out' was begun with 1"),
         (["--candidates", "2"], "candidates: 2, and 'out' was begun with 1"),
         (["-i", "in.en"], "--input: 2 files, and the translation was begun with 1"),
-        (["--n-best", "2"], "--n-best: not with --part and --merge; leave it out"),
+        (["--n-best", "2"], "--n-best: not with --part and --merge"),
         (["--engine", "in.en"], "RUN: given with --engine"),
     ],
 )
