@@ -1,1 +1,1 @@
-"""The pages: every code block is run or checked, every link holds, the site builds."""
+"""The pages: their code blocks and the notebook run."""

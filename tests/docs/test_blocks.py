@@ -1,15 +1,27 @@
-"""Every code block of README and docs: run, or checked where it needs what is not here. See tests/docs/pages.py."""
+"""The code blocks of README, CONTRIBUTING and docs/. `make docs` has the links.
+
+A block of `sh` or `python` has an invisible comment before it:
+
+    <!-- run -->                run by `make test`, in a folder with my.yaml, runs/my and more (`folder`)
+    <!-- slow -->               run by `make test-slow`, after the blocks of the page before it, in the same folder
+    <!-- slow a.b=c ... -->     the same; trainings get these settings too, so that they are short
+    <!-- parse: REASON -->      not run, for that reason; only its syntax is checked
+
+A block of `yaml` is read as a site's profile where it is one (`# my-site.yaml`), else as (a part of) a run's
+configuration. One of any language that begins with its file's name, as `# NAME.yaml`, is written to the folder before
+the blocks after it run.
+"""
 
 import os
-import shlex
+import re
 import shutil
 import subprocess
 import sys
-import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jsonschema
 import pytest
 import yaml
 
@@ -17,70 +29,79 @@ from configs import load_run
 from configs.components.registry import FAMILIES, kinds, registered, restore
 from launcher.slurm.profile import load_profile
 from tests.conftest import BUNDLED, REPO, bundled, environment
-from tests.docs.commands import problems
-from tests.docs.pages import LANGUAGES, Block, blocks
-from tests.docs.served import serving
 from tests.forked import Forked
-
-PAGES = tuple(dict.fromkeys(block.page for block in blocks()))
-
-
-def of(page: str) -> list[Block]:
-    """The blocks of a page."""
-    return [block for block in blocks() if block.page == page]
+from zeromt.cli.main import parse
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_block_says_what_it_is(page: str) -> None:
-    for block in of(page):
-        assert block.language in LANGUAGES, f"{block.place}: fence it, with one of {sorted(LANGUAGES)}"
-        if block.language in ("sh", "python") and block.file is None:
-            assert block.how, f"{block.place}: says not how it is tested: <!-- run -->, slow or parse: REASON"
-        if block.how == "parse":
-            assert len(block.more) > 3, f"{block.place}: why is it not run?"
+class Block(NamedTuple):
+    """A code block."""
+
+    how: str
+    more: str
+    language: str
+    text: str
+    file: str
+    """That it is, or nothing."""
 
 
-@pytest.mark.parametrize("block", [b for b in blocks() if b.language == "sh"], ids=lambda b: b.place)
-def test_commands_are_there(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+BLOCK = re.compile(
+    r"(?:^<!-- (run|slow|parse):? ?(.*) -->\n+)?"
+    r"^```(sh|python|yaml|toml|text)\n((?:# ([\w./-]+\.\w+)\b)?(?:.*\n)*?)```$",
+    re.M,
+)
+PAGES = {
+    path.relative_to(REPO).as_posix(): [Block(*found) for found in BLOCK.findall(path.read_text(encoding="utf-8"))]
+    for path in (REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md")))
+}
+
+
+def pages(*hows: str) -> list[str]:
+    """Those with blocks that are tested in one of these ways."""
+    return [page for page, blocks in PAGES.items() if any(block.how in hows for block in blocks)]
+
+
+@pytest.mark.parametrize("page", pages("run", "slow", "parse"))
+def test_blocks_say_how_they_are_tested_and_have_a_syntax(page: str) -> None:
+    for how, _, language, text, file in PAGES[page]:
+        if language == "sh":
+            assert how, text
+            subprocess.run(["bash", "-n"], input=text, text=True, check=True, timeout=60)
+        elif language == "python":
+            assert how or file, text
+            compile(text, page, "exec")
+
+
+SETTINGS = [
+    (page, block) for page in PAGES for block in PAGES[page] if block.language == "yaml" and block.how != "parse"
+]
+
+
+@pytest.mark.parametrize(("page", "block"), SETTINGS)
+def test_settings_are_read(page: str, block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPO)
-    assert problems(block.text) == []
-
-
-@pytest.mark.parametrize("block", [b for b in blocks() if b.language == "python"], ids=lambda b: b.place)
-def test_python_compiles(block: Block) -> None:
-    compile(block.text, block.place, "exec")
-
-
-@pytest.mark.parametrize("block", [b for b in blocks() if b.language in ("yaml", "toml")], ids=lambda b: b.place)
-def test_settings_are_read(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if block.language == "toml":
-        assert tomllib.loads(block.text)
-        return
-    monkeypatch.chdir(REPO)
-    plain: dict[str, Any] = yaml.safe_load(block.text) or {}
     file = tmp_path / "my.yaml"
-    if (block.file or "").endswith("site.yaml"):
+    if block.file.endswith("site.yaml"):
         file.write_text(block.text)
         load_profile(str(file))
-    elif block.how != "parse":
-        (tmp_path / "examples").symlink_to(REPO / "examples")
-        for other in of(block.page):
-            if other.file is not None and other.language == "python":
-                (tmp_path / other.file).write_text(other.text)
-        shipped: dict[str, Any] = yaml.safe_load((REPO / "configs" / "runs" / "debug.yaml").read_text())
-        for name, section in plain.items():
-            is_part = isinstance(section, dict) and name in shipped
-            shipped[name] = shipped[name] | section if is_part else section
-        file.write_text(yaml.safe_dump(shipped))
-        for family in FAMILIES:
-            kinds(family)  # all of ours, or they would be taken out with what a page's plugin adds
-        before = registered()
-        load_run(str(file))
-        restore(before)
+        return
+    (tmp_path / "examples").symlink_to(REPO / "examples")
+    for other in PAGES[page]:
+        if other.file.endswith(".py"):
+            (tmp_path / other.file).write_text(other.text)
+    shipped: dict[str, Any] = yaml.safe_load((REPO / "configs" / "runs" / "debug.yaml").read_text())
+    for name, section in (yaml.safe_load(block.text) or {}).items():
+        is_part = isinstance(section, dict) and name in shipped
+        shipped[name] = shipped[name] | section if is_part else section
+    file.write_text(yaml.safe_dump(shipped))
+    for family in FAMILIES:
+        kinds(family)  # all of ours, or they would be taken out with what a page's plugin adds
+    before = registered()
+    load_run(str(file))
+    restore(before)
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     """What the pages take for granted: my.yaml, prepared, with its run; texts; other runs; a site's profile."""
     root = tmp_path_factory.mktemp("pages")
     (root / "data").mkdir()
@@ -99,72 +120,60 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Iterator
         assert done.code == 0, done.err[-3000:]
     for other in ("base", "deep", "wide", "a", "b"):
         shutil.copytree(root / "runs" / "my", root / "runs" / other)
-    programs = root / "bin"
-    programs.mkdir()
-    _program(programs / "python", _python(""))
-    with serving(forked, root / "served") as served:
-        more = 'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac\n'
-        alone = f"if test -p /dev/stdin -o -f /dev/stdin; then {_python('-m zeromt')}fi\n"  # it may read that
-        _program(programs / "zeromt", f"{more}{alone}{served}")
-        yield root
-
-
-def _python(arguments: str) -> str:
-    return f'exec {shlex.quote(sys.executable)} {arguments} "$@"\n'
-
-
-def _program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/bash\n{text}")
-    path.chmod(0o755)
+    program = root / "bin" / "zeromt"
+    program.parent.mkdir()
+    more = 'case "$1 $2" in "train "*|"launch local") set -- "$@" $MORE;; esac'
+    program.write_text(f'#!/bin/bash\n{more}\nexec python -m zeromt "$@"\n')
+    program.chmod(0o755)
+    return root
 
 
 def run(chosen: Sequence[Block], folder: Path, *, seconds: float) -> None:
-    """Run blocks one after another; each must succeed."""
-    variables = {**environment(), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": ""}
+    """Write those that are files and run the others, one after another; each must succeed."""
+    path = os.pathsep.join([f"{folder}/bin", str(Path(sys.executable).parent), os.environ["PATH"]])
     for block in chosen:
-        if block.file is not None:
+        if block.file:
             (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.text)
             continue
-        text = block.text.replace(".venv/bin/", "")
-        command = ["bash", "-euo", "pipefail", "-c", text] if block.language == "sh" else [sys.executable, "-c", text]
-        more = block.more if block.how == "slow" else ""
+        command = ["bash", "-euo", "pipefail", "-c"] if block.language == "sh" else [sys.executable, "-c"]
         done = subprocess.run(
-            command,
+            [*command, block.text.replace(".venv/bin/", "")],
             cwd=folder,
-            env={**variables, "MORE": more},
+            env={**environment(), "PATH": path, "MORE": block.more},
             capture_output=True,
             text=True,
             timeout=seconds,
             check=False,
         )
-        assert done.returncode == 0, f"{block.place}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, f"{block.text}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
 
 
-def executed(page: str, *hows: str) -> list[Block]:
-    """The blocks that are run, with the files that they may read."""
-    return [block for block in of(page) if (block.language in ("sh", "python") and block.how in hows) or block.file]
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.how == "run" for block in of(page))])
+@pytest.mark.parametrize("page", pages("run"))
 def test_quick_blocks_run(page: str, folder: Path) -> None:
-    run(executed(page, "run"), folder, seconds=60)
+    run([block for block in PAGES[page] if block.file or block.how == "run"], folder, seconds=240)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.how == "slow" for block in of(page))])
+@pytest.mark.parametrize("page", pages("slow"))
 def test_slow_blocks_run(page: str, folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
-    shutil.copytree(folder, own, symlinks=True, ignore=shutil.ignore_patterns("served"))  # a socket
-    makes_it = any(block.file == "my.yaml" or "zeromt init " in block.text for block in executed(page, "slow"))
-    if makes_it:  # what other pages take for granted
+    shutil.copytree(folder, own, symlinks=True)
+    chosen = [block for block in PAGES[page] if block.file or block.how in ("run", "slow")]
+    if any(block.file == "my.yaml" or "zeromt init " in block.text for block in chosen):  # what others take for granted
         (own / "my.yaml").unlink()
         shutil.rmtree(own / "runs" / "my")
         shutil.rmtree(own / "data" / "my")
-    run(executed(page, "run", "slow"), own, seconds=1200)
+    run(chosen, own, seconds=1200)
 
 
-def test_some_of_each_are_run() -> None:
-    for how in ("run", "slow", "parse"):
-        assert any(block.how == how for block in blocks()), how
+def test_the_manifest_for_kubernetes_is_one_job_of_several_nodes() -> None:
+    [jobset] = [yaml.safe_load(block.text) for block in PAGES["docs/kubernetes.md"] if block.language == "yaml"]
+    jsonschema.validate(jobset, yaml.safe_load((Path(__file__).parent / "jobset.schema.yaml").read_text()))
+    [job] = jobset["spec"]["replicatedJobs"]
+    [container] = job["template"]["spec"]["template"]["spec"]["containers"]
+    _, arguments = parse([re.sub(r"\$\(.*\)", "0", word) for word in container["command"][1:]])
+    assert arguments["nnodes"] == job["template"]["spec"]["completions"] == job["template"]["spec"]["parallelism"]
+    name = jobset["metadata"]["name"]
+    assert arguments["rendezvous"][0] == f"{name}-{job['name']}-0-0.{name}"
