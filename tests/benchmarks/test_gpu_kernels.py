@@ -1,25 +1,10 @@
-"""Each kernel for GPUs: right, and what it costs beside the plain path. On a CPU its plain twin, small."""
+"""Each kernel for GPUs: right, and what it costs beside the plain path."""
 
 import pytest
 import torch
 
 from benchmarks.common.measure import print_table
-from benchmarks.device.kernels import SMALL, Sizes, kernels, main, measure, table_row
-
-
-def test_the_program_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--small", "--repetitions", "1"]) == 0
-    printed = capsys.readouterr().out
-    for kernel in kernels(SMALL, torch.device("cpu")):
-        assert kernel.name in printed
-
-
-def test_a_wrong_kernel_is_told() -> None:
-    kernel = kernels(SMALL, torch.device("cpu"))[0]
-    object.__setattr__(kernel, "ours", lambda: [1.05 * x for x in kernel.twin()])
-    row = measure(kernel, device=torch.device("cpu"), repetitions=1)
-    assert not row["right"]
-    assert "NO" in table_row(row)["right"]
+from benchmarks.device.kernels import Sizes, kernels, measure, table_row
 
 
 @pytest.mark.gpu
