@@ -1,1 +1,1 @@
-"""Making the environment: from registries, a site's torch, or a folder of wheels."""
+"""`make install` and `make wheels` beside stand-ins of a registry, and what a wheel holds."""

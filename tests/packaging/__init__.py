@@ -1,1 +1,0 @@
-"""What is installed, and how it is found."""
