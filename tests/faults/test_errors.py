@@ -31,7 +31,7 @@ def test_exception_on_one_rank(make_run: MakeRun, launch: Launch) -> None:
 @pytest.mark.slow
 def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: Launch) -> None:
     """Rows 9 and 10: says which settings to lower, and is not started again for ever."""
-    run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=7, times=0))
+    run = make_run(Fault(point="accumulate", action="out_of_memory", rank=1, step=9, times=0))
     done = launch(run, restarts=1).finish()
     assert done.code == 1
     assert done.err.count(f"rank 1 on {HOST} failed first") == 2

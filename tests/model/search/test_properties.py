@@ -138,12 +138,12 @@ class TestProperties:
     def test_no_sentences(self, beam: int) -> None:
         assert search(peaked_model(1), torch.zeros((0, 4), dtype=torch.long), section_of(beam=beam)) == []
 
-    @pytest.mark.parametrize("beam", [1, 3])
-    def test_a_model_of_nan_ends_too(self, beam: int) -> None:
+    @pytest.mark.parametrize("fields", [{"beam": 3}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
+    def test_a_model_of_nan_ends_too(self, fields: dict[str, Any]) -> None:
         model = peaked_model(1)
         with torch.no_grad():
             model.output.weight.fill_(math.nan)
-        for (only,) in search(model, pad(SOURCES), section_of(beam=beam), n_best=beam):
+        for (only,) in search(model, pad(SOURCES), section_of(**fields)):
             assert only.ids == []
             assert math.isnan(only.score)
 

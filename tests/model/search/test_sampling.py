@@ -133,12 +133,3 @@ def test_support(logits: list[float], temperature: float, top_k: int, top_p: flo
     assert mass >= top_p * total - 1e-5 or len(kept) == len([t for t in best if full[t] > 1e-30])
     assert mass - full[kept[-1]].item() < top_p * total + 1e-5
     assert kept
-
-
-def test_a_model_of_nan_ends_too() -> None:
-    model = peaked_model(1)
-    with torch.no_grad():
-        model.output.weight.fill_(math.nan)
-    for (only,) in search(model, pad(SOURCES), section_of(sampler=truncated())):
-        assert only.ids == []
-        assert math.isnan(only.score)

@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional as F
 
 from model.search import Ensemble, length_penalty, max_length, search
-from tests.model.reference import BOS, EOS, logits_of, pad
+from tests.model.reference import BOS, EOS, pad
 from tests.model.search.plain import (
     SCORE,
     SOURCES,
@@ -121,18 +120,6 @@ class TestAgainstPlainSearch:
             assert hypothesis.log_prob == pytest.approx(total, abs=SCORE)
             assert hypothesis.score == pytest.approx(total / plain_penalty(len(ids), 0.7), abs=SCORE)
 
-    @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-    @pytest.mark.parametrize("norm_position", ["pre", "post"])
-    def test_steps_with_a_cache_are_a_full_decode(self, positions: str, norm_position: str) -> None:
-        model = peaked_model(3, positions=positions, norm_position=norm_position, decoder_layers=2)
-        target = torch.tensor([[BOS, 3, 4, 4, 5], [BOS, 6, 6, 3, 2], [BOS, 2, 3, 5, 4], [BOS, 4, 3, 6, 5]])
-        with torch.no_grad():
-            full = F.log_softmax(logits_of(model, pad(SOURCES), target), dim=-1)
-            state = model.start(pad(SOURCES))
-            for position in range(target.shape[1]):
-                step = model.step(target[:, position], state)
-                torch.testing.assert_close(step, full[:, position], rtol=0, atol=1e-5)
-
     def test_rows_of_a_state_can_be_chosen_before_the_first_step(self) -> None:
         model, rows = peaked_model(4), torch.tensor([2, 2, 1])
         with torch.no_grad():
@@ -141,19 +128,6 @@ class TestAgainstPlainSearch:
             chosen = model.step(torch.full((3,), BOS), state)
             all_ = model.step(torch.full((4,), BOS), model.start(pad(SOURCES)))
         torch.testing.assert_close(chosen, all_[rows], rtol=0, atol=1e-5)
-
-    def test_rows_of_a_state_can_trade_places(self) -> None:
-        model = peaked_model(4)
-        rows = torch.tensor([2, 0, 0, 3])
-        with torch.no_grad():
-            state = model.start(pad(SOURCES))
-            model.step(torch.full((4,), BOS), state)
-            model.step(torch.tensor([3, 4, 5, 6]), state)
-            state.select(rows, rows)
-            moved = model.step(torch.tensor([3, 3, 4, 4]), state)
-            target = torch.tensor([[BOS, 5, 3], [BOS, 3, 3], [BOS, 3, 4], [BOS, 6, 4]])
-            full = F.log_softmax(logits_of(model, pad(SOURCES)[rows], target)[:, -1], dim=-1)
-        torch.testing.assert_close(moved, full, rtol=0, atol=1e-5)
 
 
 class TestArguments:

@@ -55,16 +55,6 @@ def registers(capability: int, precision: str, width: int) -> dict[str, tuple[in
     return found
 
 
-def modern_registers(capability: int, precision: str) -> dict[str, tuple[int, int]]:
-    """The same of SwiGLU and rotary positions."""
-    found = {}
-    for variant in _modern(precision):
-        kernel, _, constants, _ = variant
-        name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants}"
-        found[name] = _usage(variant, capability, precision)
-    return found
-
-
 def _usage(variant: Variant, capability: int, precision: str) -> tuple[int, int]:
     from triton import knobs
 
@@ -148,17 +138,17 @@ def _variants() -> list[Variant]:
     ]
     return [
         *((kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants),
-        *_modern("bf16"),
+        *_modern(),
         *_attentions(90, "bf16", 64)[::4],
     ]
 
 
-def _modern(precision: str) -> list[Variant]:
+def _modern() -> list[Variant]:
     """Of SwiGLU and rotary positions, with the sizes of `modern` and of heads of 128."""
     from model.kernels.cuda.triton_kernels import rotate, swiglu, swiglu_backward
 
     tensors = ("grad", "gate", "inner", "out", "query", "key", "query_out", "key_out", "table")
-    types = {**dict.fromkeys(tensors, f"*{precision}"), "tokens": "*i32"}
+    types = {**dict.fromkeys(tensors, BF16), "tokens": "*i32"}
     types |= dict.fromkeys(("grad_stride", "gate_stride", "inner_stride", "query_stride", "key_stride", "width"), INT)
     heads = ((8, 8, 64, 512, 512), (16, 4, 128, 2048, 512))
     names = ("HEADS", "KEY_HEADS", "WIDTH", "BLOCK", "KEY_BLOCK")

@@ -112,6 +112,18 @@ def units(got: Tensor, wanted: Tensor) -> float:
     return float((ordered[0] - ordered[1]).abs().max())
 
 
+def drops() -> tuple[list[Tensor], list[Tensor]]:
+    """What dropout leaves, by Triton and by its plain twin."""
+    from model.kernels.cuda.dropout import _plain
+    from model.kernels.cuda.triton_kernels.drop import drop
+
+    cases = []
+    for rows, features, dtype in ((5, 12, torch.float32), (3, 1030, torch.bfloat16), (2, 1, torch.float32)):
+        tokens = torch.randint(-(2**31), 2**31, (rows, 4)).int()
+        cases += [(torch.randn(rows, features).to(dtype), tokens, 7, p) for p in (0.1, 0.5)]
+    return [drop(*case) for case in cases], [_plain(*case) for case in cases]
+
+
 Sizes = tuple[int, int, str, float, bool, bool, bool]
 """Rows, width, precision, dropout, whether there are a norm's bias, a linear bias and a gradient of the sum."""
 

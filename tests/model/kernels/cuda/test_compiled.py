@@ -49,19 +49,6 @@ def test_attention_of_short_rows_fits_the_registers(
     assert {in_memory for _, in_memory in found.values()} == {0}, found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("capability", "precision"), [(70, "fp16"), (70, "fp32"), (90, "bf16")])
-def test_swiglu_and_rotary_positions_fit_the_registers(
-    forked: Forked, tmp_path: Path, capability: int, precision: str
-) -> None:
-    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    [found] = forked.ranks(
-        1, compiled.modern_registers, capability, precision, cwd=tmp_path, meet=False, variables=variables
-    )
-    assert len(found) == 6
-    assert {in_memory for _, in_memory in found.values()} == {0}, found
-
-
 def test_what_is_compiled_is_launched_again(forked: Forked, tmp_path: Path) -> None:
     """With the same arguments as by Triton's own way, which a tensor takes that does not begin at 16 bytes."""
     variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}

@@ -1,9 +1,7 @@
 """Dropout as a pure function of where an element stands."""
 
 import math
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,9 +13,9 @@ from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.philox import WORD, philox, random_words, threshold
 from model.loss import CrossEntropy
 from tests.device.pseudo import DEVICE, metered
-from tests.model.kernels.cuda.batches import lane
+from tests.forked import Forked
+from tests.model.kernels.cuda import interpreted
 from tests.model.reference import tiny_model, tiny_section
-from trainer.engines.layouts import laid_out
 
 CPU = torch.device("cpu")
 SEEDS = (0x1234_5678_9ABC_DEF0, 77)
@@ -95,24 +93,6 @@ def test_one_kernel_on_a_device() -> None:
     assert torch.equal(out.cpu(), torch.ops.zeromt.drop(x, tokens(), 3, 0.4))
 
 
-def test_recomputed_layers_drop_the_same() -> None:
-    """Not by the generator, which is not even asked."""
-    found = []
-    for is_on in (False, True):
-        section = tiny_section(dropout=0.3, activation_dropout=0.3, activation_checkpointing=is_on)
-        objective = Objective(tiny_model(section).train(), CrossEntropy(0.1))
-        use(objective)
-        batch = laid_out([lane(0, rows=4)], SEEDS[:1], CPU, kind="padded")
-        before = torch.get_rng_state()
-        out = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
-        out.loss_sum.backward()
-        assert torch.equal(before, torch.get_rng_state())
-        found.append([p.grad for p in objective.parameters()])
-    for plain, again in zip(*found, strict=True):
-        assert plain is not None
-        assert torch.equal(plain, again)
-
-
 def test_sites_are_numbered_and_sides_known() -> None:
     objective = Objective(tiny_model(tiny_section(dropout=0.3)), CrossEntropy(0.1))
     use(objective)
@@ -123,23 +103,9 @@ def test_sites_are_numbered_and_sides_known() -> None:
     assert len({id(m.current) for m in parts.values()}) == 1
 
 
-TRITON = """
-import torch
-from model.kernels.cuda.triton_kernels.drop import drop
-from model.kernels.cuda.dropout import _plain
-for rows, features, dtype in ((5, 12, torch.float32), (3, 1030, torch.bfloat16), (2, 1, torch.float32)):
-    x = torch.randn(rows, features).to(dtype)
-    tokens = torch.randint(-2**31, 2**31, (rows, 4)).int()
-    for p in (0.1, 0.5):
-        one, other = drop(x, tokens, 7, p), _plain(x, tokens, 7, p)
-        assert torch.equal(one == 0, other == 0), (rows, features, dtype, p)
-        torch.testing.assert_close(one, other, rtol=torch.finfo(dtype).eps, atol=0)  # it cuts bf16 off
-print("equal")
-"""
-
-
-def test_triton_draws_the_same_integers() -> None:
-    """Under its interpreter, which is chosen when Triton is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", TRITON], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "equal\n", done.stderr
+@interpreted.needed
+def test_triton_draws_the_same_integers(interpreter: Forked, tmp_path: Path) -> None:
+    [(found, expected)] = interpreter.ranks(1, interpreted.drops, cwd=tmp_path, meet=False)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one == 0, other == 0), one.shape
+        torch.testing.assert_close(one, other, rtol=torch.finfo(one.dtype).eps, atol=0)  # it cuts bf16 off

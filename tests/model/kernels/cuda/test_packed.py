@@ -88,8 +88,9 @@ FROZEN = {
 
 
 @pytest.mark.parametrize("parts", FROZEN.values(), ids=FROZEN)
-@pytest.mark.parametrize("option", [{}, {"residual": "post"}, {"activation": "swiglu"}], ids=["relu", "post", "gated"])
-@pytest.mark.parametrize("where", ["padded", "whole"])
+@pytest.mark.parametrize(
+    ("where", "option"), [("padded", {}), ("whole", {"residual": "post"}), ("whole", {"activation": "swiglu"})]
+)
 def test_what_is_frozen_gets_no_gradient(option: dict[str, Any], parts: tuple[str, ...], where: str) -> None:
     """The others get theirs, in fewer products, of which none is of a frozen weight."""
     kind: LayoutKind = "efficient" if where == "whole" else "padded"
