@@ -246,20 +246,6 @@ class TestUsing:
         done = forked.zeromt("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
         assert f"plugin          halves.py (schedule halves) {sha256(run / 'halves.py')[:12]}" in done.out
 
-    def test_from_python(self, run: Path) -> None:
-        code = """
-import zeromt
-try:
-    zeromt.load("runs/run")
-except zeromt.UserError as error:
-    assert "--plugins" in str(error), error
-else:
-    raise AssertionError("it was loaded")
-schedule = zeromt.load("runs/run", plugins=["halves.py"]).config.schedule
-answer = [type(schedule).__name__, schedule.kind, schedule.warmup_updates]
-"""
-        assert ask_python(code, cwd=run) == ["Halves", "halves", 2]
-
 
 def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked: Forked) -> None:
     """And not what the file holds when it begins, or goes back to the queue."""

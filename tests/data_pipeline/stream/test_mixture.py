@@ -113,27 +113,6 @@ def test_rows_are_their_datasets(three: list[Dataset]) -> None:
     close(readers)
 
 
-@pytest.mark.parametrize("num_lanes", [4, 24])
-def test_the_same_on_any_ranks_and_resumed(two: list[Dataset], num_lanes: int) -> None:
-    """Resumed at several updates of the second epoch, with others ranks each time, mixtures go on identically."""
-    section = dataclasses.replace(TWO, micro_batches=num_lanes)
-    through = open_readers(two, section)
-    first, second, third = (ids_of(read_epoch(through)) for _ in range(3))
-    assert first != second
-    close(through)
-    for stop, world_size in ((0, 2), (1, 3), (3, 5)):
-        begun = open_readers(two, section, world_size)
-        assert ids_of(read_epoch(begun)) == first
-        parts = ids_of(read_epoch(begun, stop))
-        state = merged(begun)
-        assert (state.epoch, state.update) == (1, stop)
-        again = open_readers(two, section, world_size + 1, state)
-        assert merged(again) == state
-        assert parts + ids_of(read_epoch(again)) == second
-        assert ids_of(read_epoch(again)) == third
-        close(begun, again)
-
-
 def test_the_order_does_not_depend_on_workers(two: list[Dataset]) -> None:
     """Loader processes, one to three for each of two ranks, resumed with another number each time."""
     through = open_readers(two, TWO)
