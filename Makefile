@@ -177,7 +177,7 @@ test-torch:
 
 # The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.
 docs: $(DEV)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 reference: $(DEV)
 	$(BIN)/python -m zeromt.cli.reference

@@ -1,9 +1,11 @@
 """What mkdocs asks while it makes the site: pages that lie outside docs/, and links that lead out of it.
 
 The pages are the repository's own, so that nothing is written twice. A link to a file that has no page leads to the
-repository, if mkdocs.yml names it (`repo_url`); without, the file's name stands there as text.
+repository, if mkdocs.yml names it (`repo_url`); without, the file's name stands there as text. mkdocs checks links
+within the site; that a file outside is there is checked here.
 """
 
+import logging
 import posixpath
 import re
 from pathlib import Path
@@ -19,6 +21,7 @@ OUTSIDE = {
     "SECURITY.md": "security.md",
 }
 """Files of the repository's root that have a page of the site, and where."""
+_LOG = logging.getLogger("mkdocs.hooks")  # --strict counts its warnings
 _PLACES = {page: file for file, page in OUTSIDE.items()}
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -44,6 +47,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         found = OUTSIDE.get(file, file.removeprefix("docs/") if file.startswith("docs/") else "")
         if found:
             return f"{image}[{text}]({posixpath.relpath(found, here or '.')}{anchor})"
+        if not (Path(config.docs_dir).parent / file).exists():
+            _LOG.warning("%s: no file %s", place, file)
         if config.repo_url:
             return f"{image}[{text}]({config.repo_url.rstrip('/')}/blob/HEAD/{file}{anchor})"
         return text if text.startswith("`") else f"`{file}`" if text == target else text
