@@ -10,6 +10,7 @@ from tests.everything import LAST, NAN, everything, place_in, start
 from tests.forked import Forked
 from trainer.checkpoint.format import read_checkpoint
 from trainer.runs.layout import checkpoint_folder
+from zeromt.inspecting.found import find_update
 
 ALIKE = (
     "step", "pairs_digest", "epoch", "update", "phase", "lr", "pairs", "target_tokens", "total_target_tokens",
@@ -36,7 +37,9 @@ def names(run: Path) -> set[str]:
     return {name for name in contents(run) if not name.endswith(".safetensors") and "tfevents" not in name}
 
 
-def test_killed_and_resumed_on_other_ranks(whole: Path, forked: Forked, tmp_path: Path) -> None:
+def test_killed_and_resumed_on_other_ranks(
+    whole: Path, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the bit where it was; elsewhere, losses and weights to rounding, and all else alike."""
     place = place_in(tmp_path / "place")
     run = place / "runs" / "everything"
@@ -55,6 +58,13 @@ def test_killed_and_resumed_on_other_ranks(whole: Path, forked: Forked, tmp_path
     scores = [lines(one, "score", ("step", "length")) for one in (run, whole)]
     assert sorted(scores[0]) == sorted(scores[1])
     assert read_pairs(run) == read_pairs(whole)
+    monkeypatch.chdir(place)
+    found = {
+        (step, micro_batch.lane): micro_batch.pair_ids.tolist()
+        for step in range(1, LAST + 1)
+        for micro_batch in find_update(run, step).micro_batches
+    }
+    assert found == read_pairs(run), "`zeromt batch` finds them again"
     ended = [{line["step"] for line in read_metrics(one, "event") if line["event"] == "phase"} for one in (run, whole)]
     assert ended[0] == ended[1]
     assert {*names(run), "pairs/rank-00002.jsonl"} == {*names(whole), "pairs/rank-00002.jsonl"}
