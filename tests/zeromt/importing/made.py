@@ -61,6 +61,13 @@ def save_nllb(folder: Path, **options: Any) -> Any:
     return theirs
 
 
+def resave(folder: Path, new: Path) -> None:
+    """Load with Transformers and save again, as the advice for pickled weights says."""
+    transformers = pytest.importorskip("transformers")
+    transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).save_pretrained(new)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(new)
+
+
 def edit(path: Path, **changes: Any) -> None:
     """Set fields of a JSON file; a value of None takes the field out."""
     tree = json.loads(path.read_text()) if path.exists() else {}
