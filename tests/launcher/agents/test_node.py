@@ -220,6 +220,7 @@ def test_second_job_is_refused_and_a_request_to_one_node_stops_both(start_node: 
     assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == ["SIGTERM", "SIGUSR1"]
 
 
+@pytest.mark.slow
 def test_both_start_again_after_a_failure(start_node: StartNode) -> None:
     ended = end(*(start_node(rank, "once,finish") for rank in (0, 1)))
     assert [code for code, _, _ in ended] == [0, 0], ended

@@ -4,11 +4,8 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tests.conftest import HOST, descendants, is_running
 from tests.launcher.local.test_launch import run_folder, wait_for
@@ -73,17 +70,3 @@ def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
     assert child.returncode == 1, err
     assert "torchrun was killed by SIGKILL" in (folder / "status.json").read_text()
     wait_until(lambda: not any(map(is_running, below)), "the end of all that it started")
-
-
-@pytest.mark.parametrize("delay", [0.3, 1.4])
-def test_signal_while_everything_starts(launch: Launch, workplace: Path, delay: float) -> None:
-    child = launch("wait,wait")
-    time.sleep(delay)
-    child.send_signal(signal.SIGTERM)
-    _, err = child.communicate(timeout=PATIENCE)
-    if child.returncode == -signal.SIGTERM:  # before Python ran a line
-        assert not err
-        assert not run_folder(workplace).exists()
-    else:
-        assert child.returncode == 75, err
-    assert "Traceback" not in err

@@ -1,6 +1,7 @@
 """`zeromt launch local --array`: parts side by side, their merge, failures and requests to stop."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.local import run_array
+from launcher.machine.supervise import Supervisor
+from launcher.options.command import InParts
 from tests.conftest import Call, is_running
 from tests.launcher.conftest import command_line, environment
 from tests.waiting import PATIENCE, wait_until
@@ -19,7 +23,7 @@ RUN = """if True:
     from launcher.machine.supervise import Supervisor
     from launcher.options.command import InParts
     with Supervisor() as supervisor:
-        code = run_array(supervisor, InParts(["count", "a b"], 3), os.environ, at_a_time=int(sys.argv[2]))
+        code = run_array(supervisor, InParts(["count", "a b"], 3), os.environ, at_a_time=2)
     sys.exit(code)
 """
 
@@ -43,18 +47,12 @@ class NoneOfThem(DroppingFilter):
 ARRAY = ["launch", "local", "--plugins", "none.py", "--array", "2", "--", "prepare", "my.yaml"]
 
 
-def run(folder: Path, stub: str, at_a_time: int = 1) -> "subprocess.Popen[str]":
-    """An array of three parts, whose interpreter is a script of bash: after its words come the command's."""
-    program = folder / "python"
-    program.write_text(f"#!/bin/bash\nshift 3\n{stub}\n")
-    program.chmod(0o755)
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(program), str(at_a_time)],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def program(folder: Path, stub: str) -> str:
+    """An interpreter that is a script of bash: after its words come the command's."""
+    file = folder / "python"
+    file.write_text(f"#!/bin/bash\nshift 3\n{stub}\n")
+    file.chmod(0o755)
+    return str(file)
 
 
 @pytest.fixture
@@ -71,18 +69,13 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_a_corpus_in_parts(call: Call, corpus: Path) -> None:
-    done = call("launch", "local", "--array", "2", "--nproc", "2", "--", "prepare", "my.yaml", "prepare.output=parts")
-    assert done.code == 0, done.err
+    """All parts read the plugin that the launch named and read, which the first part changes."""
+    launch = command_line([*ARRAY, "prepare.filters=[{kind: none}]", "prepare.output=parts"])
+    assert subprocess.run(launch, cwd=corpus, env=environment(), timeout=PATIENCE).returncode == 0
+    assert (corpus / "none.py").read_text() == "raise ValueError('edited')"
     assert call("prepare", "my.yaml", "prepare.output=alone").code == 0
     indices = [json.loads((corpus / name / "index.json").read_text()) for name in ("parts", "alone")]
     assert indices[0]["shards"] == indices[1]["shards"]
-
-
-def test_all_parts_read_the_plugins_that_the_launch_read(corpus: Path) -> None:
-    """The first part changes the file; and it is the launch that names it."""
-    launch = command_line([*ARRAY, "prepare.filters=[{kind: none}]"])
-    assert subprocess.run(launch, cwd=corpus, env=environment(), timeout=PATIENCE).returncode == 0
-    assert (corpus / "none.py").read_text() == "raise ValueError('edited')"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -115,16 +108,28 @@ def test_parts_end_with_the_launcher(corpus: Path, number: signal.Signals) -> No
     ],
 )
 def test_the_first_failure_is_named_and_the_last(
-    tmp_path: Path, fails: str, how: str, code: int, said: str, number: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fails: str,
+    how: str,
+    code: int,
+    said: str,
+    number: int,
 ) -> None:
-    child = run(tmp_path, f'echo "$*"; if [[ $3 == {fails} || $2 == {fails} ]]; then {how or "true"}; fi')
-    out, err = child.communicate(timeout=PATIENCE)
+    stub = f'echo "$*"; if [[ $3 == {fails} || $2 == {fails} ]]; then {how or "true"}; fi'
+    monkeypatch.setattr(sys, "executable", program(tmp_path, stub))
+    with Supervisor() as supervisor:
+        found = run_array(supervisor, InParts(["count", "a b"], 3), os.environ, at_a_time=1)
+    shown = capfd.readouterr()
     begun = [*(f"count --part {n}/3 a b" for n in (1, 2, 3)), "count --merge a b"]
-    assert (child.returncode, err, out.splitlines()) == (code, said, begun[:number])
+    assert (found, shown.err, shown.out.splitlines()) == (code, said, begun[:number])
 
 
 def test_all_parts_that_run_are_asked_to_stop(tmp_path: Path) -> None:
-    child = run(tmp_path, "trap 'echo asked; exit 75' TERM; echo up; for _ in {1..9999}; do sleep 0.05; done", 2)
+    stub = "trap 'echo asked; exit 75' TERM; echo up; for _ in {1..9999}; do sleep 0.05; done"
+    command = [sys.executable, "-c", RUN, program(tmp_path, stub)]
+    child = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     assert [child.stdout.readline() for _ in range(2)] == ["up\n"] * 2
     child.send_signal(signal.SIGTERM)
