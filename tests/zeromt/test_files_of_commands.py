@@ -101,7 +101,7 @@ def test_compressed_input_and_a_byte_order_mark(
     assert len(plain.splitlines()) == 5
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedRun) -> None:
     """One line at a time, as a program that holds the pipe open would; it goes on when the answer is there."""
     process = subprocess.Popen(

@@ -5,18 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import BUNDLED, Start, descendants, is_running, zeromt
+from tests.conftest import BUNDLED, Call, Corpus, Start, descendants, is_running, zeromt
 from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)]
 )
-def test_signal_ends_it_and_the_same_command_goes_on(start: Start, tmp_path: Path, number: signal.Signals) -> None:
-    output = tmp_path / "prepared"
-    settings = (f"prepare.output={output}", f"prepare.root={BUNDLED}", "prepare.workers=2")
-    command = start(*zeromt("prepare", "tatoeba_demo", *settings))
-    wait_until(lambda: len(descendants(command.process.pid)) >= 2)  # its pool is at work
+def test_signal_ends_it_and_the_same_command_goes_on(
+    start: Start, call: Call, corpus_en_fr: Corpus, tmp_path: Path, number: signal.Signals
+) -> None:
+    output, work = tmp_path / "prepared", tmp_path / ".prepared.preparing"
+    settings = (f"prepare.output={output}", f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
+    command = start(*zeromt("prepare", "debug", *settings, "prepare.workers=2"))
+    wait_until(lambda: bool(list(work.glob("*/survey"))))
     below = descendants(command.process.pid)
     command.process.send_signal(number)
     done = command.finish()
@@ -25,22 +27,6 @@ def test_signal_ends_it_and_the_same_command_goes_on(start: Start, tmp_path: Pat
     assert "Traceback" not in done.err
     wait_until(lambda: not any(map(is_running, below)))
     assert not output.exists()
-
-
-def test_interrupted_and_gone_on_with_is_the_same_dataset(start: Start, tmp_path: Path) -> None:
-    indexes = []
-    for name in ("whole", "interrupted"):
-        output = tmp_path / name
-        arguments = zeromt("prepare", "debug", f"prepare.output={output}", f"prepare.root={BUNDLED}")
-        command = start(*arguments)
-        if name == "interrupted":
-            work = tmp_path / ".interrupted.preparing"
-            wait_until(lambda work=work: bool(list(work.glob("*/survey"))))  # type: ignore[misc]
-            command.process.send_signal(signal.SIGTERM)
-            assert command.finish().code == 75
-            command = start(*arguments)
-        done = command.finish()
-        assert done.code == 0, done.err
-        indexes.append((output / "index.json").read_bytes())
-    assert indexes[0] == indexes[1]
-    assert not list(tmp_path.glob(".*.preparing"))
+    assert call("prepare", "debug", *settings).code == 0
+    assert (output / "index.json").read_bytes() == (corpus_en_fr.folder / "index.json").read_bytes()
+    assert not work.exists()

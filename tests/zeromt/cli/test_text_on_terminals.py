@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,10 +14,10 @@ import pytest
 
 from configs import TokenizerSection
 from data_pipeline.preparation.tokenizing import train_tokenizer
+from tests.conftest import Call
 from tests.forked import Forked
-from tests.launcher.conftest import command_line, environment
+from tests.launcher.conftest import environment
 from tests.trainer.terminal.on_a_terminal import CODES
-from tests.waiting import PATIENCE
 from tests.zeromt.exporting.made import make_run
 from zeromt.cli.main import main
 
@@ -59,11 +58,6 @@ def command_on(terminal: str, words: Sequence[str]) -> None:
     sys.stdout.flush()
 
 
-def in_a_pipe(words: Sequence[str], folder: Path) -> str:
-    done = subprocess.run(command_line(words), cwd=folder, env=environment(), capture_output=True, timeout=PATIENCE)
-    return (done.stdout + done.stderr).decode()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose log, scores, names and pieces have escape sequences."""
@@ -95,22 +89,21 @@ COMMANDS = {
     "status --json": ["status", "run", "--json"],
     "inspect": ["inspect", "run"],
     "translate": ["translate", "run", "-i", "text", "--n-best", "4", "--beam", "4"],
-    "translate, two processes": ["translate", "run", "-i", "text", "--processes", "2", "--n-best", "4", "--beam", "4"],
     "an error": ["status", f"not {EVIL}"],
     "a usage error": ["status", "run", f"--not-{EVIL}"],
 }
-RAW = ("log", "translate", "translate, two processes")
-"""Commands whose output in a pipe is text of others as it is."""
+RAW = ("log", "translate")
+"""Commands whose output in a file is text of others as it is."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_text_does_nothing_to_a_terminal(command: str, folder: Path, forked: Forked) -> None:
+def test_text_does_nothing_to_a_terminal(command: str, folder: Path, forked: Forked, call: Call) -> None:
     shown = OWN.sub("", on_a_terminal(forked, COMMANDS[command], folder))
     assert shown.strip()
     assert not BAD.findall(shown)
     if command not in RAW:
         return
-    raw = in_a_pipe(COMMANDS[command], folder)
+    raw = call(*COMMANDS[command], cwd=folder).out
     assert BAD.search(raw), raw
     if command == "log":
         assert f"a line {EVIL} of a log" in raw

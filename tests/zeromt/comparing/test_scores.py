@@ -1,22 +1,19 @@
 """Scores, intervals and tests are sacreBLEU's, digit by digit, on the files that `compare` names."""
 
 import json
-import random
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from configs.components import Metric, ScoredText, make
-from tests.conftest import Call, bundled, environment
+from tests.conftest import Call, environment
 from tests.waiting import PATIENCE
 from tests.zeromt.comparing.conftest import Planted
-from trainer.metrics.scoring import Scorer
-from zeromt.comparing.significance import RunScore, Samples, can_resample, score_runs
+from zeromt.comparing.significance import can_resample
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
 
@@ -37,9 +34,9 @@ def sacrebleu(planted: Planted, references: Sequence[object], files: Sequence[st
     return done.stdout
 
 
-def paired(planted: Planted, references: Sequence[object], files: Sequence[str], *arguments: str) -> dict[str, Any]:
+def paired(planted: Planted, files: Sequence[str], *arguments: str) -> dict[str, Any]:
     """The cells of its table, by metric and system; its JSON fails on its own numbers."""
-    lines = sacrebleu(planted, references, files, "-f", "latex", *arguments).splitlines()
+    lines = sacrebleu(planted, planted.references, files, "-f", "latex", *arguments).splitlines()
     rows = [[cell.strip() for cell in line.rstrip("\\ ").split(" & ")] for line in lines if " & " in line]
     metrics = [head.partition(" ")[0] for head in rows[0][1:]]
     return {name: [row[1 + place] for row in rows[1:]] for place, name in enumerate(metrics)}
@@ -57,12 +54,12 @@ KEYS = ("ter", "bleu", "chrfpp")
 
 
 def test_paired_tests_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
-    found = compared(call, planted, "--set", planted.option, *OURS)
-    [one] = found["sets"]
+    first, second = planted.references
+    option = f"{{name: planted, source: {planted.source}, references: [{first}, {second}]}}"
+    [one] = compared(call, planted, "--set", option, *OURS, "--randomisation", "100")["sets"]
     scores = {metric["key"]: metric["runs"] for metric in one["scores"]}
     assert tuple(scores) == KEYS
-    references = planted.references[:1]
-    randomised = paired(planted, references, one["files"], *THEIRS, "--paired-ar")
+    randomised = paired(planted, one["files"], *THEIRS, "--paired-ar", "--paired-ar-n", "100")
     for key, runs in scores.items():
         assert [cell(run, run["p"]) for run in runs] == randomised[NAMES[key]]
 
@@ -79,16 +76,6 @@ def test_intervals_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
         [run] = scores[single["name"]]
         figures = tuple(round(run[name], 4) for name in ("score", "mean", "interval"))
         assert figures == (single["score"], single["confidence_mean"], single["confidence_var"])
-
-
-def test_several_references(call: Call, planted: Planted) -> None:
-    first, second = planted.references
-    option = f"{{name: planted, source: {planted.source}, references: [{first}, {second}]}}"
-    [one] = compared(call, planted, "--set", option, "--randomisation", "100")["sets"]
-    arguments = ("-m", "bleu", "chrf", "--paired-ar", "--paired-ar-n", "100")
-    expected = paired(planted, planted.references, one["files"], *arguments)
-    for metric in one["scores"]:
-        assert [cell(run, run["p"]) for run in metric["runs"]] == expected[NAMES[metric["key"]]]
 
 
 def test_identical_runs_have_p_1(call: Call, planted: Planted) -> None:
@@ -112,29 +99,6 @@ def test_three_runs_are_tested_beside_the_first(call: Call, planted: Planted) ->
         assert three["runs"][:2] == two["runs"]
         assert three["runs"][2]["is_equal"]
         assert three["runs"][1]["p"] is None
-
-
-def systems(pairs: int, sentences: int) -> list[list[RunScore]]:
-    """Scores of pairs of systems that differ by coin tosses alone, each beside the first of its pair."""
-    lines = bundled("fr", slice(800)).decode().splitlines()
-    rng = random.Random(5)
-    scorer = Scorer([make("metric", "bleu")], ScoredText(target_language="fr"))
-    found = []
-    for _ in range(pairs):
-        chosen = rng.sample(lines, sentences)
-        made = [
-            [" ".join(word if rng.random() > 0.25 else "xx" for word in line.split()) for line in chosen] for _ in "ab"
-        ]
-        [bleu] = score_runs(scorer, chosen, [chosen], made, Samples(bootstrap=0, randomisation=200))
-        found.append(list(bleu.runs))
-    return found
-
-
-def test_of_equal_systems_one_in_twenty_gets_a_star() -> None:
-    """The rate under the null: within three standard errors of the level."""
-    p = np.array([other.p for _, other in systems(150, 40)])
-    for level in (0.05, 0.2, 0.5):
-        assert abs(np.mean(p < level) - level) < 3 * (level * (1 - level) / len(p)) ** 0.5, level
 
 
 def test_only_what_is_sacrebleus_is_resampled() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from configs import PrepareSection, TokenizerSection
 from data_pipeline.preparation.tokenizing import train_tokenizer
-from tests.conftest import bundled
+from tests.conftest import Call, bundled
 from tests.forked import Forked
 from trainer.checkpoint.format import read_whole
 from trainer.evaluation.sets import tagged
@@ -65,20 +65,20 @@ prepare: {{target_language: fr}}
     return root
 
 
-def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path, forked: Forked) -> None:
-    done = forked.zeromt("evaluate", "runs/one", "--set", SET, "-o", "by-set", cwd=place)
+def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path, call: Call) -> None:
+    done = call("evaluate", "runs/one", "--set", SET, "-o", "by-set", cwd=place)
     assert done.code == 0, done.err
     by_set = done.out
     files = ("--source", "x.en", "--reference", "x.fr")
-    done = forked.zeromt("evaluate", "runs/one", *files, "-o", "by-files", cwd=place)
+    done = call("evaluate", "runs/one", *files, "-o", "by-files", cwd=place)
     assert done.code == 0, done.err
     assert UNTAGGED not in done.err
-    own = forked.zeromt("evaluate", "runs/one", "--source", "own.en", "--reference", "x.fr", "-o", "by-own", cwd=place)
+    own = call("evaluate", "runs/one", "--source", "own.en", "--reference", "x.fr", "-o", "by-own", cwd=place)
     assert own.code == 0, own.err
-    untagged = forked.zeromt("translate", "runs/one", "-i", "x.en", "-o", "untagged", "--processes", "1", cwd=place)
+    untagged = call("translate", "runs/one", "-i", "x.en", "-o", "untagged", cwd=place)
     assert f"6 {UNTAGGED}" in untagged.err
     quick = ("--bootstrap", "0", "--randomisation", "0", "--json")
-    done = forked.zeromt("compare", "runs/one", "--set", SET, *quick, cwd=place)
+    done = call("compare", "runs/one", "--set", SET, *quick, cwd=place)
     assert done.code == 0, done.err
     assert "translating" not in done.err, "it finds what evaluate kept"
     [found] = json.loads(done.out)["sets"]
@@ -90,12 +90,12 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     chrf = next(metric for metric in found["scores"] if metric["key"] == "chrf")
     assert round(chrf["runs"][0]["score"], 2) == json.loads(by_set)["sets"]["x"]["chrf"]
     for words in (("evaluate", "runs/one"), ("compare", "runs/one", *quick)):  # the run's own set
-        done = forked.zeromt(*words, "--beam", "2", cwd=place)
+        done = call(*words, "--beam", "2", cwd=place)
         assert done.code == 0, done.err
         assert "translating" not in done.err, "as evaluate has done, which training has not"
 
 
-def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Path, forked: Forked) -> None:
+def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Path, call: Call) -> None:
     """By training, translate, evaluate and compare alike; not where they have one."""
     [checkpoint] = (place / "runs" / "two" / "checkpoints").glob("step-*")
     assert read_whole(checkpoint).manifest["target_tags"] == [">>fra<<", ">>eng<<"]
@@ -107,11 +107,11 @@ def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Pa
         "evaluate": ("evaluate", "runs/two", "--source", "{}", "--reference", "x.fr"),
         "compare": ("compare", "runs/two", "--set", "{{name: y, source: {}, references: [x.fr]}}",
                     "--beam", "2", "--bootstrap", "0", "--randomisation", "0"),
-        "translate": ("translate", "runs/two", "-i", "{}", "--processes", "1"),
+        "translate": ("translate", "runs/two", "-i", "{}"),
     }  # fmt: skip
     for words in commands.values():
         for file, is_said in (("x.en", True), ("own.en", False)):
-            done = forked.zeromt(*(word.format(file) for word in words), cwd=place)
+            done = call(*(word.format(file) for word in words), cwd=place)
             assert done.code == 0, done.err
             assert (f"6 {UNTAGGED} (the model's tags, at the very start of a line: >>fra<<, >>eng<<)" in done.err) == (
                 is_said

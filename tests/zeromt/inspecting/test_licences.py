@@ -8,7 +8,8 @@ import pytest
 
 from configs import CorpusFiles, PrepareSection
 from data_pipeline.prepared.dataset import Dataset
-from tests.conftest import Refused, Start, zeromt
+from tests.conftest import Refused
+from tests.forked import Forked
 from tests.small import FILES
 from zeromt.cli.main import main
 
@@ -71,23 +72,23 @@ def test_parts_without_them_are_not_merged(folder: Path, refused: Refused, capsy
     assert "(sources.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
 
 
-def test_they_stand_in_the_card_of_a_model(folder: Path, start: Start) -> None:
-    def run(*words: str) -> None:
-        done = start(*zeromt(*words)).finish()
+def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None:
+    def train(*words: str) -> None:
+        done = forked.zeromt("train", "small.yaml", *words, cwd=folder)
         assert done.code == 0, done.err
 
     assert main([*PREPARE, f"prepare.train={SOURCES}"]) == 0
     second = ["prepare.output=b", "prepare.tokenizer.path=dataset", "prepare.train={source: [b.en], target: [b.fr]}"]
     assert main([*PREPARE, *second]) == 0
     short = ["training.max_updates=2", "checkpoint.every_updates=1", "evaluation.every_updates=0"]
-    run("train", "small.yaml", f"prepare.train={SOURCES}", *short)
-    run("train", "small.yaml", "name=child", "stream.datasets=[{path: b}]", *short, "--from", "runs/small")
+    train(f"prepare.train={SOURCES}", *short)
+    train("name=child", "stream.datasets=[{path: b}]", *short, "--from", "runs/small")
     shutil.rmtree("dataset")
     shutil.rmtree("b")
-    run("average", "runs/child", "--last", "2", "-o", "mean")
+    assert main(["average", "runs/child", "--last", "2", "-o", "mean"]) == 0
     both = [["a.en, a.fr", "CC-BY-4.0", "Tatoeba, 2024"], ["b.en, b.fr", "not recorded", "Tatoeba, 2024"]]
     for name, wanted in (("runs/small", both), ("mean", [*both, ["b", "not recorded", "not recorded"]])):
-        run("export", name, "--format", "safetensors", "-o", f"{name}-card")
+        assert main(["export", name, "--format", "safetensors", "-o", f"{name}-card"]) == 0
         table = Path(f"{name}-card", "README.md").read_text().partition("## Sources\n")[2].partition("\n## ")[0]
         head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.strip().splitlines())
         assert head == ["files", "pairs", "licence", "attribution"]

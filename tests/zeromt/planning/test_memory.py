@@ -56,7 +56,7 @@ def test_settings_come_in_order_and_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("setting", ALL, ids=str)
-@pytest.mark.parametrize("world_size", [1, 8, 1000])
+@pytest.mark.parametrize("world_size", [1, 1000])
 def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, world_size: int) -> None:
     planned, budget = model(), 24 * 10**9
     most = planned.largest_micro_batch(setting, world_size=world_size, budget=budget)

@@ -246,14 +246,6 @@ def test_two_processes_do_not_make_one_part(ready: Callable[..., list[str]], ref
         assert "--part: 1/1 of 'out' is being translated by another process" in refused(*ready("--part", "1/1"))
 
 
-def test_an_array_on_this_machine(run: str, translate: Translate, lines: list[str], start: Start) -> None:
-    words = ("translate", run, "-i", "in.en", "-o", "out", *SEARCH)
-    done = start(*zeromt("launch", "local", "--array", "2", "--", *words)).finish()
-    assert done.code == 0, done.err
-    assert "out: part 2 of 2 is ready" in done.out
-    assert Path("out/translations.txt").read_bytes() == made(translate, run, "here", 1)[0]
-
-
 def test_splitting() -> None:
     def fits(texts: Any) -> list[bool]:
         return [len(text) <= 12 for text in texts]
