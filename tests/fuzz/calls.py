@@ -9,12 +9,10 @@ import json
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn as Draw
 
 from configs import RunConfig
 from launcher.options.parser import Parser
@@ -88,12 +86,21 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "pipeline": ("pipeline.yaml", "--dry-run"),
     "compare": (places.RUN, places.RUN, "--bootstrap", "20", "--randomisation", "20"),
     "report": (places.RUN,),
+    "doctor": ("small.yaml", "seed=-1"),  # refused, as all that it looks at takes long
 }
 """A call that is right. A command that is not here is called with whatever is drawn."""
 SETTINGS = ("training.max_updates=11", "evaluation.max_pairs=2")
 """Of calls that train: one update more than the run has."""
 NEW_RUN = ("name=new", "training.max_updates=2", "evaluation.max_pairs=2")
+OUTPUTS = st.sampled_from(("out", "closed", "full", "gone", "read-only"))
+STREAMS = st.tuples(st.sampled_from(("null", "text", "binary", "write-only", "closed")), OUTPUTS, OUTPUTS)
 RANKS = ("train", "launch local", "launch node")
+SAMPLES = {
+    bool: ("true", "false"),
+    int: ("0", "1", "2", "3", "16", "64"),
+    float: ("0.0", "0.5", "1.0", "2.0", "1e-9"),
+    types.NoneType: ("null",),
+}
 
 
 def fields(type_: Any = RunConfig, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -104,6 +111,9 @@ def fields(type_: Any = RunConfig, where: str = "") -> Iterator[tuple[str, Any]]
             yield from fields(f.type, f"{where}{f.name}.")
 
 
+FIELDS = dict(fields())
+
+
 def actions(command: str) -> list[argparse.Action]:
     """Every argument of a command."""
     parser = Parser(prog="fuzz", add_help=True)
@@ -111,187 +121,95 @@ def actions(command: str) -> list[argparse.Action]:
     return parser._actions
 
 
-FIELDS = dict(fields())
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a call is about: an option of a command, or a field of the configuration."""
-
-    command: str
-    option: str = ""
-    """By its `dest`; empty: a field's."""
-    field: str = ""
-
-
-def targets(*, ranks: bool) -> list[Target]:
-    """All there are; with `ranks`, for calls that train."""
-    commands = [c for c in COMMANDS if (c in RANKS) == ranks or not ranks]
-    found = [Target(c, option=a.dest) for c in commands for a in actions(c)]
-    carriers = RANKS if ranks else ("plan", "launch slurm", "prepare")
-    return found + [Target(carriers[i % len(carriers)], field=path) for i, path in enumerate(FIELDS)]
-
-
 @st.composite
-def calls(draw: Draw, target: Target, *, ranks: bool) -> Call:
-    """A call about the target. Those with `ranks` are near enough to right to train for an update or two."""
-    command = target.command
-    if target.field.startswith("prepare.") and not ranks and draw(st.booleans()):
-        command = "prepare"
-    argv = list(DEFAULTS.get(command, ()))
-    files: dict[str, str] = {}
-    is_training = command in RANKS
-    if is_training:
-        argv += SETTINGS if draw(_one_in(2)) else NEW_RUN
-    if target.field:
-        _change_field(draw, target.field, argv, files, is_mild=ranks)
-    else:
-        _add_option(draw, next(a for a in actions(command) if a.dest == target.option), argv)
-    for _ in range(0 if ranks else draw(st.sampled_from((0, 0, 0, 1, 1, 2)))):
-        _change_more(draw, command, argv, files)
-    if is_training and not ranks:  # so that it is refused, and no rank is started
-        argv.append(draw(st.sampled_from(("model.d_model=x", "seed=-1", "nonsense=1", "training.max_updates=0"))))
-    names = draw(st.lists(st.sampled_from(sorted(ENVIRONMENT)), max_size=2)) if draw(_one_in(5)) else []
-    plain = not draw(_one_in(4))
-    outputs = ("file", "file", "closed", "full", "gone", "read-only")
+def calls(draw: st.DrawFn) -> Call:
+    """A call that is right but for one to three changes; what trains ends soon."""
+    command = draw(st.sampled_from(list(COMMANDS)))
+    argv, files = list(DEFAULTS.get(command, ())), dict[str, str]()
+    for _ in range(draw(st.integers(1, 3))):
+        change = draw(st.sampled_from((_add_option, _change_field, _change_field, _change_file, _change_word)))
+        change(draw, command, argv, files)
+    end = draw(st.sampled_from((SETTINGS, NEW_RUN))) if command in RANKS else ()
+    names = draw(st.just([]) | st.lists(st.sampled_from(sorted(ENVIRONMENT)), max_size=2))
     return Call(
-        argv=(*command.split(), *argv),
+        argv=(*command.split(), *argv, *end),
         files=files,
         environment={name: draw(st.sampled_from(ENVIRONMENT[name])) for name in names},
-        stdin="null" if plain else draw(st.sampled_from(("null", "closed", "text", "binary", "write-only"))),
-        stdout="file" if plain else draw(st.sampled_from(outputs)),
-        stderr="file" if plain else draw(st.sampled_from(outputs)),
-        starts_ranks=ranks,
+        streams=draw(st.just(Call.streams) | st.just(Call.streams) | STREAMS),
     )
 
 
-def _one_in(number: int) -> st.SearchStrategy[bool]:
-    return st.sampled_from([True, *[False] * (number - 1)])
-
-
-def _change_field(draw: Draw, path: str, argv: list[str], files: dict[str, str], *, is_mild: bool) -> None:
-    """A field given on the command line, or in the file."""
-    if is_mild:
-        argv.append(f"{path}={draw(_values(path, is_mild=True))}")
-        return
-    if draw(_one_in(4)) and "small.yaml" in argv:
-        tree = yaml.safe_load((FILES / "small.yaml").read_text())
-        _put(tree, path.split("."), draw(_odd_trees()))
-        files["odd.yaml"] = yaml.safe_dump(tree, allow_unicode=True)
-        argv[argv.index("small.yaml")] = "odd.yaml"
-        return
-    shapes = ("{}={}",) * 10 + ("{}[0]={}", "{}.x={}", "{}.0={}", "{}x={}", "{}", "{}[={}", "={1}", "{}==={}")
-    argv.append(draw(st.sampled_from(shapes)).format(path, draw(_values(path, is_mild=is_mild))))
-
-
-def _change_more(draw: Draw, command: str, argv: list[str], files: dict[str, str]) -> None:
-    """Another field or option, another file, an argument replaced, taken away or doubled."""
-    how = draw(st.integers(0, 9))
-    if how <= 3 or not argv:
-        _add_option(draw, draw(st.sampled_from(actions(command))), argv)
-    elif how <= 5 and "small.yaml" in argv:
-        _change_field(draw, draw(st.sampled_from(sorted(FIELDS))), argv, files, is_mild=False)
-    elif how == 6 and "small.yaml" in argv:
-        files["odd.yaml"] = draw(st.sampled_from(DOCUMENTS))
-        argv[argv.index("small.yaml")] = "odd.yaml"
-    elif how <= 7:
-        argv[draw(st.integers(0, len(argv) - 1))] = draw(st.sampled_from(places.ODD) | st.sampled_from(TEXT))
-    elif how == 8:
-        del argv[draw(st.integers(0, len(argv) - 1))]
-    else:
-        argv.insert(draw(st.integers(0, len(argv))), draw(st.sampled_from(argv)))
-
-
-def _odd_trees() -> st.SearchStrategy[Any]:
-    leaves = (
-        st.none()
-        | st.booleans()
-        | st.integers(-(2**70), 2**70)
-        | st.floats()
-        | st.sampled_from(TEXT).filter(_is_printable)
-    )
-    return st.recursive(
-        leaves,
-        lambda t: st.lists(t, max_size=2) | st.dictionaries(st.sampled_from(("a", "path", "0")), t, max_size=2),
-        max_leaves=4,
-    )
-
-
-def _is_printable(text: str) -> bool:
-    return "\udce9" not in text
-
-
-def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
-    for key in path[:-1]:
-        inner = tree.get(key)
-        tree = inner if isinstance(inner, dict) else tree.setdefault(key, {}) if inner is None else {}
-    tree[path[-1]] = value
-
-
-def _values(path: str, *, is_mild: bool) -> st.SearchStrategy[str]:
-    """Values of a field as texts: right ones, and odd ones."""
-    if path.endswith(("workers", "threads")):
-        return st.sampled_from(FEW)
-    right = _right(FIELDS[path])
-    odd = st.sampled_from(TEXT) | st.sampled_from(places.ODD) | st.integers().map(str) | st.floats().map(str)
-    return right if is_mild and right is not None else odd if right is None else right | odd
-
-
-def _right(type_: Any) -> st.SearchStrategy[str] | None:
-    """Values of the type, small where they are numbers; None where only odd ones are known."""
-    origin, inner = typing.get_origin(type_), typing.get_args(type_)
-    if origin is typing.Literal:
-        return st.sampled_from([str(value).lower() if isinstance(value, bool) else str(value) for value in inner])
-    if origin is typing.Annotated:
-        return _right(inner[0])
-    if origin is list:
-        one = _right(inner[0])
-        one = st.sampled_from(places.ODD).map(json.dumps) if one is None else one
-        return st.lists(one, min_size=1, max_size=2).map(lambda found: f"[{', '.join(found)}]")
-    if origin is dict:
-        return st.sampled_from(
-            ("{a: 1}", "{overlap_comm: true}", "{reduce_bucket_size: x}", "{reduce_bucket_size: 64}")
-        )
-    if dataclasses.is_dataclass(type_):
-        path = st.sampled_from((*places.ODD, places.DATASET, places.DATASET)).map(json.dumps)
-        return path.map(lambda name: f"{{path: {name}}}")
-    if origin in (typing.Union, types.UnionType):
-        found = [s for one in inner if (s := _right(one)) is not None]
-        return st.one_of(found)
-    names: dict[Any, tuple[str, ...]] = {
-        bool: ("true", "false"),
-        int: ("0", "1", "2", "3", "4", "16", "64"),
-        float: ("0.0", "0.5", "1.0", "2.0", "1e-9"),
-        types.NoneType: ("null",),
-    }
-    return st.sampled_from(names[type_]) if type_ in names else None
-
-
-def _add_option(draw: Draw, action: argparse.Action, argv: list[str]) -> None:
+def _add_option(draw: st.DrawFn, command: str, argv: list[str], _: dict[str, str]) -> None:
     """An option with a value; a positional argument in place of the first."""
+    action = draw(st.sampled_from(actions(command)))
     value = draw(_argument(action))
     if not action.option_strings:
         argv[:1] = [value]
         return
     name = draw(st.sampled_from(action.option_strings))
-    if action.nargs == 0:
-        argv.append(f"{name}=x" if draw(_one_in(10)) else name)
-    elif draw(st.booleans()):
-        argv += [name, value]
-    else:
-        argv.append(f"{name}={value}" if name.startswith("--") else f"{name}{value}")
+    shapes = (
+        ([name],) if action.nargs == 0 else ([name, value], [f"{name}={value}" if name[:2] == "--" else name + value])
+    )
+    argv += draw(st.sampled_from(shapes))
 
 
 def _argument(action: argparse.Action) -> st.SearchStrategy[str]:
     """Values of an option: names of files where such are wanted, words and numbers elsewhere; and odd ones."""
     if action.dest in ("nproc", "processes", "nnodes", "prepare", "chain"):
         return st.sampled_from(FEW)
-    if action.choices:
-        return st.sampled_from([str(choice) for choice in action.choices]) | st.sampled_from(TEXT)
-    metavar = str(action.metavar)
-    if set(action.option_strings) & set(OUTPUT_OPTIONS):
-        return st.sampled_from(places.OUTPUTS) | st.sampled_from(places.TEXTS) | st.sampled_from(places.ODD)
-    if metavar in ("FILE", "RUN", "PATH", "DIR", "CONFIG", "STATE", "MODEL"):
-        right = (places.RUN, places.CHECKPOINT, places.DATASET, *places.TEXTS, "link-to-run", "link-to-text", "text.gz")
-        return st.sampled_from(right) | st.sampled_from(places.ODD)
-    return st.sampled_from(("1", "2", "3", "0.5", "x")) | st.sampled_from(TEXT) | st.sampled_from(places.ODD)
+    right = [str(choice) for choice in action.choices or ("1", "2", "3", "0.5", "x")]
+    if action.metavar in ("FILE", "RUN", "PATH", "DIR", "CONFIG", "STATE", "MODEL"):
+        right = [places.RUN, places.CHECKPOINT, places.DATASET, *places.TEXTS, "link-to-run", "link-to-text", "text.gz"]
+    if {*action.option_strings} & {*OUTPUT_OPTIONS}:
+        right = [*places.OUTPUTS, *places.TEXTS]
+    return st.sampled_from(right) | st.sampled_from([*right, *TEXT, *places.ODD])
+
+
+def _change_field(draw: st.DrawFn, command: str, argv: list[str], files: dict[str, str]) -> None:
+    """A field of the configuration, of those of `prepare` where they count."""
+    mine = [path for path in FIELDS if command != "prepare" or path.startswith("prepare.")]
+    path = draw(st.sampled_from(mine))
+    if path.endswith(("workers", "threads")):
+        value = draw(st.sampled_from(FEW))
+    else:
+        odd = st.sampled_from((*TEXT, *places.ODD)) | st.integers().map(str) | st.floats().map(str)
+        right = _right(FIELDS[path])
+        value = draw(st.sampled_from(right) | odd if right else odd)
+    shapes = ("{}={}",) * 10 + ("{}[0]={}", "{}.x={}", "{}.0={}", "{}x={}", "{}", "{}[={}", "={1}", "{}==={}")
+    argv.append(draw(st.sampled_from(shapes)).format(path, value))
+
+
+def _right(type_: Any) -> list[str]:
+    """Some values of a type, small where they are numbers."""
+    inner = typing.get_args(type_)
+    match typing.get_origin(type_):
+        case typing.Literal:
+            return [json.dumps(value) for value in inner]
+        case typing.Annotated:
+            return _right(inner[0])
+        case typing.Union | types.UnionType:
+            return [value for one in inner for value in _right(one)]
+        case _ if inner:
+            return [f"[{value}]" for value in _right(inner[0])]
+    return list(SAMPLES.get(type_, ()))
+
+
+def _change_file(draw: st.DrawFn, _: str, argv: list[str], files: dict[str, str]) -> None:
+    """Another file in place of `small.yaml`, or another section in it."""
+    tree = yaml.safe_load((FILES / "small.yaml").read_text())
+    names = st.sampled_from(sorted({name for path in FIELDS for name in path.split(".")}))
+    leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(TEXT).filter(str.isprintable)
+    trees = st.recursive(
+        leaves, lambda t: st.lists(t, max_size=2) | st.dictionaries(names, t, max_size=2), max_leaves=4
+    )
+    tree[draw(names)] = draw(trees)
+    files["odd.yaml"] = draw(st.sampled_from(DOCUMENTS) | st.just(yaml.safe_dump(tree, allow_unicode=True)))
+    argv[:] = ["odd.yaml" if word == "small.yaml" else word for word in argv]
+
+
+def _change_word(draw: st.DrawFn, _: str, argv: list[str], files: dict[str, str]) -> None:
+    """A word replaced, taken away or doubled."""
+    if argv:
+        place = draw(st.integers(0, len(argv) - 1))
+        word = draw(st.sampled_from((*places.ODD, *TEXT)))
+        argv[place : place + 1] = draw(st.sampled_from(([word], [], [argv[place]] * 2)))
