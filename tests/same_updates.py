@@ -1,6 +1,6 @@
 """Random tiny configurations, trained by this tree and by another: pairs, losses and norms must be equal to the bit.
 
-python -m tests.verification.same_updates TREE [--cases 24] [--seed 1]    exit code 1 if one differs
+python -m tests.same_updates TREE [--cases 24] [--seed 1]    exit code 1 if one differs
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[1]
 FIGURES = ("step", "loss", "nll", "grad_norm", "lr", "pairs_digest", "target_tokens")
 CHOICES = [
     ("engine.zero_stage=0", "engine.zero_stage=1", "engine.zero_stage=2", "engine.zero_stage=3"),

@@ -1,1 +1,0 @@
-"""Longer checks: chaos, plans against measured bytes, exports."""
