@@ -60,11 +60,27 @@ RULES = [
     ("stream.target_tokens=512", "prepare.max_pieces"),
     ("model.attention.num_heads=7", "model.attention.num_heads"),
     ("evaluation.search.sampler.top_k=4", "evaluation.search.sampler.kind"),
-    ("evaluation.search.sampler=truncated evaluation.search.beam=2", "evaluation.search.beam"),
+    ("evaluation.search.sampler=truncated & evaluation.search.beam=2", "evaluation.search.beam"),
     ("evaluation.search.min_length_ratio=3", "evaluation.search.min_length_ratio"),
-    ("evaluation.search.beam=256 evaluation.search.batch_tokens=8", "evaluation.search.beam"),
-    ("schedule.kind=cosine schedule.warmup_updates=9 training.max_updates=9", "schedule.warmup_updates"),
-    ("engine.compile=true engine.zero_stage=3", "engine.compile"),
+    ("evaluation.search.beam=256 & evaluation.search.batch_tokens=8", "evaluation.search.beam"),
+    ("schedule.kind=cosine & schedule.warmup_updates=9 & training.max_updates=9", "schedule.warmup_updates"),
+    ("engine.compile=true & engine.zero_stage=3", "engine.compile"),
+    ("engine.merge_lanes=2 & stream.datasets=[{path: a}, {path: b}]", "engine.merge_lanes"),
+    ("prepare.train={tsv: [a, b], licence: [x]}", "prepare.train.licence"),
+    ("evaluation.queued=[{name: bleu, command: cat}]", "evaluation.queued.0.name"),
+    ("evaluation.queued=[{name: loss, command: cat}]", "evaluation.queued.0.name"),
+    (
+        "evaluation.queued=[{name: comet, command: cat}] & training.early_stopping={metric: comet}",
+        "training.early_stopping.metric",
+    ),
+    (
+        "evaluation.queued=[{name: comet, command: cat}] & training.early_stopping={} & checkpoint.best_by=comet",
+        "training.early_stopping.metric",
+    ),
+    (
+        "evaluation.queued=[{name: comet, command: cat}] & evaluation.queued_end_minutes=60",
+        "evaluation.queued_end_minutes",
+    ),
     ("engine.zero_optimization.stage=2", "engine.zero_optimization.stage"),
 ]
 """Settings that break a rule between fields, or of a value, that is not in a type; the field that is named."""
@@ -72,8 +88,7 @@ RULES = [
 
 @pytest.mark.parametrize(("settings", "field"), RULES, ids=[s for s, _ in RULES])
 def test_broken_rule_is_one_line(tmp_path: Path, settings: str, field: str) -> None:
-    overrides = [settings] if "[" in settings or "{" in settings else settings.split()
-    [line] = problems(write(tmp_path, ""), *overrides)
+    [line] = problems(write(tmp_path, ""), *settings.split(" & "))
     assert line.startswith(f"{field}:")
 
 

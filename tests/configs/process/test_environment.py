@@ -89,10 +89,7 @@ def test_variables_that_do(threads: str, devices: str) -> None:
 @pytest.mark.parametrize(
     ("command", "variable"),
     [
-        (["train", "small.yaml"], "RANK=x"),
         (["train", "small.yaml"], "WORLD_SIZE=1"),
-        (["train", "small.yaml"], "GLOO_SOCKET_IFNAME=nope0"),
-        (["launch", "local", "small.yaml", "--nproc", "2"], "GLOO_SOCKET_IFNAME=nope0"),
         (["launch", "local", "small.yaml", "--nproc", "2"], "OMP_NUM_THREADS=x"),
         (["translate", "runs/small", "-i", "corpus/in.en"], "CUDA_VISIBLE_DEVICES=abc"),
     ],

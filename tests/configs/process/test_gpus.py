@@ -1,7 +1,6 @@
 """GPUs of a machine that has none: what nvidia-smi says is a script's, and torch is the build for CPUs."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from configs import UserError
 from configs.process import gpus
 from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, page_locked_bytes, torch_build
 from launcher.agents.job import describe_idle
-from tests.conftest import Command, Corpus, environment
+from tests.conftest import Corpus, Refused, environment
 from tests.forked import Forked
 
 CPU_BUILD = torch_build() is not None and torch_build().cuda is None  # type: ignore[union-attr]
@@ -165,20 +164,12 @@ def test_the_build_is_read_without_torch() -> None:
 class TestUnusable:
     """The build for CPUs on a machine with GPUs: nobody trains on the CPU without having asked for it."""
 
-    @pytest.mark.parametrize("start", ["train", "local", "node", "rank"])
-    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
-        settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
-        node = ("--nnodes", "1", "--rendezvous", "localhost:29400", "--job-id", "a")
-        words = {"train": ("train",), "local": ("launch", "local"), "node": ("launch", "node", *node)}
-        if start == "rank":
-            done = Command([sys.executable, "-m", "trainer", *settings], cwd=tmp_path).finish()
-        else:
-            done = forked.zeromt(*words[start], *settings, cwd=tmp_path, surroundings=environment())
-        assert done.code == 2, done.err
-        [line, *_] = [line for line in done.err.splitlines() if line.startswith("zeromt: error")]
-        assert "this machine has 2 GPUs, and torch" in line
-        assert "is built without CUDA (driver 535.104.05" in line
-        assert "`make install CUDA=12`, or train on the CPU: --device cpu" in line
+    @pytest.mark.parametrize(
+        "start",
+        ["train", "launch local", "launch node --nnodes 1 --rendezvous localhost:29400 --job-id a"],
+    )
+    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, refused: Refused) -> None:
+        assert refused(*start.split(), "debug", *corpus_en_fr.overrides).startswith("engine.device: ")
 
     @pytest.mark.parametrize("how", ["--device=cpu", "CUDA_VISIBLE_DEVICES="])
     def test_the_cpu_is_asked_for(

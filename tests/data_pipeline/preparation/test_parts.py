@@ -172,9 +172,3 @@ def test_a_merge_with_a_forgotten_override_says_which(
     monkeypatch.undo()
     prepare.run(dataclasses.replace(in_spans, **change), part=Part(1, 3))
     assert f"has work of other settings, which is not merged with this part ({said})" in capsys.readouterr().err
-
-
-def test_a_merge_without_parts(in_spans: PrepareSection, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="out: no part is prepared"):
-        prepare.run(in_spans, merge=True)
-    assert not (tmp_path / ".out.preparing").exists()

@@ -121,13 +121,6 @@ def test_scores_are_asked_for_by_name(copied: Path, section: StreamSection, serv
     assert lines[-1].endswith("score-qe.npy: its hash is not the index's")
 
 
-def test_nobody_there(section: StreamSection, tmp_path: Path, serve: Serve) -> None:
-    server = serve(tmp_path)
-    server.__exit__(None, None, None)
-    with pytest.raises(UserError, match=rf"dataset: {server.url}/index.json: after 3 tries: ClientConnectorError"):
-        Dataset.load(server.url, changed(section, retries=2))
-
-
 @pytest.mark.parametrize(("url", "package"), [("http://h/d", "aiohttp"), ("s3://b/d", "s3fs"), ("gs://b/d", "gcsfs")])
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch, url: str, package: str) -> None:
     for module in (package, "fsspec.implementations.http"):

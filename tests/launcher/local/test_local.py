@@ -18,7 +18,6 @@ from launcher.agents.job import (
     torchrun_command,
 )
 from launcher.machine.cores import num_cores
-from tests.conftest import Refused
 from trainer.runs.status import Status, read_status
 
 
@@ -129,13 +128,7 @@ def test_too_many_processes(requested: int, gpus: int, nodes: int, expected: str
     assert expected in str(caught.value)
 
 
-def test_unprepared_dataset_names_the_command(tmp_path: Path) -> None:
-    overrides = ["prepare.output=x y", "seed=2"]
-    with pytest.raises(UserError) as caught:
-        check_datasets(load_run("debug", overrides), "debug", overrides)
-    assert str(caught.value) == (
-        "prepare.output: 'x y' holds no index.json; prepare it first: `zeromt prepare debug 'prepare.output=x y'`"
-    )
+def test_unprepared_dataset_is_refused(tmp_path: Path) -> None:
     overrides = [f"stream.datasets=[{{path: {tmp_path}}}]"]
     with pytest.raises(UserError, match=r"^stream\.datasets: "):
         check_datasets(load_run("debug", overrides), "debug", overrides)
@@ -248,11 +241,3 @@ def test_cores_of_a_container(
     (tmp_path / "cpu.max").write_text(quota)
     assert num_cores(tmp_path) == (expected or 64)
     assert num_cores(tmp_path / "none") == 64
-
-
-def test_groups_of_ranks_that_do_not_come_out_even(refused: Refused, workplace: Path) -> None:
-    """Before any rank is started: a rank that refuses is not started again, but takes seconds to say so."""
-    keys = ["stream.micro_batches=3", "engine.zero_stage=3", "engine.zero_optimization.zero_hpz_partition_size=2"]
-    assert refused("launch", "local", "debug", "--nproc", "3", *keys) == (
-        "engine.zero_optimization.zero_hpz_partition_size: 2 with 3 ranks, 3 on each machine; allowed is 1 or 3"
-    )

@@ -66,9 +66,3 @@ def test_of_the_folder_or_of_none(
     monkeypatch.chdir(folder.parent / "none")
     with pytest.raises(UserError, match=r"there is no run in [.]"):
         status(run=None, as_json=False)
-
-
-def test_a_dataset_is_no_run_that_never_started(tmp_path: Path) -> None:
-    (tmp_path / "index.json").write_text("{}")
-    with pytest.raises(UserError, match="is a dataset"):
-        status(run=str(tmp_path), as_json=False)

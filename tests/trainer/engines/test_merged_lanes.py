@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, load_run
+from configs import load_run
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
@@ -66,10 +66,3 @@ def test_losses_are_those_of_the_oracle(corpus_en_fr: Corpus, forked: Forked, tm
     assert all(not math.isclose(one[0], other[0], rel_tol=1e-4) for one, other in zip(plain, of_dropout, strict=True))
     pairs = zip(of_dropout, of_weights, strict=True)
     assert any(not math.isclose(one[0], other[0], rel_tol=1e-4) for one, other in pairs)
-
-
-def test_lanes_of_several_datasets_are_not_merged() -> None:
-    datasets = "stream.datasets=[{path: a}, {path: b}]"
-    with pytest.raises(ConfigError, match=r"engine\.merge_lanes: 2 with 2 datasets.*set it to auto or 1"):
-        load_run("debug", [datasets, "engine.merge_lanes=2"])
-    load_run("debug", [datasets])

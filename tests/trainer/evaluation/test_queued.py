@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import pytest
 
-from configs import UserError, load_run
 from configs.components import ScoredText
 from configs.evaluation import EvaluationSection, QueuedMetric
 from tests.conftest import is_running, read_metrics
@@ -25,7 +24,6 @@ from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
 from trainer.records.metrics import NoMetrics
-from trainer.records.names import TARGET_TOKENS
 from trainer.runs.layout import MANIFEST, MANIFEST_HASH, step_folder, step_of
 from trainer.runs.metrics_file import read_end
 
@@ -222,30 +220,6 @@ def test_a_score_that_came_after_the_checkpoint_is_remembered(tmp_path: Path) ->
     assert state.best_scores == {10: 0.5}
     [score] = read_end(tmp_path / "metrics.jsonl")[1]
     assert score.figures == {"bleu": 9, "loss": 1.0, "nll": 1.0, "ratio": 0.5}
-
-
-def test_early_stopping_by_what_comes_late_is_refused() -> None:
-    queued = "evaluation.queued=[{name: comet, command: cat}]"
-    load_run("debug", [queued, "checkpoint.best_by=comet", "training.early_stopping={metric: bleu}"])
-    for more in (
-        ["training.early_stopping={metric: comet}"],
-        ["training.early_stopping={}", "checkpoint.best_by=comet"],
-    ):
-        with pytest.raises(UserError, match=r"training.early_stopping.metric: comet is a queued metric"):
-            load_run("debug", [queued, *more])
-    with pytest.raises(UserError, match=r"evaluation.queued.0.name: bleu is the name of another figure"):
-        load_run("debug", ["evaluation.queued=[{name: bleu, command: cat}]"])
-    with pytest.raises(UserError, match=r"evaluation.queued_end_minutes: 60 is longer than other ranks wait"):
-        load_run("debug", [queued, "evaluation.queued_end_minutes=60"])
-
-
-def test_no_metric_is_called_as_another_figure_of_an_evaluation() -> None:
-    plain = Evaluation(
-        loss=1.0, nll=1.0, accuracy=0.5, scores={}, sources=["s"], references=["r"], hypotheses=["h"], seconds=0.0
-    )
-    for name in (*plain.figures(), TARGET_TOKENS, "series"):
-        with pytest.raises(UserError, match=rf"evaluation.queued.0.name: {name} is the name of another figure"):
-            load_run("debug", [f"evaluation.queued=[{{name: {name}, command: cat}}]"])
 
 
 COMMANDS = {

@@ -4,7 +4,6 @@ from unittest import mock
 import pytest
 import torch
 
-from configs import UserError
 from model.kernels import cpu
 from model.kernels.cpu import linear
 from tests.forked import Forked
@@ -47,8 +46,3 @@ def agree(world: World) -> list[str]:
 
 def test_ranks_agree(tmp_path: Path, forked: Forked) -> None:
     assert forked.ranks(2, agree, cwd=tmp_path) == [["fp32", "bf16", "fp32"]] * 2
-
-
-def test_fp16_is_refused_on_a_cpu() -> None:
-    with pytest.raises(UserError, match=r"engine\.precision: fp16 cannot run on a CPU"):
-        resolve_precision("fp16", CPU)

@@ -64,12 +64,3 @@ def test_tags_are_no_text() -> None:
     assert [untagged(line) for line in (">>fra<< a", ">>fra<<a", "a >>fra<< b", ">> a", "")] == [
         "a", "a", "a >>fra<< b", ">> a", "",
     ]  # fmt: skip
-
-
-def test_a_run_without_a_checkpoint_is_refused(call: Call, planted: Planted) -> None:
-    folder = planted.root / "runs" / "begun"
-    folder.mkdir()
-    shutil.copy(planted.root / "runs" / "small" / "config.yaml", folder)
-    done = call("compare", *planted.runs, "runs/begun", cwd=planted.root)
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "begun" in done.err

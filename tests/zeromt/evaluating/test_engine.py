@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
-from tests.conftest import Refused
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
 from zeromt.evaluating.scoring import speed
@@ -70,14 +69,3 @@ def test_a_line_without_a_translation_is_an_empty_one(folder: Path, capfd: pytes
     lines = (folder / "out").read_text().split("\n")[:-1]
     assert (found["pairs"], found["holes"], [bool(line) for line in lines]) == (3, 1, [False, False, True])
     assert found["bleu"] == pytest.approx(BLEU().corpus_score(lines, [FRENCH[:3]]).score, abs=0.005)
-
-
-def test_options_that_do_not_go_with_it(folder: Path, refused: Refused) -> None:
-    words = ("evaluate", "--engine", str(folder / "itself.yaml"))
-    assert "--reference: missing; with --engine, give both" in refused(*words, "--source", str(folder / "source"))
-    for option in (["--set", "x"], ["--beam", "2"], ["--raw-weights"], ["--paragraphs"], ["--source-language", "en"]):
-        assert f"{option[0]}: given with --engine" in refused(*words, *option)
-    assert "RUN: given with --engine" in refused(*words, str(folder / "run"))
-    assert "RUN: none given; give a run's folder, or --engine FILE" in refused("evaluate", *files(folder))
-    given = (*words, *files(folder), "--target-language", "fr")
-    assert "--output" in refused(*given, "-o", str(folder / "itself.yaml"))

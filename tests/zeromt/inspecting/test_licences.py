@@ -95,11 +95,6 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None
         assert [[file, *said] for file, _, *said in rows] == [[f"<code>{file}</code>", *said] for file, *said in wanted]
 
 
-def test_lists_have_one_for_each_file() -> None:
-    [problem] = CorpusFiles(tsv=["a", "b"], licence=["x"]).problems()
-    assert problem.startswith("licence: 1 texts, the corpus has 2 files; give one for each, or null")
-
-
 def test_held_out_sets_have_none() -> None:
     files = CorpusFiles(source=["a"], target=["b"], licence="x")
     [problem] = PrepareSection(train=files, valid=files).problems()

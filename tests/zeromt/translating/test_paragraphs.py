@@ -64,8 +64,3 @@ def test_evaluation(run: Path, tmp_path: Path, expected: list[str], capsys: pyte
     assert main(["evaluate", str(run), *files, "--paragraphs", "-o", str(tmp_path / "hypotheses")]) == 0
     assert (tmp_path / "hypotheses").read_text().splitlines() == expected
     assert json.loads(capsys.readouterr().out)["paragraphs"] is True
-
-
-def test_what_is_about_lines_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", str(run), "--score", "--paragraphs"]) == 2
-    assert "--paragraphs: given with --score" in capsys.readouterr().err

@@ -79,8 +79,3 @@ def test_programs_that_do_not_work(
     section = dataclasses.replace(section, tokenizer=dataclasses.replace(section.tokenizer, path=str(small.folder)))
     with pytest.raises(UserError, match=rf"prepare\.filters\.0\.command: '[^']*' {message}"):
         prepare.run(section)
-
-
-def test_one_that_is_not_there_is_refused_before_the_work(corpus: Corpus) -> None:
-    with pytest.raises(UserError, match=r"prepare\.filters\.0\.command: 'no-such-program' is no program that can be"):
-        prepare.run(corpus(many(300), filters=[CommandFilter(command=["no-such-program"])]))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs import SearchSection, UserError
+from configs import SearchSection
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from trainer.inference.translation.translator import Translator
 from trainer.ranks import precision
@@ -40,11 +40,6 @@ def test_what_is_taken(
     """On devices that are faster in bf16."""
     monkeypatch.setattr(precision, "bf16_is_faster", lambda _: True)
     assert translating_precision(asked, trained_with, device) == expected
-
-
-def test_fp16_is_refused_on_a_cpu_where_it_is_asked_for() -> None:
-    with pytest.raises(UserError, match=r"^--precision: fp16 cannot run on a CPU"):
-        translating_precision("fp16", "fp32", CPU)
 
 
 @pytest.mark.parametrize("trained_with", ["bf16", "fp16"])

@@ -48,15 +48,3 @@ def test_lines_for_people(translate: Translate, run: str, lines: list[str], refu
     assert translate(*words, "--part", "1/1") == 0
     assert translate(*words, "--merge") == 0
     assert Path("mbr.txt").read_text() == Path("out/translations.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--mbr", "chrf"], "--mbr: chrf with one candidate"),
-        (["--candidates", "4"], "--candidates: 4 without --mbr or --part"),
-        (["--mbr", "bleu", "--candidates", "2", "--n-best", "2"], "--mbr: given with --n-best"),
-    ],
-)
-def test_options_that_do_not_fit(more: list[str], said: str, run: str, refused: Refused) -> None:
-    assert said in refused("translate", run, "-o", "out", *more)
