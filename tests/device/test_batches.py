@@ -12,7 +12,7 @@ from data_pipeline.stream.batch import MicroBatch
 from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
 from trainer.engines import layouts
-from trainer.engines.batches import Update, to_device
+from trainer.engines.batches import Update
 from trainer.engines.host_copy import HostCopy
 from trainer.engines.protocol import DeviceBatch
 
@@ -62,23 +62,6 @@ def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:
         target_input=sides[1],
         target_output=sides[2],
     )
-
-
-def test_a_micro_batch_goes_in_one_copy_that_nobody_waits_for() -> None:
-    for rows, source, target in ((3, 5, 7), (1, 1, 1), (4, 9, 2)):
-        given = micro_batch(rows=rows, source=source, target=target)
-        with metered() as meter:
-            there = to_device(given, DEVICE)
-        assert meter.num_kernels == 1
-        assert not meter.uploads
-        assert not meter.waits
-        for name in ("source", "target_input", "target_output"):
-            found = getattr(there, name)
-            assert found.device == DEVICE
-            assert found.is_contiguous()
-            assert found.tolist() == getattr(given, name).tolist()
-            here = getattr(to_device(given, torch.device("cpu")), name)
-            assert here.tolist() == found.tolist()
 
 
 def test_losses_come_back_without_a_wait_once_there_is_more_to_do() -> None:

@@ -106,7 +106,7 @@ def test_search(device: torch.device, beam: int, option: dict[str, Any]) -> None
         assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-4)
 
 
-@pytest.mark.parametrize("option", [{}, MODELS[0]], ids=["default", "other"])
+@pytest.mark.parametrize("option", MODELS[:2], ids=range(2))
 def test_a_micro_batch_waits_for_nothing(option: dict[str, Any]) -> None:
     objective = Objective(tiny_model(tiny_section(**option, **DROPOUTS)).train(), CrossEntropy(0.1))
     objective.to(DEVICE)
