@@ -153,7 +153,8 @@ def test_strangers_on_the_network(
     print(done.out)
     assert "100 connections held open" in done.out, done.err[-4000:]
     assert done.out.count("a pickle after its length") == len(others) + 1
-    late = node_command(run, 1, PORT, "first", "--join-timeout", "5", "--max-restarts", "0", host=ADDRESSES[0])
+    options = ("--interface", INTERFACE, "--join-timeout", "5", "--max-restarts", "0")
+    late = node_command(run, 1, PORT, "first", *options, host=ADDRESSES[0])
     done = start(*network.command(1, ["env", f"ZEROMT_SECRET={'0' * 64}", *late])).finish(120)
     assert done.code == 1, done.err[-4000:]
     for node in nodes:
