@@ -235,7 +235,7 @@ def test_it_does_what_it_says(family: str, added: Added) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_its_fields_are_checked_like_ours(family: str, added: Added) -> None:
-    assert added.refused[family].strip().removeprefix("zeromt: error: ") == CASES[family].wrong[1]
+    assert added.refused[family].strip().removeprefix("zeromt: error: ").startswith(CASES[family].wrong[1])
 
 
 def test_a_plan_counts_their_parameters(added: Added) -> None:

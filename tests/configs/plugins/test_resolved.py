@@ -1,5 +1,6 @@
 """The configuration of a run or checkpoint, or what looks like one, runs no plugin by itself."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -58,16 +59,15 @@ def test_runs_no_file(place: str, form: str, run: Path, folder: Path) -> None:
 
 
 def test_is_told_what_to_give(run: Path, folder: Path) -> None:
-    what = f"schedule halves of the plugin halves.py (SHA-256 {sha256(folder / 'halves.py')})"
-    told = f"needs {what}, but plugins are run only if you name them; add --plugins "
     [copy] = (run / "plugins").iterdir()
     checkpoint = run / "checkpoints" / "step-00000001" / "config.yaml"
+    hash_ = sha256(folder / "halves.py")
     for path in (run / "config.yaml", checkpoint):
-        assert said(str(path)) == f"{path}: {told}{folder}/halves.py"
+        assert re.match(rf"{path}: .*{hash_}.* --plugins {folder}/halves.py$", said(str(path)))
     (folder / "halves.py").write_text("something else")
-    assert said(str(checkpoint)) == f"{checkpoint}: {told}{copy}"
+    assert said(str(checkpoint)).endswith(f" --plugins {copy}")
     copy.write_text("something else")
-    assert said(str(checkpoint)) == f"{checkpoint}: {told}{folder}/halves.py"
+    assert said(str(checkpoint)).endswith(f" --plugins {folder}/halves.py")
 
 
 def test_goes_on_where_it_is_given(run: Path, folder: Path) -> None:
@@ -81,12 +81,9 @@ def test_another_file_is_refused_with_both_hashes(run: Path, folder: Path) -> No
     load_run(str(folder / "my.yaml"))
     path = run / "checkpoints" / "step-00000001" / "config.yaml"
     [copy] = (run / "plugins").iterdir()
-    with pytest.raises(OtherPluginError) as caught:
+    now = sha256(folder / "halves.py")
+    with pytest.raises(OtherPluginError, match=rf"^plugin '{folder}/halves.py': .*{now}.*{then}.*{copy}$"):
         load_saved(path)
-    assert str(caught.value) == (
-        f"plugin '{folder}/halves.py': its SHA-256 is {sha256(folder / 'halves.py')}, but {path.parent} was made "
-        f"with {then}; give the file that it was made with, such as {copy}"
-    )
     assert load_saved(path, any_version=True).schedule.kind == "halves"
     shutil.move(folder / "halves.py", folder / "renamed.py")
     files._loaded.clear()
@@ -100,11 +97,6 @@ def test_a_package_that_is_not_installed(run: Path) -> None:
     text = (run / "config.yaml").read_text().partition("plugins:")[0]
     record = "plugins: [{package: theirs 1.0, components: [schedule halves]}]\n"
     (run / "config.yaml").write_text(text + record)
-    expected = (
-        f"{run}/config.yaml: needs schedule halves of the package theirs 1.0, which is not installed; install it "
-        "(pip install theirs), or give a file that has it by --plugins"
-    )
-    with pytest.raises(PluginError) as caught:
+    with pytest.raises(PluginError, match=r"schedule halves of the package theirs 1\.0"):
         load_saved(run / "config.yaml")
-    assert str(caught.value) == expected
-    assert said(str(run / "config.yaml")) == expected
+    assert "theirs 1.0" in said(str(run / "config.yaml"))
