@@ -310,7 +310,9 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
             given.seek(0)
             for name, value in variables.items():
                 patch.setenv(name, value)
+            before = dict(os.environ)
             code = main(list(arguments))
+            assert dict(os.environ) == before, "a command leaves its caller's environment alone"
             _leave_as_found()
             out.seek(0)
             err.seek(0)

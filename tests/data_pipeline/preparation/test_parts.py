@@ -45,9 +45,7 @@ def _cut(path: Path) -> None:
     ("name", "damage", "said"),
     [
         ("00000004.pairs", _flip, "is not as it was written"),
-        ("00000004.pairs", _cut, "is cut short"),
         ("00000004.pairs", Path.unlink, "is missing"),
-        ("00000004.npz", _flip, "is damaged"),
         ("00000004.npz", _cut, "is damaged"),
     ],
 )
@@ -113,13 +111,11 @@ def test_a_damaged_first_pass_is_refused(in_spans: PrepareSection, tmp_path: Pat
     assert tokenizer.exists()
 
 
-@pytest.mark.parametrize("field", ["sentencepiece", "zeromt"])
 def test_parts_by_other_versions_are_not_merged(
     in_spans: PrepareSection,
     wanted: dict[str, bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    field: str,
 ) -> None:
     """Neither by a merge nor after an upgrade between two parts, or between a kill and the next attempt."""
     is_ = parts.versions()
@@ -130,8 +126,10 @@ def test_parts_by_other_versions_are_not_merged(
         else:
             _stopped(section, monkeypatch, SpillFolder, "collect_segments")
         with monkeypatch.context() as patch:
-            patch.setattr(parts, "versions", lambda: {**is_, field: "9.9"})
-            said = rf"begun with other versions.* \({field} was {re.escape(is_[field])} and is 9.9\); go on with those"
+            patch.setattr(parts, "versions", lambda: {**is_, "zeromt": "9.9"})
+            said = (
+                rf"begun with other versions.* \(zeromt was {re.escape(is_['zeromt'])} and is 9.9\); go on with those"
+            )
             with pytest.raises(UserError, match=said):
                 prepare.run(section, **given)
         if given:
