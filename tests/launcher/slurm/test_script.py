@@ -270,35 +270,36 @@ def test_the_exit_code_is_left_where_it_is_asked_for(tmp_path: Path) -> None:
     assert run_script(command(site, words=("cat", "a b")), tmp_path)[1][0][4:] == ["cat", "a b"]
 
 
-@pytest.mark.parametrize("decision", ["end", "requeue"])
-def test_requeue_is_what_the_decision_says(tmp_path: Path, decision: str) -> None:
-    code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, code=75, decision=decision)
-    assert code == 75
-    (asked,) = [call for call in calls if "launcher.slurm.decide" in call and "end" in call]
-    assert asked[4:] == ["end", "runs/my run", "--code", "75", "--signal", "none", "--max-requeues", "5"]
-    assert (["scontrol", "requeue", "20017"] in calls) == (decision == "requeue")
+LATER: dict[str, Any] = {"link": 2, "num_links": 2}
+"""Of a chain."""
 
 
-def test_later_link_of_a_chain_ends_when_there_is_nothing_to_do(tmp_path: Path) -> None:
-    script = training(stubbed(BARE, tmp_path), link=2, num_links=2)
-    code, calls = run_script(script, tmp_path, begin="end")
-    assert code == 0
-    assert [call[0] for call in calls] == ["python"]
-    assert calls[0][4:] == ["begin", "runs/my run", "--link", "2"]
-    assert "srun" in [call[0] for call in run_script(script, tmp_path, begin="go")[1]]
+@pytest.mark.parametrize(
+    ("changes", "answers", "code", "starts", "requeues"),
+    [
+        ({}, {"code": 75, "decision": "end"}, 75, True, False),
+        ({}, {"code": 75, "decision": "requeue"}, 75, True, True),
+        ({}, {"code": 75, "decision": "Welcome\nrequeue"}, 75, True, True),  # a container may print a banner
+        ({}, {"begin": "refuse"}, 2, False, False),
+        ({}, {"begin": "Welcome\nrefuse"}, 2, False, False),
+        (LATER, {"begin": "end"}, 0, False, False),
+        (LATER, {"begin": "go"}, 0, True, False),
+    ],
+)
+def test_it_does_what_is_decided(
+    tmp_path: Path, changes: dict[str, Any], answers: dict[str, Any], code: int, starts: bool, requeues: bool
+) -> None:
+    found, calls = run_script(training(stubbed(BARE, tmp_path), **changes), tmp_path, **answers)
+    assert (found, "srun" in [call[0] for call in calls]) == (code, starts)
+    assert (["scontrol", "requeue", "20017"] in calls) == requeues
 
 
-def test_run_that_another_job_writes_is_refused(tmp_path: Path) -> None:
-    code, calls = run_script(training(stubbed(BARE, tmp_path)), tmp_path, begin="refuse")
-    assert code == 2
-    assert "srun" not in [call[0] for call in calls]
-
-
-def test_banner_before_a_decision(tmp_path: Path) -> None:
-    """A container may print one on standard output."""
-    script = training(stubbed(BARE, tmp_path))
-    assert run_script(script, tmp_path, begin="Welcome\nrefuse")[0] == 2
-    assert ["scontrol", "requeue", "20017"] in run_script(script, tmp_path, decision="Welcome\nrequeue")[1]
+def test_what_the_decision_is_told(tmp_path: Path) -> None:
+    calls = run_script(training(stubbed(BARE, tmp_path), **LATER), tmp_path, code=75)[1]
+    assert [call[4:] for call in calls if call[0] == "python"] == [
+        ["begin", "runs/my run", "--link", "2"],
+        ["end", "runs/my run", "--code", "75", "--signal", "none", "--max-requeues", "0"],
+    ]
 
 
 LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
