@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Refused, contents, environment, zeromt
+from tests.conftest import Call, Refused, contents, environment, zeromt
 from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
@@ -89,15 +89,11 @@ def test_scores_are_shown_whatever_becomes_of_the_file(
     )
 
 
-def test_compressed_input_and_a_byte_order_mark(
-    lines: Path, trained: TrainedRun, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compressed_input_and_a_byte_order_mark(lines: Path, trained: TrainedRun, call: Call) -> None:
     text = (lines / "s").read_bytes()
     (lines / "s.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text))
-    assert main(["translate", str(trained.folder), "-i", str(lines / "s")]) == 0
-    plain = capsys.readouterr().out
-    assert main(["translate", str(trained.folder), "-i", str(lines / "s.gz")]) == 0
-    assert capsys.readouterr().out == plain
+    plain, packed = (call("translate", str(trained.folder), "-i", name).out for name in ("s", "s.gz"))
+    assert plain == packed
     assert len(plain.splitlines()) == 5
 
 
@@ -165,26 +161,12 @@ def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_pat
     assert len(chunk.sources) == 5
 
 
-def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, refused: Refused) -> None:
     run = str(small_runs() / "runs" / "small")
-    assert main(["export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9"]) == 2
-    assert capsys.readouterr().err.endswith(
-        "caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`\n"
-    )
+    said = refused("export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9")
+    assert said.endswith("caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`")
 
 
-def test_a_dataset_in_a_loop_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_in_a_loop_of_links(tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "loop").symlink_to("loop")
-    assert (
-        main(
-            [
-                "prepare",
-                str(FILES / "small.yaml"),
-                f"prepare.output={tmp_path}/loop",
-                f"prepare.root={FILES}/corpus",
-            ]
-        )
-        == 2
-    )
-    [error] = capsys.readouterr().err.splitlines()
-    assert error.startswith("zeromt: error: ")
+    refused("prepare", str(FILES / "small.yaml"), "prepare.output=loop", f"prepare.root={FILES}/corpus")

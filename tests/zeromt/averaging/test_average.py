@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.conftest import Refused, read_metrics
+from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.zeromt.exporting.made import make_run, make_tokenizer
@@ -121,7 +121,7 @@ def test_training_goes_on_from_weights_where_all_else_begins_anew(reset: set[str
 
 
 def test_an_average_is_inspected_translated_with_and_trained_on(
-    trained: TrainedRun, forked: Forked, refused: Refused, tmp_path: Path
+    trained: TrainedRun, forked: Forked, tmp_path: Path
 ) -> None:
     """At bf16, where the fp32 masters must be those of the average all the same."""
     out = tmp_path / "mean"
@@ -136,7 +136,9 @@ def test_an_average_is_inspected_translated_with_and_trained_on(
         "engine.precision=bf16",
         "optimizer.weight_decay=0",
     ]
-    assert "--reset: nothing, and" in refused("train", config, *settings)
+    refused = forked.zeromt("train", config, *settings, cwd=tmp_path)  # in a process: it starts a watchdog
+    assert refused.code == 2
+    assert "--reset: nothing, and" in refused.err
     before = weights_of(out / "checkpoints" / "step-00000300")
     done = forked.trainer(1, config, "--reset", "data,optimizer", *settings, cwd=tmp_path)
     assert done.code == 0, done.err

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.conftest import descendants
 from tests.launcher.conftest import environment
 from tests.zeromt.pipeline import graph
 from tests.zeromt.pipeline.conftest import Run, begun, command
@@ -25,15 +26,6 @@ def results(folder: Path) -> dict[str, dict[str, str]]:
     records = (folder / "out/toy/.pipeline").glob("*.json")
     trees = {path.stem: json.loads(path.read_text()) for path in records if path.stem not in ("digests", "graph")}
     return {name: tree["results"] for name, tree in trees.items() if name != "scores"}
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, and those that they have."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
 
 
 def kill(driver: "subprocess.Popen[bytes]", *, all_at_once: bool) -> None:

@@ -14,6 +14,7 @@ from configs.components import make
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from model import Transformer
+from tests.conftest import Refused
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
 from zeromt.scoring import judging
@@ -96,11 +97,10 @@ def test_the_scores_are_those_of_a_plain_loop_in_any_number_of_parts(made: Any) 
     assert Dataset.load(root / "data").fingerprint == dataset.fingerprint
 
 
-def test_a_later_preparation_filters_by_them(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_later_preparation_filters_by_them(made: Any, refused: Refused) -> None:
     root, _ = made
     written = ("--jsonl", str(root / "scored.jsonl"))
-    assert main(command(root, "--part", "1/2", *written)) == 2
-    assert "--jsonl: given with --part" in capsys.readouterr().err
+    assert "--jsonl: given with --part" in refused(*command(root, "--part", "1/2", *written))
     assert main(command(root, *written)) == 0
     rows = [json.loads(line) for line in (root / "scored.jsonl").read_text().splitlines()]
     assert {row["source"] for row in rows} == set(ENGLISH)
@@ -124,16 +124,13 @@ def test_a_later_preparation_filters_by_them(made: Any, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_what_does_not_belong_together_is_refused(made: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_belong_together_is_refused(made: Any, refused: Refused) -> None:
     root, _ = made
-    assert main(["score", str(root / "data"), "--run", str(root / "back")]) == 2
-    assert "--run: a run of fr -> en" in capsys.readouterr().err
+    assert "--run: a run of fr -> en" in refused("score", str(root / "data"), "--run", str(root / "back"))
     assert main(command(root, "--part", "1/2")) == 0
-    assert main(command(root, "--merge")) == 2
-    assert "have no log_prob yet (the first is number 1)" in capsys.readouterr().err
-    assert main(["score", str(root / "data"), "--run", str(root / "there"), "--precision", "bf16"]) == 2
-    assert "was begun with another" in capsys.readouterr().err
+    assert "have no log_prob yet (the first is number 1)" in refused(*command(root, "--merge"))
+    other = ("score", str(root / "data"), "--run", str(root / "there"), "--precision", "bf16")
+    assert "was begun with another" in refused(*other)
     (root / "data.scoring" / "log_prob" / "000000.npy").write_bytes(b"no table")
     assert main(command(root, "--part", "2/2")) == 0
-    assert main(command(root, "--merge")) == 2
-    assert "000000.npy' is damaged" in capsys.readouterr().err
+    assert "000000.npy' is damaged" in refused(*command(root, "--merge"))

@@ -43,9 +43,8 @@ def expected(run: Path, tmp_path: Path) -> list[str]:
     return [" ".join(next(by_sentence) for _ in texts) for texts in SENTENCES]
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_lines(run: Path, tmp_path: Path, expected: list[str], processes: str) -> None:
-    assert translated(run, tmp_path, LINES, "--paragraphs", "--processes", processes) == expected
+def test_lines(run: Path, tmp_path: Path, expected: list[str]) -> None:
+    assert translated(run, tmp_path, LINES, "--paragraphs") == expected
     assert translated(run, tmp_path, LINES) != expected  # one long text each
 
 

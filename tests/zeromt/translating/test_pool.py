@@ -128,22 +128,16 @@ def test_a_process_that_is_killed_is_an_error(trained: TrainedRun) -> None:
 
 
 def test_errors_of_a_process_are_those_of_the_one_that_started_it(trained: TrainedRun, tmp_path: Path) -> None:
-    pool = Pool(settings_of(trained), [None])
-    try:
-        chunk = Chunk(first=10, sources=["a", "b"], prefixes=["", "word " * 300])
-        with pytest.raises(UserError, match=r"--prefix: line 12 has \d+ pieces"):
-            list(pool.answers([chunk]))
-    finally:
-        pool.close()
-    with pytest.raises(UserError, match="manifest"):
-        Pool(settings_of(trained, checkpoints=[str(tmp_path)]), [None])
-
-
-def test_a_process_ends_when_nobody_holds_the_pipe(trained: TrainedRun) -> None:
+    """And it ends when nobody holds its pipe."""
     pool = Pool(settings_of(trained), [None])
     worker = pool._workers[0]
+    chunk = Chunk(first=10, sources=["a", "b"], prefixes=["", "word " * 300])
+    with pytest.raises(UserError, match=r"--prefix: line 12 has \d+ pieces; allowed is at most 255"):
+        list(pool.answers([chunk]))
     worker.connection.close()
     wait_until(lambda: worker._process.poll() is not None)
+    with pytest.raises(UserError, match="manifest"):
+        Pool(settings_of(trained, checkpoints=[str(tmp_path)]), [None])
 
 
 def test_an_ensemble_has_one_tokenizer(trained: TrainedRun, tmp_path: Path) -> None:
