@@ -154,9 +154,10 @@ SINCE := main
 test-changed: $(DEV)
 	$(pytest) $$($(BIN)/python -m tests.changed $(SINCE))
 
-# pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones, of which two files run at a time.
+# pytest ends with 5 where no test carries the mark. What is slow on SLURM too runs with the slow ones: two files
+# at a time, in their order, by which a file of one long test is not the last.
 test-slow: MARK := slow
-test-slow: WORKERS := -n 2 --dist loadfile
+test-slow: WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 test-gpu: MARK := gpu
 test-slurm: MARK := slurm and not slow
 test-slow test-gpu test-slurm: $(DEV)
