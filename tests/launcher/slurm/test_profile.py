@@ -33,24 +33,12 @@ def test_options_replace_settings_and_these_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("partitoin: x\n", ["partitoin: unknown key; did you mean partition?"]),
-        ("1: x\n", ["1: unknown key; "]),
-        ("time: never\n", ["time: 'never'; allowed is D-HH:MM:SS"]),
-        ("environment: {a-b: x}\ntime: never\n", ["time: 'never'; ", "environment: 'a-b'; allowed are names"]),
-        (
-            "{partition: a b, gpus_per_node: -1, modules: x, enviroment: {}}\n",
-            ["enviroment: unknown key; ", "partition: ", "gpus_per_node: -1; ", "modules: "],
-        ),
-    ],
+    ("text", "named"), [("1: x\n", ["1"]), ("environment: {a-b: x}\ntime: never\n", ["time", "environment"])]
 )
-def test_everything_wrong_is_said_at_once(text: str, said: list[str], tmp_path: Path) -> None:
+def test_everything_wrong_is_named_at_once(text: str, named: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_profile(profile(tmp_path, text))
-    assert len(caught.value.problems) == len(said)
-    for problem, begin in zip(caught.value.problems, said, strict=True):
-        assert problem.startswith(begin)
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == named
 
 
 @pytest.mark.parametrize("text", ["- 1\n", "a: [\n", "a: ${b}\n"])

@@ -135,7 +135,7 @@ def test_chain(call: Call, sbatch: dict[str, str], workplace: Path) -> None:
 
 def test_array(call: Call, refused: Refused, sbatch: dict[str, str], workplace: Path) -> None:
     array = ("launch", "slurm", "--site", "cpu", "--array", "4", "--", "prepare", "debug")
-    assert refused(*array, "seed=x", **sbatch) == "seed: 'x'; allowed is a whole number"
+    assert refused(*array, "seed=x", **sbatch).startswith("seed: 'x'")
     assert not (workplace / "log").exists()
     done = call(*array, **sbatch)
     assert done.out.split() == ["102", "103"]

@@ -65,7 +65,7 @@ def test_what_is_no_plain_file_is_refused_at_once(name: str, command: str, stran
         (stranger / name).unlink(missing_ok=True)
         make(stranger / name)
         line = refused(command, str(stranger), *more.get(command, []))
-        assert f"{Path(name).name}': is {kind}; allowed is a plain file" in line
+        assert f"{Path(name).name}': is {kind}" in line
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_no_plain_file_is_refused(command: str, stranger: P
         os.mkfifo(stranger / "checkpoints" / step / "manifest.json")
     (stranger.parent / "text").write_text("A line.\n")
     options = {"translate": ["-i", "text"], "evaluate": ["--source", "text", "--reference", "text"]}[command]
-    assert "manifest.json': is a FIFO; allowed is a plain file" in refused(command, str(stranger), *options)
+    assert "manifest.json': is a FIFO" in refused(command, str(stranger), *options)
 
 
 def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:

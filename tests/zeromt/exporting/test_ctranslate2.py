@@ -89,9 +89,9 @@ def test_quantised_after_the_check(
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"norm": "scalar"}, "model.norm.kind: 'scalar'; allowed is layer, rms, sample"),
-        ({"norm_position": "post", "final_norm": True}, "model.final_norm: true with post; allowed is false"),
-        ({"activation": "none"}, "model.feed_forward.kind: 'none'; allowed is relu, gelu, silu, swiglu"),
+        ({"norm": "scalar"}, "model.norm.kind: 'scalar'"),
+        ({"norm_position": "post", "final_norm": True}, "model.final_norm: true with post"),
+        ({"activation": "none"}, "model.feed_forward.kind: 'none'"),
     ],
 )
 def test_refuses_naming_the_option(options: dict[str, Any], word: str, joint: Tokenizer, tmp_path: Path) -> None:

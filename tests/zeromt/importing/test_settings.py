@@ -61,4 +61,4 @@ def test_m2m100s_languages_go_by_language_codes(tmp_path: Path, capsys: pytest.C
     assert "to is;" in imported(theirs, tmp_path / "run", capsys)
     assert load_run(str(tmp_path / "run" / "config.yaml")).prepare.target_language == "is"
     edit(theirs / "tokenizer_config.json", language_codes="other")
-    assert "language_codes 'other'; allowed is m2m100, wmt21" in refusal(theirs, tmp_path / "other", capsys)
+    assert "language_codes 'other'" in refusal(theirs, tmp_path / "other", capsys)

@@ -49,7 +49,7 @@ def test_as_text(whole: Path, call: Call) -> None:
 
 def test_refused(whole: Path, refused: Refused) -> None:
     said = refused("batch", "runs/everything", "28", cwd=whole.parents[1])
-    assert said == f"UPDATE: 28, and runs/everything has made {LAST}; allowed is 1 to {LAST}"
+    assert said.startswith(f"UPDATE: 28, and runs/everything has made {LAST}")
     said = refused("batch", "runs/everything", "5", "--loss", cwd=whole.parents[1])
     assert "has no whole checkpoint before update 5: the first that is kept is of step" in said
 

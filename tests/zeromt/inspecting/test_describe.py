@@ -40,7 +40,7 @@ def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [line.split() for line in shown[::3]] == [["0", "pair", "0"], ["0.125", "pair", "1"]]
     for number in ("x", "0", "-1"):
         said = refused("inspect", str(dataset), "--best", "qe", number)
-        assert f"--best: '{number}'; allowed is the name of a score and a number of pairs, such as qe 100" in said
+        assert f"--best: '{number}'" in said
 
 
 def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_one_endless_line(tmp_path: Path, suffix: str, codes: list[str]) -> None
     path = _write(tmp_path / f"text{suffix}", b"a" * (1 << 20))
     for code in codes:
         said, grown = _run(code, path)
-        assert said.endswith("more than 16777216 bytes; allowed is text in lines")
+        assert "more than 16777216 bytes" in said
         assert grown < 256
 
 

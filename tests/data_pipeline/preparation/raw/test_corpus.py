@@ -139,7 +139,7 @@ def test_differing_line_counts_are_refused(tmp_path: Path, left: int, right: int
 @pytest.mark.parametrize(("row", "columns"), [("alone", 1), ("a\tb\tc", 3), ("", 1)])
 def test_rows_without_two_columns_are_refused(tmp_path: Path, row: str, columns: int) -> None:
     (tmp_path / "bad.tsv").write_text(f"a\tA\nb\tB\nc\tC\n{row}\nd\tD\n")
-    with pytest.raises(UserError, match=rf"bad.tsv: line 4 has {columns} columns; allowed is 2"):
+    with pytest.raises(UserError, match=rf"bad.tsv: line 4 has {columns} columns"):
         read(CorpusFiles(tsv=["bad.tsv"]), tmp_path)
 
 
@@ -265,8 +265,8 @@ def test_hugging_face_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     datasets = pytest.importorskip("datasets")
     files = CorpusFiles(huggingface=["hf"])
     cases: list[tuple[dict[str, Sequence[Any]], str]] = [
-        ({"en": ["a"], "de": ["b"]}, "hf: has no column source; allowed is one of en, de"),
-        ({"source": [1], "target": ["b"]}, "hf: line 1: source is a int; allowed is a string"),
+        ({"en": ["a"], "de": ["b"]}, "hf: has no column source"),
+        ({"source": [1], "target": ["b"]}, "hf: line 1: source is a int"),
         ({"source": ["a", "b"], "target": ["b", None]}, "hf: line 2: target is null"),
         ({"source": ["a", "b\0"], "target": ["b", "c"]}, "hf: line 2 holds a NUL"),
         ({"source": [], "target": []}, "hf: (is empty|cannot be read)"),

@@ -261,7 +261,7 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
     rows = [f"the cat {n}\tle chat {n}\t{n / 64}\n" for n in range(100)]
     for text in ("high", "-inf", "12_34", "1e39"):
         (tmp_path / "bare.tsv").write_text("".join([*rows[:40], f"a\tb\t{text}\n", *rows[41:]]))
-        said = rf"bare\.tsv: line 41: s is '{text}'; allowed is a number, or nothing where there"
+        said = rf"bare\.tsv: line 41: s is '{text}'"
         with pytest.raises(UserError, match=said):
             prepare.run(section)
 

@@ -157,9 +157,9 @@ def test_what_is_no_existing_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / SOURCE_FILE).write_bytes(b"x")
     cases = [
-        ("nowhere", "no such file or folder; allowed is a prepared dataset"),
-        ("empty", "files none; allowed is tokenizer.model"),
-        ("half", "files tokenizer.source.model; allowed is"),
+        ("nowhere", "no such file or folder"),
+        ("empty", "files none"),
+        ("half", "files tokenizer.source.model"),
         ("text", "is no SentencePiece model"),
     ]
     for name, message in cases:
