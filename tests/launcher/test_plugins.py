@@ -108,10 +108,10 @@ def folder(tmp_path: Path, corpus_en_fr: Corpus) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, corpus_en_fr: Corpus) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, corpus_en_fr: Corpus, forked: Forked) -> Path:
     """A folder with a finished run of two ranks; not to be written to."""
     folder = _configured(tmp_path_factory.mktemp("plugins"), corpus_en_fr)
-    done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2"), cwd=folder).finish()
+    done = forked.trainer(2, "my.yaml", cwd=folder)
     assert done.code == 0, done.err
     return folder
 
@@ -203,7 +203,7 @@ class TestTraining:
         assert done.code == 0, done.err
         assert (run / "runs" / "run" / "tracked").read_text() == "7\n"
 
-    def test_an_edit_while_it_runs_reaches_no_rank_that_is_started_again(self, folder: Path) -> None:
+    def test_an_edit_while_it_runs_reaches_no_rank_that_is_started_again(self, folder: Path, forked: Forked) -> None:
         more = ("trackers=[meddles]", "plugins=[halves.py, meddles.py]")
         done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2", *more), cwd=folder).finish()
         assert done.code == 0, done.err
@@ -213,7 +213,7 @@ class TestTraining:
         steps = [line["step"] for line in read_metrics(run)]
         assert steps == list(range(1, 7))
         assert (run / "tracked").read_text().split()[-2:] == ["5", "6"]
-        line = _refused(Command(zeromt("train", "my.yaml", *more), cwd=folder).finish())
+        line = _refused(forked.zeromt("train", "my.yaml", *more, cwd=folder))
         assert "halves.py': cannot be run: line 1: ValueError: edited" in line
 
 

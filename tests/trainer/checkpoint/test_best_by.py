@@ -56,7 +56,13 @@ def change_state(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> 
 
 
 @pytest.mark.parametrize(
-    ("best_by", "kept"), [(None, 5), pytest.param("bleu", 5, marks=pytest.mark.slow), ("chrf", 10), ("nll", 15)]
+    ("best_by", "kept"),
+    [
+        (None, 5),
+        pytest.param("bleu", 5, marks=pytest.mark.slow),
+        ("chrf", 10),
+        pytest.param("nll", 15, marks=pytest.mark.slow),
+    ],
 )
 def test_another_metric_keeps_another_checkpoint(
     best_by: str | None, kept: int, planted: Path, tmp_path: Path, forked: Forked

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import Start, zeromt
 from tests.forked import Forked
 from tests.forking import fork
 from tests.trainer.conftest import TrainedRun
@@ -139,9 +138,7 @@ def test_in_place_of_a_file_of_a_checkpoint(name: str, copied: tuple[Path, Path]
         assert not canary.exists()
 
 
-def test_in_place_of_the_other_files_and_beside_all(
-    copied: tuple[Path, Path], tmp_path: Path, start: Start, forked: Forked
-) -> None:
+def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], tmp_path: Path, forked: Forked) -> None:
     run, config = copied
     canary = tmp_path / "canary"
     (run / "pairs").mkdir(exist_ok=True)
@@ -158,7 +155,7 @@ def test_in_place_of_the_other_files_and_beside_all(
         for number, name in enumerate(names):
             (folder / name).write_bytes(KINDS[number % len(KINDS)](canary))
     train = [str(config), "training.max_updates=302"]
-    start(*zeromt("status", str(run))).finish()
+    forked.zeromt("status", str(run), cwd=tmp_path)
     is_refused(lambda: inspect.run(path=str(run)))
     is_refused(lambda: main([*train, "training.record_pairs=true"]))
     assert not canary.exists()

@@ -123,7 +123,7 @@ def off(one: Mapping[str, list[float]], other: Mapping[str, list[float]], figure
 
 
 CASES = [
-    pytest.param("cpu", "fp32", id="cpu fp32"),
+    pytest.param("cpu", "fp32", marks=pytest.mark.slow, id="cpu fp32"),
     pytest.param("cpu", "bf16", id="cpu bf16"),
     *(
         pytest.param(

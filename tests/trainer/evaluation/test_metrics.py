@@ -5,7 +5,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sacrebleu.metrics.ter import TER
 
 from configs.components import ScoredText, make
 from configs.components.training import describe_metrics
-from tests.conftest import Finished, environment, install_plugin, read_metrics
+from tests.conftest import Finished, install_plugin, read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
 from trainer.checkpoint.state import TrainerState
@@ -76,25 +76,23 @@ Start = Callable[..., Finished]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which their package is installed."""
-    root = tmp_path_factory.mktemp("metrics")
-    install_plugin(root, "metrics", THEIRS)
-    return root
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment that has their package."""
+    return install_plugin(tmp_path_factory.mktemp("metrics"), "metrics", THEIRS)
 
 
 @pytest.fixture(scope="module")
-def start(root: Path, forked: Forked) -> Iterator[Start]:
+def start(theirs: dict[str, str], forked: Forked) -> Start:
     """Runs a command with their package, or without."""
-    theirs = Forked("env", f"PYTHONPATH={environment()['PYTHONPATH']}:{root}")
-    yield lambda *arguments, cwd, plugins=True: (theirs if plugins else forked).zeromt(*arguments, cwd=cwd)
-    theirs.close()
+    return lambda *arguments, cwd, plugins=True: forked.zeromt(
+        *arguments, cwd=cwd, surroundings=theirs if plugins else None
+    )
 
 
 @pytest.fixture(scope="module")
-def place(root: Path, start: Start) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Path:
     """Where a run was trained: scored by a metric of another package and three of ours, and best by the first."""
-    place = Path(shutil.copytree(small_runs(), root / "place"))
+    place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("trained") / "place"))
     settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
     more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
     done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place)

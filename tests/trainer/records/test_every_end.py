@@ -89,8 +89,6 @@ def test_updates_after_the_last_log_line_are_logged_at_every_end(
 
 BY_LIMITS = {
     "finished": [],
-    "clock": ["training.max_minutes=0.0001"],
-    "early-stopping": ["training.early_stopping={metric: nll, patience: 1, min_delta: 100}", "training.max_updates=90"],
     "not-finite": ["optimizer.lr=1e30", "training.max_skipped_in_a_row=2", "training.max_updates=30"],
 }
 """How a run ends by its settings."""
@@ -102,9 +100,9 @@ BY_ERRORS = {
     "another-rank": RuntimeError("no"),
 }
 OUTCOMES = {
-    **dict.fromkeys(("finished", "clock", "early-stopping"), (0, "finished")),
-    **dict.fromkeys(("stopped",), (75, "stopped")),
-    **dict.fromkeys(("refused",), (2, "refused")),
+    "finished": (0, "finished"),
+    "stopped": (75, "stopped"),
+    "refused": (2, "refused"),
     **dict.fromkeys(("not-finite", "exception", "full-disk", "interrupt", "another-rank"), (1, "failed")),
 }
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from configs.components import make
-from tests.conftest import Command, environment, read_metrics, zeromt
+from tests.conftest import environment, read_metrics
+from tests.forked import Forked
 from tests.small import small_runs
 from trainer.records import metrics
 from trainer.records.background import join_all
@@ -207,7 +208,7 @@ def assert_same_updates(alone: Path, other: Path) -> None:
     assert lines[0] == lines[1]
 
 
-def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
+def test_trackers_that_fail_change_no_update(forked: Forked, tmp_path: Path) -> None:
     variables = {
         **environment(),
         "WANDB_API_KEY": "",
@@ -221,9 +222,8 @@ def test_trackers_that_fail_change_no_update(tmp_path: Path) -> None:
     runs = []
     for number, trackers in enumerate(("[]", f"[{', '.join(failing)}]")):
         place = Path(shutil.copytree(small_runs(), tmp_path / str(number)))
-        done = Command(
-            zeromt("train", "small.yaml", f"trackers={trackers}", *settings), cwd=place, variables=variables
-        ).finish()
+        command = ("train", "small.yaml", f"trackers={trackers}", *settings)
+        done = forked.zeromt(*command, cwd=place, surroundings=variables)
         assert done.code == 0, done.err
         runs.append((place / "runs" / "small", done.out))
     (alone, _), (with_failing, out) = runs

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from configs.components import Tracker
-from tests.conftest import Command, install_plugin, read_metrics, zeromt
+from tests.conftest import install_plugin, read_metrics
+from tests.forked import Forked
 from tests.small import small_runs
 from trainer.records.metrics import RunMetrics
 
@@ -62,12 +63,12 @@ class Broken(Tracker):
 '''
 
 
-def test_one_in_a_file_outside_gets_every_figure(tmp_path: Path) -> None:
+def test_one_in_a_file_outside_gets_every_figure(forked: Forked, tmp_path: Path) -> None:
     place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
     variables = install_plugin(tmp_path, "trackers", THEIRS)
     settings = ["training.max_updates=12", "evaluation.every_updates=2", "training.memory_probe=false"]
     trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
-    done = Command(zeromt("train", "small.yaml", trackers, *settings), cwd=place, variables=variables).finish()
+    done = forked.zeromt("train", "small.yaml", trackers, *settings, cwd=place, surroundings=variables)
     assert done.code == 0, done.err
     assert "Broken cannot be opened and is dropped; training goes on: RuntimeError: no network" in done.out
     run = place / "runs" / "small"

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,28 +136,23 @@ def deviation(a: dict[int, tuple[float, int]], b: dict[int, tuple[float, int]], 
     return max(abs(a[step][0] / b[step][0] - 1) for step in steps)
 
 
-def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, *, at_once: int, timeout: float) -> None:
-    """Runs one after the other within one job for each number of ranks; so many jobs at a time."""
-
-    def run(size: int) -> None:
+def run_jobs(jobs: Mapping[int, list[list[str]]], folder: Path, forked: Forked, *, timeout: float) -> None:
+    """Runs one after the other within one job for each number of ranks."""
+    for size in sorted(jobs, reverse=True):
         begin = time.monotonic()
-        with closing(Forked()) as forked:  # of its own: one makes its calls one after the other
-            forked.ranks(size, train_all, jobs[size], cwd=folder, seconds=timeout)
+        forked.ranks(size, train_all, jobs[size], cwd=folder, seconds=timeout)
         print(f"  {len(jobs[size])} runs on {size} ranks: {time.monotonic() - begin:.0f} s", flush=True)
-
-    with ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(run, sorted(jobs, reverse=True)))
 
 
 def measure(
-    pairs: Mapping[str, Sequence[Pair]], folder: Path, *, at_once: int = 1, updates: int = UPDATES, timeout: float
+    pairs: Mapping[str, Sequence[Pair]], folder: Path, forked: Forked, *, updates: int = UPDATES, timeout: float
 ) -> dict[str, Any]:
     """Train what the pairs need; deviations by precision and pair, and what they may be.
 
     Args:
         pairs: by precision.
         folder: to work in.
-        at_once: number of jobs that run at a time: two hide each other's start, and slow down what trains for long.
+        forked: that makes the ranks.
         updates: before each checkpoint, and after it.
         timeout: of one job, in seconds.
     """
@@ -178,11 +172,11 @@ def measure(
     for precision, matrix in matrices.items():
         for place in sorted(sources[precision]):
             before[place.size].append(matrix.before(place))
-    run_jobs(before, folder, at_once=at_once, timeout=timeout)
+    run_jobs(before, folder, forked, timeout=timeout)
     for precision, matrix in matrices.items():
         for source, target in pairs[precision]:
             after[target.size].append(matrix.after(source, target))
-    run_jobs(after, folder, at_once=at_once, timeout=timeout)
+    run_jobs(after, folder, forked, timeout=timeout)
     return {
         precision: {
             "allowed": FP32_TOLERANCE if precision == "fp32" else matrix.spread(sources[precision]),
@@ -219,8 +213,8 @@ def main(argv: Sequence[str]) -> int:
     drawn = draw(arguments.sample, arguments.seed) if arguments.sample else list(itertools.product(ALL, ALL))
     pairs = dict.fromkeys(arguments.precisions, drawn)
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        found = measure(pairs, Path(folder), timeout=3600)
+    with tempfile.TemporaryDirectory() as folder, closing(Forked()) as forked:
+        found = measure(pairs, Path(folder), forked, timeout=3600)
     show(pairs, found)
     print(
         f"{len(drawn)} pairs, {time.monotonic() - begin:.0f} s: {'within' if is_within(found) else 'NOT within'} bounds"

@@ -113,7 +113,7 @@ def test_summary_of_what_the_clock_ended(caplog: pytest.LogCaptureFixture) -> No
     assert "short of" not in caplog.text
 
 
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_terminal(width: int, forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Path) -> None:
     """The same words as in a file, in lines that fit, with a bar that goes away."""
     code, text = on_terminal(forked, tmp_path, arguments(corpus_en_fr, Path("runs")), width, {})

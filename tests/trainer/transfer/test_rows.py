@@ -87,6 +87,7 @@ def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint
     assert sum(ancestry.parent.rows[side]["kept"] for side in ancestry.parent.rows) > 4
 
 
+@pytest.mark.slow
 def test_better_after_100_updates_than_from_nothing(trained: TrainedRun, forked: Forked, tmp_path: Path) -> None:
     """Half of the text is new to the parent, and all of it is cut by another tokenizer."""
     for language in ("en", "fr"):
