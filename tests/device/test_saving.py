@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from tests.device.pseudo import DEVICE
-from tests.forking import fork_ranks
+from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import SmallEngine, engine, manager
 from trainer.checkpoint import manager as checkpoint_manager
 from trainer.checkpoint.shard import HostCopy

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.conftest import descendants, environment, is_running
-from tests.forking import fork_all, send
+from tests.forked import fork_all, send
 from tests.waiting import PATIENCE
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -73,8 +73,8 @@ def perform(call: Call, root: Path) -> Outcome:
     """Make a call in the folder `here` of the root; to be called in a process that does nothing else."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
-        [ended] = fork_all([partial(_command, call, root)], seconds=PATIENCE)
-        code = ended.code or pickle.loads(ended.answer)
+        [(ended, answer)] = fork_all([partial(_command, call, root)], seconds=PATIENCE)
+        code = ended or pickle.loads(answer)
     except TimeoutError:
         code = None
     end = time.monotonic() + LEAVE_SECONDS

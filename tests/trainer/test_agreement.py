@@ -10,8 +10,7 @@ import pytest
 from configs import Plugin, RunConfig, UserError, load_run
 from data_pipeline.prepared.dataset import open_index
 from tests.conftest import Corpus
-from tests.forked import Forked
-from tests.forking import fork_ranks
+from tests.forked import Forked, fork_ranks
 from trainer import agreement
 from trainer.agreement import VERSIONS, check_agreement, disagreements, what_was_told
 from trainer.changes import differences

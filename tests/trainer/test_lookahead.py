@@ -11,8 +11,7 @@ import torch.distributed as dist
 from configs import load_run
 from data_pipeline.stream.batch import MicroBatch
 from tests.conftest import Corpus
-from tests.forked import Forked
-from tests.forking import fork
+from tests.forked import Forked, fork
 from trainer.build import build
 from trainer.lookahead import LocalFlags, Lookahead
 from trainer.ranks.distributed import World

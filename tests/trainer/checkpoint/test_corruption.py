@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking import fork_ranks
+from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import engine, manager, problems
 from trainer.ranks.distributed import World
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.process import files
-from tests.forking import KILLED, exit_codes, fork_ranks
+from tests.forked import KILLED, exit_codes, fork_ranks
 from tests.trainer.checkpoint.operations import Operations
 from tests.trainer.checkpoint.small_engine import SmallEngine, engine, leftovers, manager
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify

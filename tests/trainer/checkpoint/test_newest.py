@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forking import fork_ranks
+from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import engine, leftovers, manager
 from trainer.checkpoint.format import CheckpointError
 from trainer.ranks.distributed import World

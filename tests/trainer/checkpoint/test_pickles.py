@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.forked import Forked
-from tests.forking import fork
+from tests.forked import Forked, fork
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import loading
 from trainer.main import main

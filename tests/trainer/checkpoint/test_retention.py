@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.forking import fork_ranks
+from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import engine, leftovers, manager
 from trainer.checkpoint.retention import remove_leftovers, steps_to_keep
 from trainer.ranks.distributed import World

@@ -13,7 +13,7 @@ import torch
 
 from tests.conftest import contents
 from tests.conftest import small_disk as mounted
-from tests.forking import fork_ranks
+from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import SmallEngine, engine, leftovers, manager
 from trainer.checkpoint import tensor_file
 from trainer.checkpoint.format import read_checkpoint, verify

@@ -16,7 +16,7 @@ import pytest
 from configs import UserError
 from data_pipeline.order.state import LaneCursor, StreamState
 from tests.conftest import REPO
-from tests.forking import exit_codes, fork_ranks
+from tests.forked import exit_codes, fork_ranks
 from tests.house import sources
 from trainer.ranks.distributed import World
 from trainer.ranks.messages import Turn, packed, turns, unpacked

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from configs import UserError
-from tests.forking import fork
+from tests.forked import fork
 from trainer.ranks.process import compute_deterministically, stay_on_this_machine, tune_process
 
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
