@@ -130,9 +130,9 @@ HOW = ("", "stop", "kill before its outcome is read", "kill once it is read")
 @pytest.mark.parametrize(
     ("place", "stage"),
     [
-        ("on the pseudo device", 3),
-        pytest.param("on the CPU", 2, marks=pytest.mark.slow),
+        ("on the CPU", 2),
         pytest.param("on the pseudo device", 1, marks=pytest.mark.slow),
+        pytest.param("on the pseudo device", 3, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_ends_right_after_a_skip_goes_on_as_if_it_had_not(

@@ -155,11 +155,3 @@ def test_gradients_are_those_of_stage_0(forked: Forked, kind: str, precision: Pr
             for figure in ("norms", "losses"):
                 assert abs(off(measured, expected, figure)) < TOLERANCES[precision], f"ZeRO-{name}: {figure}"
             assert measured["norms"][0] == pytest.approx(expected["norms"][0], rel=TOLERANCES[precision]), name
-
-
-def test_gradients_that_are_too_low_are_seen() -> None:
-    norms = [4.7373, 3.9810, 6.0319, 3.9356]  # as the issue has them
-    low = [1.6262, 1.4901, 3.2463, 2.0825]
-    assert off({"norms": low}, {"norms": norms}, "norms") < -0.3
-    a_little = [0.95 * norm for norm in norms]
-    assert abs(off({"norms": a_little}, {"norms": norms}, "norms")) > max(TOLERANCES.values())

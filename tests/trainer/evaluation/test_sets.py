@@ -18,7 +18,6 @@ from configs.components import ScoredText, make
 from tests.conftest import Finished, Refused, read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
-from tests.trainer.evaluation.everywhere import on_one_and_two
 from trainer.build import build
 from trainer.evaluation.sets import load_sets
 from trainer.metrics.scoring import Scorer
@@ -27,6 +26,11 @@ from trainer.ranks.distributed import World
 METRICS = "evaluation.metrics=[bleu, chrf, ter, {kind: chrf, word_order: 2}, length_ratio, untranslated, repeated]"
 STAGES = {1: (0,), 2: (1, 3)}
 """By number of ranks."""
+RELEASED = (
+    "engine.zero_optimization="
+    "{stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, stage3_param_persistence_threshold: 0}"
+)
+"""Parameters are released at once, as those of a large model are."""
 KEYS = ("bleu", "chrf", "ter", "chrfpp", "length_ratio", "untranslated", "repeated")
 DIRECT: dict[str, Callable[[], Any]] = {
     "bleu": lambda: BLEU(tokenize="13a"),
@@ -95,6 +99,8 @@ def score_everywhere(world: World, config: str, cache: str, *settings: str) -> l
         point_to(Path(cache), patch)
         for stage in STAGES[world.size]:
             more = [f"engine.zero_stage={stage}", "training.tensorboard=false", "training.max_updates=301"]
+            if stage == 3:
+                more.append(RELEASED)
             built = build(load_run(config, [*settings, *more]), world, stop_requested=lambda: False)
             assert built.resumed_step == 300
             evaluation = built.evaluator.evaluate(built.context.engine, step=300)
@@ -112,8 +118,14 @@ def everywhere(
     trained: TrainedRun, sets: str, cache: Path, forked: Forked, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, list[dict[str, Any]]]:
     """Figures by ranks and stage."""
-    root = tmp_path_factory.mktemp("everywhere")
-    return on_one_and_two(trained, forked, root, score_everywhere, str(cache), sets, METRICS)
+    root, found = tmp_path_factory.mktemp("everywhere"), {}
+    for num_ranks in STAGES:
+        shutil.copytree(trained.folder, root / f"{num_ranks}" / "heart")
+        config = root / f"{num_ranks}.yaml"
+        config.write_text(trained.config.read_text().replace(f"{trained.folder.parent}", f"{root}/{num_ranks}"))
+        arguments = (str(config), str(cache), sets, METRICS)
+        found[num_ranks] = forked.ranks(num_ranks, score_everywhere, *arguments, cwd=root)[0]
+    return found
 
 
 def test_five_sets_have_equal_scores_at_any_world_size_and_stage(everywhere: dict[int, list[dict[str, Any]]]) -> None:
