@@ -20,8 +20,6 @@ from tests.fuzz.places import CHECKPOINT, DATASET, MODEL, OTHER, RUN
 HUGE_BYTES, LINE_BYTES, LEVELS = 5 << 30, 32 << 20, 10_000
 OUTSIDE = "OUTSIDE"
 """In a forged value: the folder of what nobody has named."""
-SECRET = "canary-5d0c2b71"
-"""In every file there."""
 NOTHING = b"\x93NUMPY\x01\x00\x76\x00" + b"{'descr': '<u0', 'fortran_order': False, 'shape': (2,)}".ljust(118)
 """The head of a table of numbers of no bytes."""
 Forge = Callable[[Path, Path], object]
@@ -31,7 +29,7 @@ def build_outside(folder: Path) -> None:
     """What a caller has beside what he names."""
     for name in ("secret", "folder/secret", "home/.ssh/id", "home/.netrc", "home/.cache/zeromt/key", "plugin.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(f"raise SystemExit('{SECRET}')\n")
+        (folder / name).write_text("raise SystemExit('canary')\n")
 
 
 def _without(path: Path) -> Path:

@@ -24,7 +24,7 @@ SANDBOX = (
     '&& shift && exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
 )
 SOME = pytest.param(20, (Phase.generate,), id="some")
-MANY = [pytest.mark.slow, pytest.mark.timeout(1500)]
+MANY = [pytest.mark.slow, pytest.mark.timeout(2400)]
 TRIED = tuple(Phase)
 
 
@@ -67,11 +67,11 @@ def try_(forked: Forked, strategy: SearchStrategy[Call], number: int, phases: tu
     make()
 
 
-@pytest.mark.parametrize(("number", "phases"), [SOME, pytest.param(600, TRIED, marks=MANY, id="many")])
+@pytest.mark.parametrize(("number", "phases"), [SOME, pytest.param(800, TRIED, marks=MANY, id="many")])
 def test_calls(number: int, phases: tuple[Phase, ...], sandboxed: Forked) -> None:
     try_(sandboxed, calls(), number, phases)
 
 
-@pytest.mark.parametrize(("number", "phases"), [SOME, pytest.param(400, TRIED, marks=MANY, id="many")])
+@pytest.mark.parametrize(("number", "phases"), [SOME, pytest.param(500, TRIED, marks=MANY, id="many")])
 def test_forged_files(number: int, phases: tuple[Phase, ...], sandboxed: Forked) -> None:
     try_(sandboxed, forged_calls(places.made(sandboxed)), number, phases)
