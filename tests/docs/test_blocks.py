@@ -60,7 +60,7 @@ def pages(*hows: str) -> list[str]:
     return [page for page, blocks in PAGES.items() if any(block.how in hows for block in blocks)]
 
 
-@pytest.mark.parametrize("page", pages("run", "slow", "parse"))
+@pytest.mark.parametrize("page", PAGES)
 def test_blocks_say_how_they_are_tested_and_have_a_syntax(page: str) -> None:
     for how, _, language, text, file in PAGES[page]:
         if language == "sh":
