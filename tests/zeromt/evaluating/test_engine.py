@@ -49,12 +49,11 @@ def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.Capture
     of_run = report(folder, capfd, str(folder / "run"), *search)
     translations = (folder / "out").read_text()
     assert of_run["sentences_per_second"] > 0
-    for name in ("float32", "itself"):
-        found = report(folder, capfd, "--engine", str(folder / f"{name}.yaml"))
-        assert (folder / "out").read_text() == translations
-        scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs")
-        assert {key: found[key] for key in scores} == {key: of_run[key] for key in scores}
-        assert found["holes"] == 0
+    found = report(folder, capfd, "--engine", str(folder / "float32.yaml"))
+    assert (folder / "out").read_text() == translations
+    scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs")
+    assert {key: found[key] for key in scores} == {key: of_run[key] for key in scores}
+    assert found["holes"] == 0
     found = report(folder, capfd, "--engine", str(folder / "int8.yaml"), "--metrics", "bleu")
     assert found["engine"]["quantization"] == "int8"
     assert speed(12, 0.5) == {"seconds": 0.5, "sentences_per_second": 24.0}
