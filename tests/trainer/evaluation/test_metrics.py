@@ -16,9 +16,9 @@ from sacrebleu.metrics.ter import TER
 
 from configs.components import ScoredText, make
 from configs.components.training import describe_metrics
-from tests.conftest import Finished, install_plugin, read_metrics
+from tests.conftest import Finished, Refused, install_plugin, read_metrics
 from tests.forked import Forked
-from tests.small import small_runs
+from tests.small import FILES, small_runs
 from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
 
@@ -184,21 +184,18 @@ def test_evaluate_takes_it(start: Start, place: Path, options: list[str], expect
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "named"),
     [
-        (["--metrics", "blue"], "--metrics.0.kind: there is no kind 'blue'; did you mean bleu?"),
-        (["--metrics", "{kind: ter, normalised: true}"], "--metrics.0.normalised: unknown key; did you mean"),
-        (["--metrics", "bleu", "bleu"], "--metrics.1.name: bleu is the name of another figure, too"),
-        (["--metrics", "{"], "--metrics: 'metrics[0]={': the value is not valid YAML"),
-        (["--metrics", "ter", "--tokenizer", "char"], "--tokenizer: 'char' without BLEU; leave it out, or add bleu"),
+        (["--metrics", "blue"], "--metrics.0.kind: "),
+        (["--metrics", "{kind: ter, normalised: true}"], "--metrics.0.normalised: "),
+        (["--metrics", "bleu", "bleu"], "--metrics.1.name: "),
+        (["--metrics", "{"], "--metrics: 'metrics[0]={'"),
+        (["--metrics", "ter", "--tokenizer", "char"], "--tokenizer: 'char'"),
     ],
 )
-def test_what_evaluate_refuses(start: Start, place: Path, options: list[str], said: str) -> None:
-    files = ["--source", "corpus/v.en", "--reference", "corpus/v.fr"]
-    done = start("evaluate", "runs/small", *files, *options, cwd=place)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"zeromt: error: {said}"), done.err
-    assert done.err.count("\n") == 1
+def test_what_evaluate_refuses(refused: Refused, options: list[str], named: str) -> None:
+    files = ["--source", str(FILES / "corpus" / "v.en"), "--reference", str(FILES / "corpus" / "v.fr")]
+    assert refused("evaluate", str(small_runs() / "runs" / "small"), *files, *options).startswith(named)
 
 
 def test_a_metric_that_fails_has_no_score_and_ends_nothing(

@@ -97,7 +97,6 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "runs/none"], "--from: no such folder: "),
         (["--from", f"{PARENT}@7"], "has no checkpoint of step 7"),
         (["--from", "corpus"], "has no checkpoint yet"),
         (["--from", PARENT, "name=small"], "--from: runs/small is the run itself"),
