@@ -4,9 +4,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.conftest import bundled
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.scores import write_scores
+from tests.conftest import Corpus, bundled
 from tests.forked import Forked
 from tests.once import once
 from tests.small import small_runs
@@ -71,3 +74,29 @@ def trained(forked: Forked) -> TrainedRun:
         source=root / "text.en",
         reference=root / "text.fr",
     )
+
+
+@pytest.fixture(scope="session")
+def weighted(corpus_en_fr: Corpus) -> Path:
+    """A, B and C: the corpus three times, A with the scores qe, half (0 or 1), few (mostly 0), holes, log and long."""
+
+    def make(folder: Path) -> None:
+        for name in "ABC":
+            shutil.copytree(corpus_en_fr.folder, folder / name)
+        dataset, random = Dataset.load(folder / "A"), np.random.default_rng(1)
+        pairs = dataset.num_pairs
+        qe, half, few = random.random(pairs) * 3, random.integers(0, 2, pairs), random.random(pairs) < 0.06
+        qe[random.random(pairs) < 0.3] = 0
+        scores = {
+            "qe": qe,
+            "half": half,
+            "few": few,
+            "holes": np.where(np.arange(pairs) == 17, np.nan, qe),
+            "log": qe - 1.5,
+            "none": np.zeros(pairs),
+            "long": dataset.lengths[:].max(axis=1) >= 40,
+        }
+        columns = np.stack(list(scores.values()), axis=1).astype(np.float32)
+        write_scores(folder / "A", {name: {"kind": "test"} for name in scores}, pairs, [columns])
+
+    return once("weighted", make)

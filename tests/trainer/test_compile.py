@@ -1,30 +1,28 @@
-"""Layers that torch.compile made, under ZeRO on two ranks, against the same without it."""
+"""Layers that torch.compile made, under ZeRO on two ranks."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from configs import UserError
+from configs import UserError, load_run
 from tests.conftest import Command, Corpus, read_metrics, zeromt
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from tests.trainer.test_model_options import SETTINGS
+from tests.trainer.oracle import plain_run
+from tests.trainer.test_oracle import of
 from trainer.ranks.checks import check_compiler
 
 
 @pytest.mark.slow  # compiling takes minutes
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
-@pytest.mark.parametrize("stage", [0, 2])
-def test_the_same_losses(stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+def test_the_losses_of_plain_pytorch(corpus_en_fr: Corpus, weighted: Path, forked: Forked, tmp_path: Path) -> None:
     kernels = tmp_path / "kernels"
-    common = [*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", f"engine.zero_stage={stage}"]
-    names = ("plain", "compiled")
-    runs = [[*common, f"name={name}", f"engine.compile={str(name == 'compiled').lower()}"] for name in names]
-    forked.ranks(2, train_all, runs, cwd=tmp_path, seconds=900, variables={"TORCHINDUCTOR_CACHE_DIR": str(kernels)})
-    plain, compiled = ([line["loss"] for line in read_metrics(tmp_path / name)] for name in names)
-    assert len(plain) == 4
-    assert compiled == pytest.approx(plain, rel=1e-5)
+    settings = [*of("tied", tmp_path, corpus_en_fr, weighted), "engine.zero_stage=2"]
+    compiled = [[*settings, "engine.compile=true"]]
+    forked.ranks(2, train_all, compiled, cwd=tmp_path, seconds=900, variables={"TORCHINDUCTOR_CACHE_DIR": str(kernels)})
+    losses = [line["loss"] for line in read_metrics(tmp_path / "tied")]
+    assert losses == pytest.approx(plain_run(load_run("debug", settings)).losses, rel=1e-5)
     assert list(kernels.rglob("*.cpp"))
 
 

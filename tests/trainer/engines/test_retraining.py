@@ -1,6 +1,6 @@
 """Other parameters are trained from some update on: as in plain PyTorch, whose AdamW counts steps by parameter."""
 
-from collections.abc import Iterator
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -110,21 +110,22 @@ def plain() -> Transformer:
     return model
 
 
-def runs() -> Iterator[Any]:
-    for stage in range(4):
-        for precision in ("fp32", "bf16"):
-            is_sample = (stage, precision) in ((0, "bf16"), (1, "fp32"), (2, "fp32"), (3, "fp32"))
-            yield pytest.param(stage, precision, marks=[] if is_sample else pytest.mark.slow)
+SOME, ALL = [(0, "bf16"), (3, "fp32")], list(itertools.product(range(4), ("fp32", "bf16")))
 
 
-@pytest.mark.parametrize(("stage", "precision"), list(runs()))
-def test_as_in_plain_pytorch(stage: int, precision: Precision, forked: Forked, tmp_path: Path) -> None:
-    one, other = forked.ranks(2, engines, stage, precision, cwd=tmp_path)
+def each(world: World, cases: list[tuple[int, Precision]]) -> list[dict[str, Any]]:
+    return [engines(world, *case) for case in cases]
+
+
+@pytest.mark.parametrize("cases", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
+def test_as_in_plain_pytorch(cases: list[tuple[int, Precision]], forked: Forked, tmp_path: Path) -> None:
+    ranks = forked.ranks(2, each, cases, cwd=tmp_path)
     expected = dict(plain().named_parameters())
-    assert one["changed"] == other["changed"] == [], "a change of what is trained leaves weights to the bit"
-    for number, names in enumerate(one["kept"], 1):
-        assert names == sorted(name for name in expected if not is_frozen(name, number))
-    worst = max(float((one["weights"][name] - p.detach()).abs().max()) for name, p in expected.items())
-    assert worst < (1e-5 if precision == "fp32" else 2e-2)
-    assert all(torch.equal(one["weights"][name], other["weights"][name]) for name in expected)
-    assert all(torch.equal(one["ema"][n], one["weights"][n]) == is_frozen(n, 3) for n in expected)
+    for (_, precision), one, other in zip(cases, *ranks, strict=True):
+        assert one["changed"] == other["changed"] == [], "a change of what is trained leaves weights to the bit"
+        for number, names in enumerate(one["kept"], 1):
+            assert names == sorted(name for name in expected if not is_frozen(name, number))
+        worst = max(float((one["weights"][name] - p.detach()).abs().max()) for name, p in expected.items())
+        assert worst < (1e-5 if precision == "fp32" else 2e-2)
+        assert all(torch.equal(one["weights"][name], other["weights"][name]) for name in expected)
+        assert all(torch.equal(one["ema"][n], one["weights"][n]) == is_frozen(n, 3) for n in expected)
