@@ -13,38 +13,40 @@ from tests.small import small_runs
 
 LAST, NAN = 27, 4
 """Updates until it stands still, and the one that is skipped."""
-PHASES = """[
-  {name: both, until: {updates: 7}, freeze: [encoder, source_embedding],
-   datasets: [{path: dataset, weight: 1, loss_weight: 0.5}, {path: dataset_b, weight: 2}]},
-  {name: one, until: {passes: 1}, datasets: [{path: dataset_b}], augment: [{kind: upper_case, probability: 0.5}]},
-  {name: flat, until: {plateau: {patience: 2, metric: nll, min_delta: 5}}, datasets: [{path: dataset}],
-   schedule: {kind: constant, warmup_updates: 3}, freeze: [output]},
-  {name: last, datasets: [{path: dataset_b}, {path: dataset}], temperature: 3,
-   schedule: {kind: plateau, metric: nll, patience: 1, min_delta: 99, warmup_updates: 0}}]"""
-SETTINGS = [
-    f"phases={PHASES.replace(chr(10), '')}",
-    "name=everything",
-    "model.tied_embeddings=decoder",
-    "optimizer.eps=1e-3",  # with a small one, rounding moves what has next to no gradient by whole steps
-    "training.max_updates=99",
-    "training.early_stopping={metric: nll, patience: 3, min_delta: 99, after: 18}",
-    "training.record_pairs=true",
-    "training.memory_probe=false",
-    "stability.hash_every_updates=3",
-    "evaluation.every_updates=3",
-    "evaluation.max_pairs=2",
-    "evaluation.search={max_length_ratio: 0.1, max_length_extra: 2}",
-    "evaluation.sets=[{name: own, prepared: valid}, {name: b, source: corpus/b.en, references: [corpus/b.fr]}]",
-    "evaluation.queued=[{name: length, command: [awk, '{print length}']}]",
-    "checkpoint.every_updates=5",
-    "checkpoint.keep_last=20",
-]
+CONFIG = """
+name: everything
+stream: {micro_batches: 2, source_tokens: 512, target_tokens: 512, window_pairs: 64}
+model: {d_model: 16, encoder_layers: 1, decoder_layers: 1, max_positions: 128, attention: {num_heads: 2},
+        feed_forward: {d_ff: 32}, tied_embeddings: decoder}
+optimizer: {lr: 3.0e-3, eps: 1.0e-3}  # with a small eps, rounding moves what has next to no gradient by whole steps
+schedule: {kind: inverse_sqrt, warmup_updates: 4}
+phases:
+- {name: both, until: {updates: 7}, freeze: [encoder, source_embedding],
+   datasets: [{path: dataset, weight: 1, loss_weight: 0.5}, {path: dataset_b, weight: 2}]}
+- {name: one, until: {passes: 1}, datasets: [{path: dataset_b}], augment: [{kind: upper_case, probability: 0.5}]}
+- {name: flat, until: {plateau: {patience: 2, metric: nll, min_delta: 5}}, datasets: [{path: dataset}],
+   schedule: {kind: constant, warmup_updates: 3}, freeze: [output]}
+- {name: last, datasets: [{path: dataset_b}, {path: dataset}], temperature: 3,
+   schedule: {kind: plateau, metric: nll, patience: 1, min_delta: 99, warmup_updates: 0}}
+engine: {zero_stage: 1, precision: fp32}
+training: {max_updates: 99, log_every: 1, ema_decay: 0.9, record_pairs: true, memory_probe: false,
+           early_stopping: {metric: nll, patience: 3, min_delta: 99, after: 18}}
+evaluation:
+  every_updates: 3
+  max_pairs: 2
+  search: {max_length_ratio: 0.1, max_length_extra: 2}
+  sets: [{name: own, prepared: valid}, {name: b, source: corpus/b.en, references: [corpus/b.fr]}]
+  queued: [{name: length, command: [awk, '{print length}']}]
+checkpoint: {every_updates: 5, keep_last: 20}
+stability: {hash_every_updates: 3}
+"""
 
 
 def place_in(folder: Path) -> Path:
     """Datasets and `everything.yaml`, with no run of it."""
     shutil.copytree(small_runs(), folder, dirs_exist_ok=True)
-    shutil.copy(folder / "small.yaml", folder / "everything.yaml")
+    small = (folder / "small.yaml").read_text()
+    (folder / "everything.yaml").write_text(small[small.index("prepare:") : small.index("stream:")] + CONFIG)
     return folder
 
 
@@ -73,8 +75,7 @@ def start(
     forked: Forked, place: Path, *settings: str, ranks: int = 2, nan_at: int = 0, killed_at: int = 0
 ) -> list[int]:
     """How each rank of a start in such a place ends; updates count from its first one."""
-    arguments = ["everything.yaml", *SETTINGS, *settings]
-    return forked.ranks(ranks, train, arguments, nan_at, killed_at, cwd=place, meet=False)
+    return forked.ranks(ranks, train, ["everything.yaml", *settings], nan_at, killed_at, cwd=place, meet=False)
 
 
 def everything(forked: Forked) -> Path:

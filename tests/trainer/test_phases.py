@@ -1,9 +1,7 @@
-"""A run with phases: the same updates wherever it is stopped and resumed, and every place that names its phase."""
+"""Phases: every place that names one, where they end, and what may change. Resumed: test_everything.py."""
 
 import dataclasses
-import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,69 +9,31 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from configs import ConfigError, RunConfig, UserError, load_run
 from configs.load import dump_run
-from tests.conftest import Command, install_plugin, read_metrics, read_pairs
+from tests.conftest import read_metrics, read_pairs
+from tests.everything import LAST, everything
 from tests.forked import Forked
-from tests.small import small_runs
-from tests.trainer.test_early_stopping import KILLER
+from tests.trainer.test_oracle import stored
+from trainer.checkpoint.format import read_checkpoint
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 from trainer.phase import has_next, phase_end
 from trainer.runs.history import read_switches
-from trainer.runs.layout import HISTORY_FILE
+from trainer.runs.layout import HISTORY_FILE, checkpoint_folder
+from zeromt.cli.main import main
 from zeromt.inspecting.found import find_update
 
-LAST = 24
 BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
-"""Updates done before each phase of `PHASES`."""
-PHASES = """
-  - {name: both, until: {updates: 7}, datasets: [{path: dataset, weight: 1}, {path: dataset_b, weight: 2}]}
-  - {name: one, until: {passes: 1}, datasets: [{path: dataset_b}], augment: [{kind: upper_case, probability: 0.5}]}
-  - name: flat
-    until: {plateau: {patience: 2, metric: nll, min_delta: 5}}
-    datasets: [{path: dataset}]
-    schedule: {kind: constant, warmup_updates: 3}
-  - {name: last, datasets: [{path: dataset_b}, {path: dataset}], temperature: 3}
-"""
-SETTINGS = [
-    f"training.max_updates={LAST}",
-    "training.log_every=1",
-    "training.record_pairs=true",
-    "training.memory_probe=false",
-    "evaluation.every_updates=3",
-    "evaluation.max_pairs=2",
-    "evaluation.search={max_length_ratio: 0.1, max_length_extra: 2}",
-    "checkpoint.every_updates=5",
-    "checkpoint.keep_last=20",
-]
-ALIKE = ("pairs_digest", "epoch", "update", "phase", "phase_number", "lr", "pairs", "target_tokens")
-
-
-def place_in(folder: Path) -> Path:
-    place = Path(shutil.copytree(small_runs(), folder / "place"))
-    (place / "phases.yaml").write_text(f"{(place / 'small.yaml').read_text()}phases:{PHASES}")
-    return place
+"""Updates done before each phase of the run with everything on."""
+RESTS = {5: ("encoder.", "source_embedding."), 15: ("target_embedding.",), LAST: ()}
+"""What its phases leave alone, by the steps of checkpoints."""
 
 
 @pytest.fixture(scope="module")
-def whole(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that nobody has disturbed; not to be written to."""
-    place = place_in(tmp_path_factory.mktemp("phases"))
-    done = forked.trainer(1, "phases.yaml", *SETTINGS, "name=whole", cwd=place)
-    assert done.code == 0, done.err
-    assert "phase flat (3 of 4) begins with epoch 2: 1 pass over the data of one is done" in done.out
-    return place / "runs" / "whole"
+def whole(forked: Forked) -> Path:
+    return everything(forked)
 
 
-def same_updates(run: Path, other: Path) -> None:
-    one, two = ([[line[key] for key in ALIKE] for line in read_metrics(r)] for r in (run, other))
-    assert len(one) == LAST
-    assert one == two
-    assert read_pairs(run) == read_pairs(other)
-    losses = [[line["loss"] for line in read_metrics(r)] for r in (run, other)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_every_place_names_the_phase(whole: Path, forked: Forked) -> None:
+def test_every_place_names_the_phase(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = read_metrics(whole)
     for number, (first, name) in enumerate(BEGINNINGS):
         end = BEGINNINGS[number + 1][0] if number < 3 else LAST
@@ -84,60 +44,44 @@ def test_every_place_names_the_phase(whole: Path, forked: Forked) -> None:
     assert {line["step"]: line["phase"] for line in read_metrics(whole, "evaluation")} == {
         step: [name for first, name in BEGINNINGS if first < step][-1] for step in range(3, LAST + 1, 3)
     }
-    # A schedule of its own begins with its phase, and that of the run goes on behind it.
+    # Schedules of their own begin with their phases, and that of the run goes on meanwhile.
+    assert [line["lr"] for line in lines[7:10]] == pytest.approx([3e-3 * (4 / n) ** 0.5 for n in (7, 8, 9)])
     assert [line["lr"] for line in lines[10:14]] == pytest.approx([1e-3, 2e-3, 3e-3, 3e-3])
-    assert lines[18]["lr"] == pytest.approx(3e-3 * (4 / 19) ** 0.5)
-    state = json.loads((whole / "checkpoints" / "step-00000015" / "state.json").read_text())
-    assert state["trainer"]["phase"] == {"number": 2, "name": "flat", "step": 10, "epoch": 2, "applied": 10}
-    assert state["stream"]["phase"] == 2
+    assert [line["lr"] for line in lines[18:]] == pytest.approx([3e-3] * 6 + [1.5e-3] * 3), "the plateau's"
     board = EventAccumulator(str(whole), size_guidance={"scalars": 0})
     board.Reload()
     assert [e.value for e in board.Scalars("train/phase_number")] == [line["phase_number"] for line in lines]
     assert "events/phase/text_summary" in board.Tags()["tensors"]
-    status = forked.zeromt("status", str(whole), cwd=whole)
-    assert "\nphase        last\n" in status.out
-    seen = forked.zeromt("inspect", str(whole / "checkpoints" / "step-00000015"), cwd=whole)
-    assert "epoch 2, update 5, phase flat since step 10" in seen.out
+    assert main(["status", str(whole)]) == 0
+    assert "\nphase        last\n" in capsys.readouterr().out
+    assert main(["inspect", str(whole / "checkpoints" / "step-00000015")]) == 0
+    assert "epoch 2, update 5, phase flat since step 10" in capsys.readouterr().out
 
 
-def test_stopped_and_resumed_at_another_world_size(
-    whole: Path, forked: Forked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = place_in(tmp_path)
-    monkeypatch.chdir(place)
-    for ranks, last, workers in ((2, 8, 0), (1, 18, 1), (2, LAST, 0)):  # within a phase, and where one is over
-        settings = [f"training.max_updates={last}", f"stream.workers={workers}", "training.tensorboard=false"]
-        done = forked.trainer(ranks, "phases.yaml", *SETTINGS, *settings, "name=parts", cwd=place)
-        assert done.code == 0, done.err
-    run = place / "runs" / "parts"
-    same_updates(whole, run)
-    digests = {line["step"]: line["pairs_digest"] for line in read_metrics(run)}
-    found = {(step, m.lane): m.pair_ids.tolist() for step in digests for m in find_update(run, step).micro_batches}
-    assert found == read_pairs(run)
-    assert find_update(run, 18).phase == "flat"
-    assert find_update(run, 19).phase == "last"
+def test_another_part_is_trained_in_each_phase(whole: Path) -> None:
+    names = stored(whole, "model", LAST).keys()
+    for step, rests in RESTS.items():
+        kept = {name.split("/", 1)[1] for name in stored(whole, "optimizer", step)}
+        assert kept == {name for name in names if not name.startswith(rests)}, step
+    since = read_checkpoint(checkpoint_folder(whole, LAST)).state()["trainer"]["trained_since"]
+    begun = {name: 6 for name in names if name.startswith(RESTS[5])}
+    assert since == {**begun, "target_embedding.tokens.weight": 17}, "of updates that were applied"
 
 
-@pytest.mark.slow
-def test_killed_in_every_phase(whole: Path, tmp_path: Path) -> None:
-    place = place_in(tmp_path)
-    variables = install_plugin(tmp_path, "trackers", KILLER)
-    run = place / "runs" / "killed"
-    for step in (6, 9, 13, 17, 19, LAST + 1):
-        (run / "killed").unlink(missing_ok=True)
-        killer = f"trackers=[{{kind: killer, step: {step}}}]"
-        command = [sys.executable, "-m", "trainer", "phases.yaml", *SETTINGS, killer, "name=killed"]
-        done = Command(command, cwd=place, variables=variables).finish()
-        assert done.code == (0 if step > LAST else -9), done.err
-    same_updates(whole, run)
+def test_the_pairs_of_an_update_are_found_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(whole.parents[1])
+    updates = {step: find_update(whole, step) for step in (4, 8, 18, 19)}
+    found = {(step, m.lane): m.pair_ids.tolist() for step, one in updates.items() for m in one.micro_batches}
+    assert found == {key: pairs for key, pairs in read_pairs(whole).items() if key[0] in updates}
+    assert (updates[18].phase, updates[19].phase) == ("flat", "last")
 
 
 def test_other_phases_at_a_resume(whole: Path, forked: Forked, tmp_path: Path) -> None:
     """Those that follow may change. The present one, and its data, may not."""
     place = Path(shutil.copytree(whole.parents[1], tmp_path / "place"))
-    run = place / "runs" / "whole"
+    run = place / "runs" / "everything"
     (run / "checkpoints" / "latest").write_text("step-00000015\n")
-    for step in (20, LAST):
+    for step in (20, 25, LAST):
         shutil.rmtree(run / "checkpoints" / f"step-{step:08d}")
     config = str(run / "config.yaml")
     for change, said in (

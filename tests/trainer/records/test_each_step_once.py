@@ -8,10 +8,46 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from tests.trainer.test_early_stopping import KILLER
 from trainer.runs.layout import BOARD
 
 LAST = 40
+KILLER = '''
+"""A tracker that ends its process without a word, once, at a step."""
+
+import os
+import signal
+
+from configs.components import Tracker, component
+
+
+class Killing:
+    def __init__(self, file, step):
+        self.file, self.step = file, step
+
+    def train(self, step, figures):
+        if step == self.step and not self.file.exists():
+            self.file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def evaluation(self, step, figures, samples, attentions):
+        pass
+
+    def event(self, step, figures):
+        pass
+
+    def close(self):
+        pass
+
+
+@component("tracker", "killer")
+class Killer(Tracker):
+    """Kills at a step."""
+
+    step: int
+
+    def open(self, folder, *, config, resume_step):
+        return Killing(folder / "killed", self.step)
+'''
 
 
 def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
