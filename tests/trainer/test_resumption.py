@@ -1,6 +1,8 @@
 """What a run that is started again takes up, what it refuses, what it says, and where its limits are counted from."""
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from configs import load_run
 from launcher.monitoring.run_status import read_overview
 from launcher.monitoring.status_lines import to_lines
-from tests.conftest import Finished, read_metrics
+from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
@@ -35,7 +37,63 @@ def status(run: Path) -> dict[str, Any]:
 
 
 def files(run: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in run.iterdir() if p.is_file() and p.suffix != ".lock"}
+    """All of a run's, but for who held the lock last."""
+    return {name: data for name, data in contents(run).items() if not name.endswith(".lock")}
+
+
+def replace(path: Path, text: str) -> None:
+    """A file of a checkpoint, and what the manifest says of it."""
+    path.write_text(text)
+    manifest = path.parent / "manifest.json"
+    tree = json.loads(manifest.read_text())
+    tree["files"][path.name] = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    manifest.write_text(json.dumps(tree))
+    (path.parent / "manifest.sha256").write_text(hashlib.sha256(manifest.read_bytes()).hexdigest() + "\n")
+
+
+class TestStarts:
+    def test_whose_checkpoints_are_gone_does_not_begin_anew(self, place: Path, train: Again) -> None:
+        """As `latest` says; a refused start writes nothing but why."""
+        run = place / "runs" / "small"
+        shutil.rmtree(run / "checkpoints")
+        (run / "checkpoints").mkdir()
+        (run / "checkpoints" / "latest").write_text("step-00000010\n")
+        before = files(run)
+        done = train("training.max_updates=12")
+        assert done.code == 2
+        assert "checkpoints/latest names 'step-00000010', and none is there; bring them back" in done.err
+        assert {**files(run), "status.json": b""} == {**before, "status.json": b""}, "something was written"
+        assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
+        assert train("--fresh", "training.max_updates=2").code == 0
+        assert status(run)["step"] == 2
+
+    def test_one_that_never_saved_begins_again(self, place: Path, train: Again) -> None:
+        """As after a crash before the first checkpoint, when a restart must need nobody."""
+        run = place / "runs" / "small"
+        shutil.rmtree(run / "checkpoints")
+        (run / "status.json").write_text(json.dumps({"state": "failed", "step": 3, "launch_id": "old"}))
+        assert train("training.max_updates=4").code == 0
+        assert status(run)["step"] == 4
+
+    @pytest.mark.parametrize("command", [("train",), ("launch", "local", "--nproc", "1")], ids=["train", "launch"])
+    def test_nothing_is_reset_without_a_checkpoint(self, command: tuple[str, ...], place: Path, forked: Forked) -> None:
+        done = forked.zeromt(*command, "small.yaml", "name=smal", "--reset", "data,optimizer", cwd=place)
+        assert done.code == 2
+        assert "--reset: runs/smal has no checkpoint to take the weights from" in done.err
+        assert not (place / "runs" / "smal").exists()
+
+    @pytest.mark.parametrize("kind", ["run", "mean"])
+    def test_one_that_was_moved_goes_on_where_it_is(self, kind: str, place: Path, train: Again, forked: Forked) -> None:
+        before, options = place / "runs" / "small", ["training.max_updates=12"]
+        if kind == "mean":
+            before, options = place / "mean", ["--reset", "data,optimizer", "training.max_updates=2"]
+            assert forked.zeromt("average", "runs/small", "--last", "2", "-o", "mean", cwd=place).code == 0
+        (place / "elsewhere").mkdir()
+        there = before.rename(place / "elsewhere" / "there")
+        done = train(*options, config="elsewhere/there/config.yaml")
+        assert done.code == 0, done.err
+        assert status(there)["step"] == 12
+        assert not before.exists(), "it began anew where it was before"
 
 
 class TestRefusedStarts:
@@ -89,9 +147,10 @@ class TestRefusedStarts:
 
 class TestLimits:
     def test_one_that_is_reached_changes_nothing(self, place: Path, train: Again) -> None:
+        """Nor where the newest checkpoint was saved before its step was scored."""
         run = place / "runs" / "small"
-        train("training.max_updates=11")
-        before, steps = files(run), sorted(p.name for p in (run / "checkpoints").iterdir())
+        train("training.max_updates=11", "evaluation.every_updates=0", "checkpoint.every_updates=4")
+        before = files(run)
         for limit, said in (
             ("training.max_updates=11", "training.max_updates=11 is reached at step 11; training.max_updates above 11"),
             ("training.max_updates=5", "training.max_updates=5 is reached at step 11; training.max_updates above 11"),
@@ -103,7 +162,6 @@ class TestLimits:
             assert done.code == 0, done.err
             assert done.out.splitlines()[-1].startswith(f"runs/small: nothing to do: {said}")
             assert files(run) == before
-        assert sorted(p.name for p in (run / "checkpoints").iterdir()) == steps
 
     def test_after_a_reset_they_count_from_there(self, place: Path, train: Again) -> None:
         run = place / "runs" / "small"
@@ -113,10 +171,27 @@ class TestLimits:
         assert "finished (training.max_updates=3, counted from step 10 is reached): runs/small" in done.out
         assert [line["step"] for line in read_metrics(run)][-3:] == [11, 12, 13]
         assert status(run)["stop_reason"] == "training.max_updates=3, counted from step 10 is reached"
+        assert any("13 of 13 updates (100.0%)" in line for line in to_lines(read_overview(run)))
         done = train("training.max_updates=3")
         assert "training.max_updates=3, counted from step 10 is reached at step 13" in done.out
         assert train("training.max_updates=4").code == 0
         assert read_metrics(run)[-1]["step"] == 14
+
+    def test_time_that_is_up_makes_no_further_update(self, place: Path, train: Again) -> None:
+        """Nor where the last evaluation is still to be made, as after a stop in the middle of it."""
+        run = place / "runs" / "small"
+        (run / "status.json").write_text(json.dumps({**status(run), "state": "stopped"}))
+        state = run / "checkpoints" / "step-00000010" / "state.json"
+        tree = json.loads(state.read_text())
+        tree["trainer"]["scores"] = {name: {} for name in tree["trainer"]["scores"]}
+        replace(state, json.dumps(tree))
+        for _ in range(2):
+            done = train("training.max_updates=100", "training.max_minutes=1e-6", "schedule.kind=constant")
+            assert done.code == 0, done.err
+            assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
+        assert "nothing to do" in done.out
+        scores = json.loads(state.read_text())["trainer"]["scores"]
+        assert "10" in scores["bleu"], "the checkpoint has the score that came late"
 
     def test_clock_and_epochs(self) -> None:
         config = load_run("debug", ["training.max_minutes=2", "training.max_epochs=3"])
