@@ -12,6 +12,7 @@ from configs import load_run
 from data_pipeline.stream.batch import MicroBatch
 from tests.conftest import Corpus
 from tests.forked import Forked, fork
+from tests.trainer.many_runs import train_all
 from trainer.build import build
 from trainer.lookahead import LocalFlags, Lookahead
 from trainer.ranks.distributed import World
@@ -78,14 +79,9 @@ class Counter:
 
 def count_collectives(world: World, overrides: list[str]) -> dict[int, list[str]]:
     """As a rank: collectives between two updates, by the number of the first."""
-    config = load_run("debug", overrides)
-    if world.is_main:
-        Path(config.folder).mkdir(parents=True)
-    world.barrier()
-    built = build(config, world, stop_requested=lambda: False)
-    counter = Counter(built.context.engine)
-    built.trainer.fit()
-    built.close()
+    counters: list[Counter] = []
+    train_all(world, [overrides], lambda built, _: counters.append(Counter(built.context.engine)))
+    [counter] = counters
     return {step: [name for at, name in counter.calls if at == step] for step in range(counter.step + 1)}
 
 
