@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from configs import ConfigError, RunConfig, UserError, load_run
 from configs.load import dump_run
-from tests.conftest import read_metrics, read_pairs
+from tests.conftest import read_metrics
 from tests.everything import LAST, everything
 from tests.forked import Forked
 from tests.trainer.test_oracle import stored
@@ -20,7 +20,6 @@ from trainer.phase import has_next, phase_end
 from trainer.runs.history import read_switches
 from trainer.runs.layout import HISTORY_FILE, checkpoint_folder
 from zeromt.cli.main import main
-from zeromt.inspecting.found import find_update
 
 BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
 """Updates done before each phase of the run with everything on."""
@@ -66,14 +65,6 @@ def test_another_part_is_trained_in_each_phase(whole: Path) -> None:
     since = read_checkpoint(checkpoint_folder(whole, LAST)).state()["trainer"]["trained_since"]
     begun = {name: 6 for name in names if name.startswith(RESTS[5])}
     assert since == {**begun, "target_embedding.tokens.weight": 17}, "of updates that were applied"
-
-
-def test_the_pairs_of_an_update_are_found_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(whole.parents[1])
-    updates = {step: find_update(whole, step) for step in (4, 8, 18, 19)}
-    found = {(step, m.lane): m.pair_ids.tolist() for step, one in updates.items() for m in one.micro_batches}
-    assert found == {key: pairs for key, pairs in read_pairs(whole).items() if key[0] in updates}
-    assert (updates[18].phase, updates[19].phase) == ("flat", "last")
 
 
 def test_other_phases_at_a_resume(whole: Path, forked: Forked, tmp_path: Path) -> None:
