@@ -30,7 +30,8 @@ def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def before(built: BuiltRun, _: World) -> None:
-        engine, fit = built.context.engine, built.trainer.fit
+        engine: Any = built.context.engine
+        fit = built.trainer.fit
         weights = {state.name: state.weight.clone() for state in engine.parameter_states()}
 
         def fit_and_look() -> Any:
