@@ -101,6 +101,11 @@ class TestWritten:
             file.write("new")
         assert [p.name for p in tmp_path.iterdir()] == [name]
 
+    def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(FileError, match="Not a directory"):
+            written(str(tmp_path / "file" / "a"), "--output").__enter__()
+
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
