@@ -185,7 +185,7 @@ reference: $(DEV)
 	$(BIN)/python -m tests.folders
 
 messages: $(DEV)
-	$(BIN)/python -m tests.messages
+	CUDA_VISIBLE_DEVICES= $(BIN)/python -m tests.messages
 
 check: $(DEV)
 	$(BIN)/ruff check .

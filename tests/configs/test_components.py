@@ -65,10 +65,9 @@ def test_a_package_that_cannot_be_imported_is_named(plugin: dict[str, str], tmp_
     plan = zeromt("plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
     done = Command(plan, cwd=tmp_path, variables=plugin).finish()
     assert done.code == 2
-    assert done.err == (
-        "zeromt: error: plugin schedules (their_schedules): cannot be imported: ModuleNotFoundError: "
-        "No module named 'what_is_not_there'\n"
-    )
+    [line] = done.err.splitlines()
+    assert line.startswith("zeromt: error: plugin schedules (their_schedules): ")
+    assert "what_is_not_there" in line
 
 
 def test_every_component_is_documented_and_planned_without_torch() -> None:

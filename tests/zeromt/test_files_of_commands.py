@@ -70,7 +70,7 @@ def test_full_standard_output_is_not_the_files_fault(
         run = ["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", str(lines / "o")]
         code = main(run)
         said = capsys.readouterr().err
-    assert said == "zeromt: error: standard output: No space left on device; free some space, or give another place\n"
+    assert said.startswith("zeromt: error: standard output: No space left on device")
     assert code == 1
     assert (lines / "o").read_text() == "old"
 
@@ -83,10 +83,7 @@ def test_scores_are_shown_whatever_becomes_of_the_file(
     said = capsys.readouterr()
     assert '"bleu"' in said.out
     assert code == 2
-    assert said.err == (
-        "zeromt: error: --output: '/dev/full' cannot be written: No space left on device; free some space, "
-        "or give another place\n"
-    )
+    assert said.err.startswith("zeromt: error: --output: '/dev/full' cannot be written: No space left on device")
 
 
 def test_compressed_input_and_a_byte_order_mark(lines: Path, trained: TrainedRun, call: Call) -> None:
