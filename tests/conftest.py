@@ -87,18 +87,11 @@ def environment() -> dict[str, str]:
 
 def install_plugin(folder: Path, name: str, code: str) -> dict[str, str]:
     """Leave in a folder what pip leaves of a package of one module, `their_NAME`; the environment that has it."""
-    return install_plugins(folder, {name: code})
-
-
-def install_plugins(folder: Path, codes: Mapping[str, str]) -> dict[str, str]:
-    """As `install_plugin`, of a package of several modules."""
     info = folder / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    for name, code in codes.items():
-        (folder / f"their_{name}.py").write_text(code)
-    entries = "".join(f"{name} = their_{name}\n" for name in codes)
-    (info / "entry_points.txt").write_text(f"[zeromt.plugins]\n{entries}")
+    (folder / f"their_{name}.py").write_text(code)
+    (info / "entry_points.txt").write_text(f"[zeromt.plugins]\n{name} = their_{name}\n")
     variables = environment()
     return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{folder}"}
 

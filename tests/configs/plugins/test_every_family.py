@@ -1,4 +1,4 @@
-"""A component of each family is added in one file outside of the repository, by an entry point and by `plugins:`."""
+"""A component of each family is added in one file outside of the repository."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from safetensors import safe_open
 from configs.components.registry import FAMILIES
 from data_pipeline.tokenizer import Tokenizer
 from tests.configs.plugins.cases import CASES
-from tests.conftest import BUNDLED, ask_python, environment, install_plugins, read_metrics
+from tests.conftest import BUNDLED, ask_python, read_metrics
 from tests.forked import Forked
 
 CONFIG = f"""
@@ -45,20 +45,16 @@ answer = {
 PLANNED = """
 import contextlib, io, json, sys
 sys.modules["torch"] = None
+from configs import ConfigError, load_run
 from zeromt.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()) as out:
-    assert main(sys.argv[1:]) == 0
-answer = json.loads(out.getvalue())
-"""
-REFUSED = """
-import json, sys
-from configs import ConfigError, load_run
-answer = {}
+    assert main(sys.argv[2:]) == 0
+answer = {"plan": json.loads(out.getvalue()), "refused": {}}
 for family, setting in json.loads(sys.argv[1]).items():
     try:
         load_run("my.yaml", [setting])
     except ConfigError as error:
-        answer[family] = str(error)
+        answer["refused"][family] = str(error)
 """
 
 
@@ -78,34 +74,31 @@ class Added:
     refused: dict[str, str]
 
 
-@pytest.fixture(scope="module", params=["plugins", pytest.param("entry points", marks=pytest.mark.slow)])
-def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
-    """By either way: planned without torch, prepared, trained on two ranks, evaluated, loaded and launched."""
+@pytest.fixture(scope="module")
+def added(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
+    """Planned without torch, prepared, trained on two ranks, evaluated and loaded."""
     folder = tmp_path_factory.mktemp("added")
     theirs = folder / "theirs"
     theirs.mkdir()
     tree = yaml.safe_load(CONFIG)
     for case in CASES.values():
         tree = _merged(tree, case.chosen)
-    variables, plugins = environment(), []
-    if request.param == "plugins":
-        for family, case in CASES.items():
-            (theirs / f"{family}.py").write_text(case.code)
-        plugins = [f"theirs/{family}.py" for family in CASES]
-        tree["plugins"] = plugins
-    else:
-        variables = install_plugins(theirs, {family: case.code for family, case in CASES.items()})
+    for family, case in CASES.items():
+        (theirs / f"{family}.py").write_text(case.code)
+    tree["plugins"] = plugins = [f"theirs/{family}.py" for family in CASES]
     (folder / "my.yaml").write_text(yaml.safe_dump(tree))
 
     def run(*words: str, expected: int = 0) -> str:
-        done = forked.zeromt(*words, cwd=folder, surroundings=variables)
+        done = forked.zeromt(*words, cwd=folder)
         assert done.code == expected, done.err
         return done.out if expected == 0 else done.err
 
-    plan = ask_python(PLANNED, "plan", "my.yaml", *CLUSTER, "--json", cwd=folder, variables=variables)
+    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "translation_engine"}
+    planned = ask_python(PLANNED, json.dumps(settings), "plan", "my.yaml", *CLUSTER, "--json", cwd=folder)
     run("prepare", "my.yaml")
-    run("launch", "local", "my.yaml", "--nproc", "2")
-    loaded = ask_python(LOADED, *plugins, cwd=folder, variables=variables)
+    done = forked.trainer(2, "my.yaml", cwd=folder)
+    assert done.code == 0, done.err
+    loaded = ask_python(LOADED, *plugins, cwd=folder)
     named = [word for plugin in plugins for word in ("--plugins", plugin)]
     pairs = run("batch", "runs/run", "1", "--json", *named).splitlines()
     (folder / "in").write_text("ab\n\ncd\n")
@@ -113,20 +106,18 @@ def added(request: pytest.FixtureRequest, forked: Forked, tmp_path_factory: pyte
     (folder / "engine.yaml").write_text("kind: their_reverse\ntimes: 2\n")
     run(*engine, "--part", "1/1")
     run(*engine, "--merge")
-    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "translation_engine"}
-    refused = ask_python(REFUSED, json.dumps(settings), cwd=folder, variables=variables)
     (folder / "engine.yaml").write_text(f"kind: their_reverse\n{CASES['translation_engine'].wrong[0]}\n")
-    refused["translation_engine"] = run(*engine, "--merge", expected=2)
+    planned["refused"]["translation_engine"] = run(*engine, "--merge", expected=2)
     return Added(
         folder=folder,
         index=json.loads((folder / "prepared" / "index.json").read_text()),
-        plan=plan,
+        plan=planned["plan"],
         train=read_metrics(folder / "runs" / "run"),
         evaluation=read_metrics(folder / "runs" / "run", "evaluation")[-1],
         modules=loaded["modules"],
         parameters=loaded["parameters"],
         pairs=[json.loads(pair) for pair in pairs],
-        refused=refused,
+        refused=planned["refused"],
     )
 
 
