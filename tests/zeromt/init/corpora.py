@@ -1,7 +1,6 @@
 """Corpora of every form that `zeromt init` takes, made of the bundled one."""
 
 import gzip
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -11,21 +10,13 @@ from tests.conftest import BUNDLED
 Pairs = list[tuple[str, str]]
 
 
-def bundled(count: int | None = None) -> Pairs:
+def bundled(count: int) -> Pairs:
     """The first of the bundled training pairs."""
     with gzip.open(BUNDLED / "train.en.gz", "rt") as sources, gzip.open(BUNDLED / "train.fr.gz", "rt") as targets:
         return [(s.rstrip("\n"), t.rstrip("\n")) for s, t in islice(zip(sources, targets, strict=True), count)]
 
 
-def varied(count: int) -> Iterable[tuple[str, str]]:
-    """The bundled pairs again and again, with another beginning each time."""
-    pairs = bundled()
-    for number in range(count):
-        (source, target), time = pairs[number % len(pairs)], number // len(pairs)
-        yield (f"Tom said {time} times: {source}", f"Tom a dit {time} fois : {target}") if time else (source, target)
-
-
-def two_files(folder: Path, pairs: Iterable[tuple[str, str]]) -> list[str]:
+def two_files(folder: Path, pairs: Pairs) -> list[str]:
     """Two parallel files; their names."""
     names = ["corpus.en", "corpus.fr"]
     with (folder / names[0]).open("w") as sources, (folder / names[1]).open("w") as targets:
