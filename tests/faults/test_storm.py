@@ -116,7 +116,7 @@ def _launched(run: Run, launch: Launch, one: Launched, broken: set[int]) -> None
 
 
 def _strike(run: Run, command: Command, one: Launched) -> int:
-    """Wait for the moment, let the blow fall, and return the last step before it."""
+    """Wait for the moment, let the blow fall, and return the last step of this launch before it, or 0."""
     before = run.last_logged()
 
     def has_come() -> bool:
@@ -139,7 +139,7 @@ def _strike(run: Run, command: Command, one: Launched) -> int:
             victims = _processes(run, role)
         for pid in victims if role == "all" else victims[one.which % max(1, len(victims)) :][:1]:
             send(pid, signal.Signals[name])
-    return step
+    return 0 if step == before else step
 
 
 def _processes(run: Run, wanted: str) -> list[int]:
