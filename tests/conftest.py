@@ -1,5 +1,6 @@
 """Tools that several folders' tests share: a small prepared dataset, and ranks in real processes."""
 
+import gc
 import gzip
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -193,9 +195,13 @@ Start = Callable[..., Command]
 
 @pytest.fixture(autouse=True)
 def left_as_found() -> Iterator[None]:
-    """After each test, nothing is left of what commands in this process have set."""
+    """After each test, nothing is left of what commands and libraries in this process have set."""
+    variables = dict(os.environ)
     yield
     _leave_as_found()
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 def _leave_as_found() -> None:
@@ -207,6 +213,43 @@ def _leave_as_found() -> None:
         torch.set_flush_denormal(False)
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """A file leaves this process as the next one expects it, whichever that is."""
+    before = _surroundings()
+    yield
+
+    def left() -> dict[str, set[Any]]:
+        after = _surroundings()
+        return {name: after[name] - found for name, found in before.items() if after[name] - found}
+
+    if left():
+        gc.collect()  # what nobody can reach any more may have files open
+    assert left() == {}, "what this file leaves behind"
+
+
+def _surroundings() -> dict[str, set[Any]]:
+    """What tests share without saying so."""
+    found: dict[str, set[Any]] = {
+        "variables": {(k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+        "folder": {Path.cwd()},
+        "handlers": {(n, signal.getsignal(n)) for n in signal.Signals if n != signal.SIGALRM},  # of a time-out
+        "threads": {thread.name for thread in threading.enumerate() if not thread.daemon},
+        "files": {path for path in (link.resolve() for link in Path("/proc/self/fd").iterdir()) if path.is_file()},
+    }
+    if torch := sys.modules.get("torch"):
+        found["torch"] = {
+            torch.get_default_dtype(),
+            ("gradients", torch.is_grad_enabled()),
+            ("deterministic", torch.are_deterministic_algorithms_enabled()),
+            ("process group", torch.distributed.is_initialized()),
+        }
+    if registry := sys.modules.get("configs.components.registry"):
+        all_of = [component for family in registry.registered().values() for component in family.values()]
+        found["components"] = {c for c in all_of if not c.__module__.startswith(tuple(registry.FAMILIES.values()))}
+    return found
 
 
 @pytest.fixture
