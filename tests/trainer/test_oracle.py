@@ -25,7 +25,7 @@ from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 from trainer.runs.layout import checkpoint_folder
 
-UPDATES, ON_ONE_RANK = 6, 3
+UPDATES, ON_ONE_RANK = 4, 2
 # A large eps: with a small one, gradients that are zero but for rounding move weights by whole steps.
 FIELDS: dict[str, dict[str, Any]] = {
     "adamw": {"lr": 3e-3, "eps": 1e-3, "weight_decay": 0.1, "clip_norm": 0.3},
