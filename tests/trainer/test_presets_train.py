@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import REPO, Corpus, Start, read_metrics, zeromt
 
@@ -34,9 +35,10 @@ def test_loss_falls(preset: str, corpus_en_fr: Corpus, start: Start, tmp_path: P
     # the corpus by the preset's own preparation: one has positions for the pairs alone that it keeps
     settings = [*corpus_en_fr.overrides, f"prepare.output={tmp_path / 'prepared'}", "prepare.pairs_per_block=32"]
     settings += [*SETTINGS, f"preset={preset}", f"output={tmp_path}", "name=run"]
-    lines = (REPO / "configs" / "runs" / "debug.yaml").read_text().splitlines()
-    config = tmp_path / "bare.yaml"  # the model and the longest pair are the preset's alone
-    config.write_text("\n".join(line for line in lines if not line.startswith(("model:", "  max_pieces:"))))
+    tree = yaml.safe_load((REPO / "configs" / "runs" / "debug.yaml").read_text())
+    del tree["model"], tree["prepare"]["max_pieces"]  # both are the preset's alone
+    config = tmp_path / "bare.yaml"
+    config.write_text(yaml.safe_dump(tree))
     assert start(*zeromt("prepare", str(config), *settings)).finish().code == 0
     done = start(*zeromt("train", str(config), *settings)).finish(900)
     assert done.code == 0, done.err[-3000:]
