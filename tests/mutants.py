@@ -99,8 +99,8 @@ def functions(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.AST]]:
 
 
 def statements(function: Any) -> Iterator[tuple[list[ast.stmt], int]]:
-    """Lists of statements and positions in them, of a function without those defined in it and its docstring."""
-    todo = [function.body[ast.get_docstring(function) is not None :]]
+    """Lists of statements and positions in them, of a function without those defined in it."""
+    todo = [function.body]
     while todo:
         body = todo.pop()
         for position, statement in enumerate(body):
