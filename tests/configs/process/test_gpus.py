@@ -9,7 +9,7 @@ from configs import UserError
 from configs.process import gpus
 from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, page_locked_bytes, torch_build
 from launcher.agents.job import describe_idle
-from tests.conftest import Corpus, Refused, environment
+from tests.conftest import Corpus, environment
 from tests.forked import Forked
 
 CPU_BUILD = torch_build() is not None and torch_build().cuda is None  # type: ignore[union-attr]
@@ -168,8 +168,11 @@ class TestUnusable:
         "start",
         ["train", "launch local", "launch node --nnodes 1 --rendezvous localhost:29400 --job-id a"],
     )
-    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, refused: Refused) -> None:
-        assert refused(*start.split(), "debug", *corpus_en_fr.overrides).startswith("engine.device: ")
+    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
+        command = (*start.split(), "debug", *corpus_en_fr.overrides)
+        done = forked.zeromt(*command, cwd=tmp_path, surroundings=environment())
+        assert done.code == 2
+        assert done.err.startswith("zeromt: error: engine.device: ")
 
     @pytest.mark.parametrize("how", ["--device=cpu", "CUDA_VISIBLE_DEVICES="])
     def test_the_cpu_is_asked_for(

@@ -73,7 +73,7 @@ def test_refused_before_anything_is_made(
 
 
 def test_another_beginning_and_weights_without_moments_are_refused(
-    place: Path, forked: Forked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, forked: Forked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cool(forked, place, "cool").code == 0
     monkeypatch.chdir(place)
@@ -88,5 +88,6 @@ def test_another_beginning_and_weights_without_moments_are_refused(
         ("zero", f"{PARENT}@{STEP}", "is at a learning rate of 0"),
     ):
         asked = ["--from", parent, "--cooldown", str(LENGTH), f"name={name}"]
-        assert main(["train", "small.yaml", *SETTINGS, *asked]) == 2
-        assert said in capsys.readouterr().err
+        done = forked.zeromt("train", "small.yaml", *SETTINGS, *asked, cwd=place)  # refused when it has begun
+        assert done.code == 2
+        assert said in done.err
