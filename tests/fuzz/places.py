@@ -15,8 +15,6 @@ RUN, OTHER, DATASET, MODEL = "runs/small", "runs/mixture", "dataset", "model"
 CHECKPOINT = f"{RUN}/checkpoints/step-00000010"
 WEIGHTS = f"{CHECKPOINT}/model-00000-of-00001.safetensors"
 TEXTS = ("corpus/in.en", "corpus/v.en", "corpus/v.fr")
-GENUINE = ("corpus/", "dataset/", "model/", f"{RUN}/", f"{OTHER}/")
-"""What no call may lose."""
 PIPELINE = "output: out\ninputs: {text: file}\nsteps: {sorted: {run: '/usr/bin/sort {text}', stdout: '{output}'}}\n"
 MADE = (("compare", RUN, "--bootstrap=20"), ("export", RUN, "--format=huggingface", "-o", MODEL))
 ODD_FILES = {

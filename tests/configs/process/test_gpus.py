@@ -62,10 +62,14 @@ def test_gpus_that_are_not_there_are_refused(visible: str, two_gpus: Path) -> No
     assert gpus_to_use("cpu", {"CUDA_VISIBLE_DEVICES": visible}) == 0
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "0,-1", "1,0", "GPU-9", "MIG-9", "NoDevFiles"])
-def test_gpus_that_are_named_otherwise_are_not(visible: str, two_gpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("visible", "number"), [("", 0), ("-1", 0), ("NoDevFiles", 0), ("0,-1", 1), ("GPU-9", 1), ("MIG-9", 1), ("1,0", 2)]
+)
+def test_gpus_that_are_named_otherwise_are_not(
+    visible: str, number: int, two_gpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gpus, "why_unusable", lambda: None)
-    gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible})
+    assert gpus_to_use("auto", {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
 def test_page_locked_memory_comes_in_powers_of_two() -> None:

@@ -1,6 +1,6 @@
 """Monkey patches of DeepSpeed and torch, each an object with its reason.
 
-A patch relies on private names, which another version may rename: tests/private_names.py has a probe for each patch.
+A patch relies on private names, which another version may rename: tests/private_names.py has a row for each patch.
 """
 
 import contextlib
