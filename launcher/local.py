@@ -12,9 +12,9 @@ from configs.plugins import keep_copies, pins_of, variables
 from configs.process.signals import STOPPED
 from configs.process.streams import note
 from launcher.agents.node import launch as train
-from launcher.agents.run_folder import Place
 from launcher.machine.supervise import Supervisor
 from launcher.options.command import InParts
+from launcher.start.run_folder import Place
 
 
 def launch(supervisor: Supervisor, *, array: InParts | None, **arguments: Any) -> int:

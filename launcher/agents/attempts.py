@@ -15,9 +15,9 @@ from configs.process.files.inside import is_listed, read_text
 from configs.process.streams import note
 from launcher.agents.agent import ALONE, LAUNCHER_PID
 from launcher.agents.job import Job, child_environment, is_orphaned, outcome, torchrun_command
-from launcher.agents.run_folder import make_ready
 from launcher.machine.processes import processes_with
 from launcher.machine.supervise import Supervisor
+from launcher.start.run_folder import make_ready
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STOP_FILE, STUCK_FILE, newest_step
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock

@@ -16,10 +16,10 @@ from configs.process.environment import check_machine
 from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
 from launcher.agents.attempts import run_job
-from launcher.agents.datasets import check_datasets
 from launcher.agents.job import Job, Node, choose_processes, describe_idle, shutdown_seconds
 from launcher.machine.cores import choose_binding, num_cores
 from launcher.machine.supervise import Supervisor
+from launcher.start.datasets import check_datasets
 from trainer.runs.layout import LOGS
 
 

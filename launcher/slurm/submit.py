@@ -13,7 +13,6 @@ from configs.process.files.inside import write_text
 from configs.process.streams import note
 from configs.reading.passwords import without_passwords
 from configs.zero_keys import check_ranks
-from launcher.agents.run_folder import Place, make_ready
 from launcher.dispatch import resolve
 from launcher.options.command import InParts
 from launcher.slurm.jobs import Array, Training
@@ -21,6 +20,7 @@ from launcher.slurm.profile import Profile, load_profile, parse_time
 from launcher.slurm.queue import choose_lead, sbatch
 from launcher.slurm.record import write_submitted
 from launcher.slurm.script import most_nodes, render_array, render_training
+from launcher.start.run_folder import Place, make_ready
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.metrics_file import read_saves
 from trainer.runs.parents import check_beginning
@@ -217,7 +217,7 @@ def _check_datasets(run: RunConfig, options: LaunchOptions) -> None:
         UserError: they are not, and it is not a dry run.
     """
     if not options.dry_run:
-        resolve("launcher.agents.datasets:check_datasets")(
+        resolve("launcher.start.datasets:check_datasets")(
             run, options.config, options.overrides, options.plugins, parent=options.parent
         )
     for source in run.datasets if options.dry_run else ():

@@ -63,13 +63,13 @@ def train(
     with resolve("configs.process.files:naming")("prepare.output"):
         is_there = resolve("configs.process.files:is_file")(Path(run.prepare.output) / "index.json")
     if run.reads_prepared and is_there:
-        resolve("launcher.agents.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
+        resolve("launcher.start.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
     resolve("configs.process.environment:check_rank")(os.environ)
     # Both must come before torch is imported.
     resolve("configs.process.signals:stop_request")()
     resolve("trainer.ranks.watchdog:process_watchdog")().start()
     if is_main:
-        resolve("launcher.agents.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
+        resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
     given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}
     code = int(resolve("trainer.main:run")(config, list(overrides), **given))
     return int(resolve("configs.process.with_torch:leave")(code))

@@ -9,9 +9,9 @@ from pathlib import Path
 from configs import RunConfig
 from configs.components import ScoredText
 from configs.process.files import describe
-from launcher.agents.datasets import check_datasets
 from launcher.dispatch import resolve
 from launcher.machine.cores import num_cores
+from launcher.start.datasets import check_datasets
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good
 
 MIN_FREE_BYTES = 1 << 30

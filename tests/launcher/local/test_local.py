@@ -9,7 +9,6 @@ import pytest
 
 from configs import UserError, load_run
 from launcher.agents.attempts import Restarts
-from launcher.agents.datasets import check_datasets
 from launcher.agents.job import (
     Job,
     child_environment,
@@ -18,6 +17,7 @@ from launcher.agents.job import (
     torchrun_command,
 )
 from launcher.machine.cores import num_cores
+from launcher.start.datasets import check_datasets
 from trainer.runs.status import Status, read_status
 
 
