@@ -112,8 +112,8 @@ def runs(forked: Forked, corpus_en_fr: Corpus, weighted: Path, tmp_path_factory:
     """Each row's, begun on one rank and ended on two."""
     folder = tmp_path_factory.mktemp("oracle")
     for ranks, until in ((1, ON_ONE_RANK), (2, UPDATES)):
-        limit = f"training.max_updates={until}"
-        each = [of(row, folder, corpus_en_fr, weighted, limit) for row in ROWS]
+        more = (f"training.max_updates={until}", f"engine.fp16_initial_scale_power={9 - ranks}")
+        each = [of(row, folder, corpus_en_fr, weighted, *more) for row in ROWS]
         forked.ranks(ranks, train, each, cwd=folder, seconds=800)
     return folder
 
@@ -145,6 +145,11 @@ def test_it_is_that_of_plain_pytorch(row: str, runs: Path, corpus_en_fr: Corpus,
     assert [line["grad_norm"] for line in lines] == pytest.approx(expected.norms, rel=1e-2 if is_half else 1e-4)
     for kind, theirs in (("model", expected.weights), ("ema", expected.ema)):
         assert distance(stored(runs / row, kind), theirs) < (5e-3 if is_half else 1e-5), kind
+
+
+def test_the_loss_scale_of_fp16_is_that_of_the_checkpoint(runs: Path) -> None:
+    """Not the one that the start on two ranks would begin with."""
+    assert read_checkpoint(checkpoint_folder(runs / "fp16", UPDATES)).state()["trainer"]["loss_scale"] == 2**8
 
 
 def test_masks_are_those_of_each_pair(runs: Path, corpus_en_fr: Corpus, weighted: Path) -> None:
