@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import read_metrics
-from tests.everything import LAST, everything
+from tests.everything import LAST, everything, train
 from tests.forked import Forked
 from tests.trainer.test_oracle import distance, stored
 from trainer.inference.loading import load_trained
@@ -59,3 +59,15 @@ def test_turned_on_and_off_it_says_so(place: Path, forked: Forked) -> None:
     assert "training.ema_decay: the moving average begins from the weights: " in on.out
     before, after, average = (stored(run, k, s) for k, s in (("model", 11), ("model", 12), ("ema", 12)))
     assert distance(average, {name: 0.4 * before[name] + 0.6 * after[name] for name in before}) < 1e-6
+
+
+def test_a_rewind_takes_it_back(place: Path, forked: Forked) -> None:
+    """Updates 11 and 12, then NaN in 13: back at 10, three more are made, at a rate that hardly moves the weights."""
+    run = place / "runs" / "small"
+    training = "training={max_updates: 13, max_skipped_in_a_row: 1, ema_decay: 0.4, memory_probe: false}"
+    assert forked.ranks(1, train, ["small.yaml", training, "optimizer.lr=1e-7"], 3, 0, cwd=place, meet=False) == [0]
+    assert [event["step"] for event in read_metrics(run, "event") if event["event"] == "rewind"] == [10]
+    before, average, weights = (stored(run, k, s) for k, s in (("ema", 10), ("ema", 13), ("model", 13)))
+    assert distance(before, weights) > 1e-3
+    expected = {name: 0.4**3 * before[name] + (1 - 0.4**3) * weights[name] for name in before}
+    assert distance(average, expected) < 1e-6
