@@ -88,11 +88,17 @@ def test_where_nothing_is_wrong_it_says_so(corpus_en_fr: Corpus, tmp_path: Path)
     assert [said.partition(":")[0] for said in ranks] == ["2 by gloo", "2 by shared memory"]
 
 
-def test_a_configuration_that_is_wrong(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [(), ("debug", "optimizer.lr=-1", "training.max_updatse=3")])
+def test_without_a_configuration_or_a_valid_one(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It looks at the machine alone."""
     monkeypatch.setattr(command, "exchange", lambda *_, **__: [])
-    assert main(["doctor", "--json", "debug", "optimizer.lr=-1", "training.max_updatse=3"]) == 1
+    assert main(["doctor", "--json", *words]) == (1 if words else 0)
     found = json.loads(capsys.readouterr().out)
-    assert len([one["said"] for one in found if one["subject"] == "configuration"]) == 2
+    assert len([one for one in found if one["subject"] == "configuration"]) == (2 if words else 0)
+    assert [one["said"].partition(":")[0] for one in found if one["subject"] == "folders"] == ["temporary files"]
+    assert {"machine", "devices", "names", "clock", "scores"} < {one["subject"] for one in found}
 
 
 def the_fault(found: list[Finding]) -> Finding:
