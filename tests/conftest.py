@@ -346,7 +346,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
             given, out, err = files
             given.write(stdin)
             given.seek(0)
-            for name, value in variables.items():
+            for name, value in {"XDG_STATE_HOME": str(tmp_path / "state"), **variables}.items():
                 patch.setenv(name, value)
             before = dict(os.environ)
             code = main(list(arguments))

@@ -6,8 +6,35 @@ from pathlib import Path
 
 import pytest
 
-from launcher.slurm.record import job_of_run, write_submitted
+from launcher.slurm.record import begin, held, job_of_run, jobs_of, write_submitted
 from trainer.runs.status import Status, read_status, write_status
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the records."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "zeromt"
+
+
+def test_jobs_are_known_by_folder_and_command(tmp_path: Path, state: Path) -> None:
+    """Whatever leads to the folder; and what a record holds that cannot be read is nothing."""
+    run, link = tmp_path / "run", tmp_path / "link"
+    link.symlink_to(run)
+    assert jobs_of(run) == []
+    for command, jobs in (((), ["8;cluster", "9"]), (("true",), ["10"])):
+        with held(run, command) as file:
+            begin(file, {"name": "x"})
+            file.writelines(f"{job}\n" for job in jobs)
+    assert (jobs_of(run), jobs_of(link), jobs_of(run, ["true"]), jobs_of(run, ["false"])) == (
+        ["8", "9"],
+        ["8", "9"],
+        ["10"],
+        [],
+    )
+    for record in state.iterdir():
+        record.write_text("{\n7\n")
+    assert jobs_of(run) == []
 
 
 def written(job: str | None, *, age: float) -> Status:
