@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
-from configs.other_tools import foreign
 from configs.plugins import OtherPluginError, PluginError, another_file, installed, loaded, missing, pinned
 from configs.plugins.of_run import plugins_of_run
 from configs.process import files
@@ -97,7 +96,7 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
 def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
     """Merge a file's tree with the overrides, which replace its values, and with its preset, which it replaces."""
     plain = cast("dict[Any, Any]", OmegaConf.to_container(tree.node, resolve=False))
-    if (said := other_kind(plain, "run", str(path)) or foreign(plain)) is not None:
+    if (said := other_kind(plain, "run", str(path))) is not None:
         raise UserError(f"{what}: {said}")
     if "name" not in tree.node:
         tree.node["name"] = path.stem

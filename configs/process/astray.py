@@ -12,18 +12,17 @@ _MOST_NAMES = 1000
 """Names of a folder that are looked at."""
 
 
-def no_folder(text: str, advice: str, *, is_run: bool = True) -> str:
+def no_folder(text: str, advice: str) -> str:
     """What to say of a path that is no folder: that it is a file, or that there is none, and what may have been meant.
 
     Args:
         text: the path as it was given.
         advice: what to give, where nothing is near.
-        is_run: a run's folder is wanted, which a configuration of that name may stand for.
     """
     with suppress(OSError, ValueError):  # of a name that is too long, or has a NUL
         if Path(text).is_file():
             run = Path("runs", Path(text).stem)
-            is_ours = is_run and Path(text).suffix in (".yaml", ".yml") and run.is_dir()
+            is_ours = Path(text).suffix in (".yaml", ".yml") and run.is_dir()
             return f"{text!r}: is a file; {f'did you mean {str(run)!r}?' if is_ours else advice}"
     return nothing(text, "folder", advice)
 

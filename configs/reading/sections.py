@@ -6,13 +6,12 @@ import types
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, get_args, get_origin
 
-from configs import other_tools
 from configs.components import Choice, Component, choice_of, item_of, kinds, unknown
 from configs.process.text import shortened
 from configs.reading.scalars import Place
 from configs.reading.tree import dotted
 
-_NEAR = 0.65
+_NEAR = 0.75
 """Likeness, by difflib, of a guess: below it, guesses lead astray."""
 
 
@@ -40,10 +39,7 @@ def unknown_keys(tree: Any, type_: Any, where: str) -> Iterator[str]:
         if key in fields:
             for inner, item, annotation in _values(key, value, fields[key]):
                 if (choice := choice_of(annotation)) is not None and _names_no_kind(choice, item):
-                    kind = item["kind"]
-                    advice = other_tools.KINDS.get((choice.family, kind.lower()))
-                    said = f"there is no kind {kind!r}; {advice}" if advice else unknown(kind, kinds(choice.family))
-                    yield f"{where}{inner}.kind: {said}"
+                    yield f"{where}{inner}.kind: {unknown(item['kind'], kinds(choice.family))}"
                 elif (section := section_of(annotation, item)) is not None:
                     yield from unknown_keys(item, section, f"{where}{inner}.")
             continue
@@ -68,8 +64,6 @@ def _hint(key: str, value: Any, fields: Collection[str], where: str) -> str:
     elsewhere_said = f"did you mean {' or '.join(elsewhere)}?"
     if elsewhere and not where and not isinstance(value, dict):
         return elsewhere_said
-    if (meant := other_tools.meant(key)) is not None:
-        return f"here it is {meant}"
     near = difflib.get_close_matches(key, fields, n=1, cutoff=_NEAR)
     near = near or [name for name in fields if key in name.split("_") or name in key.split("_")]
     if near:

@@ -65,8 +65,6 @@ def find_preset(name: object) -> Path:
     if isinstance(name, str) and name in known:
         return known[name]
     near = difflib.get_close_matches(name.removesuffix(".yaml"), known, 1, _NEAR) if isinstance(name, str) else []
-    if not near and re.search("transformer|vaswani|^base$|^big$", str(name)):  # names that other programs have
-        near = ["vaswani_big" if "big" in str(name) else "vaswani_base"]
     meant = f"did you mean {near[0]}? There are" if near else "use one of"
     raise UserError(f"preset: there is no preset {name!r}; {meant} {', '.join(known)}")
 

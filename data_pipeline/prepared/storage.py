@@ -99,7 +99,7 @@ class LocalStorage(Storage):
     def read_index(self) -> bytes:
         try:
             return read_bytes(self._folder / INDEX_FILE)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise UserError(
                 f"dataset: {self._folder} holds no {INDEX_FILE}; give a folder made by zeromt prepare"
             ) from error

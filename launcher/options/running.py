@@ -1,9 +1,10 @@
 """Arguments of the commands that read a configuration, train, and monitor runs."""
 
 import argparse
+from typing import Any
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import existing_folder, path, processes, reset, whole
+from launcher.options.values import existing_folder, matching, path, processes, whole
 
 
 def add_config(parser: Parser) -> None:
@@ -33,15 +34,17 @@ def add_train(parser: Parser) -> None:
     add_config(parser)
     add_device(parser)
     start = parser.add_mutually_exclusive_group()
-    start.add_argument(
+    parser.add_argument(
         "--fresh",
+        group=start,
         action="store_true",
         help="start at step 0; an existing run is renamed to NAME.replaced-DATE-TIME, never deleted",
     )
-    start.add_argument(
+    parser.add_argument(
         "--reset",
+        group=start,
         metavar="WHAT",
-        type=reset,
+        type=matching("data|optimizer|data,optimizer", "data, optimizer or data,optimizer"),
         help="data, optimizer or data,optimizer: resume from the checkpoint's weights, but start these anew",
     )
     add_parent(parser)
@@ -61,6 +64,7 @@ def add_parent(parser: Parser) -> None:
         "--cooldown",
         metavar="N",
         type=whole(1, 1_000_000_000),
+        default=argparse.SUPPRESS,  # where it is given, settings replace it before the command is called
         help="with --from: instead, go on from there with moments and place in the data, while the rate decays to 0 "
         "over N updates",
     )
@@ -68,24 +72,19 @@ def add_parent(parser: Parser) -> None:
 
 def add_local(parser: Parser) -> None:
     """Arguments of `zeromt launch local`."""
-    add_ranks(parser, in_parts="; with --array, the parts that run at a time (default: 1)")
+    add_ranks(parser)
     add_array(parser)
 
 
-def add_ranks(parser: Parser, *, in_parts: str = "") -> None:
-    """Arguments of the commands that start ranks here or follow them: those of `zeromt train`, and how many ranks.
-
-    Args:
-        parser: the arguments are added to it.
-        in_parts: what else `--nproc` says.
-    """
+def add_ranks(parser: Parser) -> None:
+    """Arguments of the commands that start ranks here: those of `zeromt train`, and how many ranks."""
     add_train(parser)
     parser.add_argument(
         "--nproc",
         metavar="N",
         type=processes,
         help="number of processes; auto (the default): one per GPU, or per core without a GPU, up to "
-        f"stream.micro_batches{in_parts}",
+        "stream.micro_batches",
     )
     parser.add_argument(
         "--max-restarts",
@@ -96,10 +95,11 @@ def add_ranks(parser: Parser, *, in_parts: str = "") -> None:
     )
 
 
-def add_array(parser: argparse._ActionsContainer) -> None:
+def add_array(parser: Parser, group: Any = None) -> None:
     """--array; the command line puts `InParts` in place of its number, with the command behind `--`."""
     parser.add_argument(
         "--array",
+        group=group,
         metavar="N",
         type=whole(1, 10_000),
         help="instead of training, run the zeromt command behind -- in N parts: each task has --part I/N, and a last "

@@ -36,14 +36,15 @@ def add_launch_slurm(parser: Parser) -> None:
     add_parent(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be submitted, but submit nothing")
     jobs = parser.add_mutually_exclusive_group()
-    jobs.add_argument(
+    parser.add_argument(
         "--chain",
+        group=jobs,
         metavar="N",
         type=whole(1, 1000),
         default=1,
         help="submit N jobs, each of which starts after the one before; for sites without requeue (default: 1)",
     )
-    add_array(jobs)
+    add_array(parser, jobs)
 
 
 def _add_profile(parser: Parser) -> None:

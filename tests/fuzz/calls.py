@@ -118,7 +118,7 @@ def actions(command: str) -> list[argparse.Action]:
     """Every argument of a command."""
     parser = Parser(prog="fuzz", add_help=True)
     COMMANDS[command].add_arguments(parser)
-    return parser._actions
+    return parser.arguments
 
 
 @st.composite

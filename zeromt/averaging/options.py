@@ -8,11 +8,12 @@ from launcher.options.values import existing_folder, whole
 def add_average(parser: Parser) -> None:
     """Arguments of `zeromt average`."""
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--last", metavar="K", type=whole(1, 10_000), help="average the newest K complete checkpoints")
-    which.add_argument(
-        "--best", metavar="K", type=whole(1, 10_000), help="average the K checkpoints with the best validation scores"
-    )
+    group = parser.add_mutually_exclusive_group(required=True)
+    for name, which in (
+        ("last", "newest K complete checkpoints"),
+        ("best", "K checkpoints with the best validation scores"),
+    ):
+        parser.add_argument(f"--{name}", group=group, metavar="K", type=whole(1, 10_000), help=f"average the {which}")
     add_raw_weights(parser)
     add_plugins(parser)
     add_new_folder(parser)

@@ -16,7 +16,7 @@ def completion(*, shell: str) -> int:
             below[group] = below[""].add_parser(group, help=f"{group} ...").add_subparsers()
         parser = below[group].add_parser(own, help=command.summary)
         command.add_arguments(parser)
-        for action in parser._actions:
+        for action in parser.arguments:
             if action.nargs != 0 and action.choices is None:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(root, shell))

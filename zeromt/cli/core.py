@@ -15,13 +15,16 @@ def _add_prepare(parser: Parser) -> None:
     """Arguments of `zeromt prepare`."""
     running.add_config(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    parser.add_argument(
         "--part",
+        group=which,
         metavar="I/N",
         type=values.part,
         help="encode only part I of N, on one of N machines with a shared file system; --merge joins the parts",
     )
-    which.add_argument("--merge", action="store_true", help="merge the parts into the dataset, once all are encoded")
+    parser.add_argument(
+        "--merge", group=which, action="store_true", help="merge the parts into the dataset, once all are encoded"
+    )
     parser.add_argument(
         "--tokenizer-of",
         metavar="RUN[@step]",

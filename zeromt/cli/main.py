@@ -83,7 +83,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
 def in_array(parser: Parser, rest: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """A command's own words, and those of the command that `--array` runs in parts; none without it, or for help."""
     own, words = _halves(rest)
-    is_array = _has_array(own) and any(action.dest == "array" for action in parser._actions)
+    is_array = _has_array(own) and any(action.dest == "array" for action in parser.arguments)
     if not is_array or not {"-h", "--help"}.isdisjoint(own):
         return rest, []
     if not words:
@@ -109,7 +109,7 @@ def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[
     if arguments["overrides"]:
         parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
     _, parser, rest = _parser(words)
-    takes = {action.dest for action in parser._actions}
+    takes = {action.dest for action in parser.arguments}
     if not ({"part", "merge"} <= takes and takes & {"config", "output", "dataset"}):
         parser.error(
             f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare, translate, score"
@@ -141,12 +141,7 @@ def _has_array(words: Sequence[str]) -> bool:
 def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
     """The command that `argv` names, its parser, and the words behind its name. Exits for help and errors."""
     name, command, rest = _split(argv)
-    parser = Parser(
-        prog=f"zeromt {name}",
-        usage=f"zeromt {name} {command.usage}",
-        description=command.summary,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog=f"zeromt {name}", usage=f"zeromt {name} {command.usage}", description=command.summary)
     command.add_arguments(parser)
     return command, parser, rest
 
@@ -169,18 +164,11 @@ def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
         return name, COMMANDS[name], rest
-    if argv[0] in groups and argv[1:2] and argv[1] in ("-h", "--help"):
+    if argv[0] in groups and argv[1:2] in (["-h"], ["--help"]):
         parser.exit(_print(_help_of(argv[0])))
-    if name in groups:
-        allowed = ", ".join(command for command in COMMANDS if command.startswith(f"{name} "))
-        return parser.error(f"COMMAND: {name!r} is incomplete; give one of {allowed}")
-    if argv[0] == "launch" and (argv[1].startswith("-") or "." in argv[1]):  # CONFIG or an option, without a place
-        hint = f"say where to launch; on this machine: `zeromt launch local {' '.join(argv[1:])}`"
-    elif meant := resolve("configs.other_tools:meant_command")(name):
-        hint = f"here it is {meant}"
-    else:
-        near = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
+    known = [command for command in COMMANDS if command.startswith(f"{argv[0]} ")] or list(COMMANDS)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
     return parser.error(f"COMMAND: {name!r} is unknown; {hint}")
 
 

@@ -115,7 +115,7 @@ def _commands() -> Iterator[str]:
         lines = textwrap.wrap(f"zeromt {name} {command.usage}", 110, subsequent_indent=" " * 4, break_on_hyphens=False)
         usage = "```text\n{}\n```\n".format("\n".join(lines))
         yield f"### zeromt {name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n\n{usage}"
-        rows = [action for action in parser._actions if "--help" not in action.option_strings]
+        rows = [action for action in parser.arguments if "--help" not in action.option_strings]
         if rows:
             yield "| argument | meaning |\n|---|---|"
             yield from (f"| {_argument(action)} | {_cell((action.help or '').replace('%%', '%'))} |" for action in rows)

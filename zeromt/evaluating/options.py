@@ -2,7 +2,7 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser
-from launcher.options.values import existing_file, output_file
+from launcher.options.values import existing_file, new_file
 from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, add_search
 
 
@@ -37,7 +37,7 @@ def add_evaluate(parser: Parser) -> None:
     parser.add_argument(
         "--json", dest="as_json", action="store_true", help="print JSON on a terminal too, as into a file or a pipe"
     )
-    parser.add_argument("-o", "--output", metavar="FILE", type=output_file, help="write the translations to this file")
+    parser.add_argument("-o", "--output", metavar="FILE", type=new_file, help="write the translations to this file")
 
 
 COMMANDS = {

@@ -2,7 +2,7 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_run_folder
-from launcher.options.values import existing_or_url, whole
+from launcher.options.values import existing, whole
 
 MAX_UPDATES = 10**12
 
@@ -22,9 +22,7 @@ def add_batch(parser: Parser) -> None:
 
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
-    parser.add_argument(
-        "path", metavar="PATH", type=existing_or_url, help="a dataset (folder or URL), a checkpoint or a run"
-    )
+    parser.add_argument("path", metavar="PATH", type=_place, help="a dataset (folder or URL), a checkpoint or a run")
     for name, which in (("worst", "lowest"), ("best", "highest")):
         parser.add_argument(
             f"--{name}",
@@ -32,6 +30,10 @@ def add_inspect(parser: Parser) -> None:
             nargs=2,
             help=f"print the N pairs of a dataset whose score is the {which}, with their places, and nothing else",
         )
+
+
+def _place(text: str) -> str:
+    return text if "://" in text else existing(text)
 
 
 COMMANDS = {

@@ -2,13 +2,13 @@
 
 from launcher.options.command import Command
 from launcher.options.parser import Parser, add_plugins, add_raw_weights
-from launcher.options.values import dataset_folder, existing, other_file, part
+from launcher.options.values import existing, new_file, part
 from zeromt.translating.options import add_precision, add_processes
 
 
 def add_score(parser: Parser) -> None:
     """Arguments of `zeromt score`."""
-    parser.add_argument("dataset", metavar="DATASET", type=dataset_folder, help="a prepared dataset")
+    parser.add_argument("dataset", metavar="DATASET", type=existing, help="a prepared dataset")
     parser.add_argument(
         "--run", metavar="RUN", type=existing, required=True, help="a run, or a checkpoint, that judges the targets"
     )
@@ -19,18 +19,19 @@ def add_score(parser: Parser) -> None:
         help="one of the other direction, that judges the sources: for dual conditional cross-entropy",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
+    parser.add_argument(
         "--part",
+        group=which,
         metavar="I/N",
         type=part,
         help="score only part I of N, on one of N machines; what is there already stays. `slurm` takes I and N from a "
         "job array",
     )
-    which.add_argument("--merge", action="store_true", help="write the scores, once all parts are ready")
+    parser.add_argument("--merge", group=which, action="store_true", help="write the scores, once all parts are ready")
     parser.add_argument(
         "--jsonl",
         metavar="FILE",
-        type=other_file,
+        type=new_file,
         help="write all pairs with their scores to this file, for prepare.train.jsonl; with --part, give it to --merge",
     )
     add_raw_weights(parser)

@@ -11,7 +11,7 @@ from typing import Any
 from configs.errors import UserError
 from launcher.dispatch import resolve
 from launcher.options.parser import Parser
-from launcher.options.values import output_file
+from launcher.options.values import new_file
 
 _OF_CORPUS: dict[str, Any] = {
     "input_list": None,
@@ -68,7 +68,7 @@ def run(*, part: tuple[int, int] | None, merge: bool, sentences: Sequence[str], 
         raise UserError(f"--input: {len(inputs)} files; several are translated with --part and --merge")
     if (output := arguments["output"]) is not None:
         try:
-            output_file(output)
+            new_file(output)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--output: {error}") from error
     with _as_file(sentences) if sentences else contextlib.nullcontext(inputs[0]) as input_:
@@ -80,7 +80,7 @@ def _is_option(name: str) -> bool:
 
     parser = Parser()
     add_translate(parser)
-    return f"--{name.replace('_', '-')}" in parser._option_string_actions
+    return any(_option(name) in argument.option_strings for argument in parser.arguments)
 
 
 @contextlib.contextmanager

@@ -9,11 +9,10 @@ from launcher.options.parser import Parser, add_languages, add_plugins, add_raw_
 from launcher.options.values import (
     existing,
     existing_file,
-    input_file,
+    matching,
+    new_file,
+    new_path,
     number,
-    one_of,
-    other_file,
-    output,
     processes,
     whole,
 )
@@ -28,12 +27,16 @@ def add_translate(parser: Parser) -> None:
         "-i",
         "--input",
         metavar="FILE",
-        type=input_file,
+        type=_or_standard(existing),
         action="append",
         help="one sentence per line (default: stdin); in parts, may be repeated",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=output, help="translations (default: stdout); in parts, a folder"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=_or_standard(new_path),
+        help="translations (default: stdout); in parts, a folder",
     )
     add_corpus(parser)
     add_search(parser)
@@ -78,12 +81,17 @@ def add_translate(parser: Parser) -> None:
     add_processes(parser)
 
 
+def _or_standard(parse: Callable[[str], str]) -> Callable[[str], str | None]:
+    """A parser to which `-` is None, for standard input or output."""
+    return lambda text: None if text == "-" else parse(text)
+
+
 def _add_alignment(parser: Parser) -> None:
     """Options that write word alignments and draw attention."""
     parser.add_argument(
         "--alignment",
         metavar="FILE",
-        type=other_file,
+        type=new_file,
         help="write a word alignment of each translation: pairs i-j of source and target words",
     )
     parser.add_argument(
@@ -93,7 +101,7 @@ def _add_alignment(parser: Parser) -> None:
         help="decoder layer whose attention gives the alignment, from 1 (default: the middle one)",
     )
     parser.add_argument(
-        "--attention", metavar="FILE", type=other_file, help="draw the attention of the first lines to a PNG file"
+        "--attention", metavar="FILE", type=new_file, help="draw the attention of the first lines to a PNG file"
     )
 
 
@@ -155,7 +163,7 @@ def add_precision(parser: Parser) -> None:
     parser.add_argument(
         "--precision",
         metavar="P",
-        type=one_of("auto", "fp32", "bf16", "fp16"),
+        type=matching("auto|fp32|bf16|fp16", "auto, fp32, bf16 or fp16"),
         help="number format: auto, fp32, bf16 or fp16 (default: fp32 on CPUs, the run's on GPUs)",
     )
 
@@ -176,7 +184,7 @@ def add_search(parser: Parser) -> None:
         parser,
         "--length-penalty-kind",
         "KIND",
-        one_of("gnmt", "mean"),
+        matching("gnmt|mean", "gnmt or mean"),
         "gnmt divides by ((5 + length) / 6)^alpha, mean by length^alpha",
     )
     _add_setting(parser, "--min-length-ratio", "R", number(0), "minimum length: R times the source length ...")

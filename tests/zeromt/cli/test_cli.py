@@ -11,6 +11,7 @@ from zeromt.cli import main as cli
 from zeromt.cli.main import main, parse
 
 BAD = [
+    *((["translate", ".", f"{option}--"], f"argument {option.rstrip('=')}: '--'") for option in ("--beam=", "-o")),
     ([], "COMMAND"),
     (["--frob"], "COMMAND: '--frob'"),
     (["train", "debug", "a\nb"], "override: 'a\\nb'"),

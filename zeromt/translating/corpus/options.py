@@ -1,11 +1,9 @@
 """The options of `zeromt translate` that translate a corpus in parts."""
 
-import argparse
 from pathlib import Path
-from typing import Any
 
 from launcher.options.parser import Parser
-from launcher.options.values import existing_file, other_file, part, whole
+from launcher.options.values import existing_file, new_file, part, whole
 
 JOB_FILE = "job.json"
 """What OUT has from its first part on."""
@@ -20,50 +18,52 @@ def add_corpus(parser: Parser) -> None:
     """Options for a corpus; without `--part` and `--merge` they have no meaning."""
     group = parser.add_argument_group("a corpus in parts")
     which = group.add_mutually_exclusive_group()
-    which.add_argument(
+    parser.add_argument(
         "--part",
+        group=which,
         metavar="I/N",
         type=part,
         help="translate only part I of N, on one of N machines, into the folder of -o; what is there already stays. "
         "`slurm` takes I and N from a job array",
     )
-    which.add_argument("--merge", action="store_true", help="join the parts, once all are ready, and check every line")
-    group.add_argument(
-        "--input-list", metavar="FILE", type=existing_file, help="a file that names the input's files, one a line"
+    parser.add_argument(
+        "--merge", group=which, action="store_true", help="join the parts, once all are ready, and check every line"
     )
-    group.add_argument(
+    parser.add_argument(
+        "--input-list",
+        group=group,
+        metavar="FILE",
+        type=existing_file,
+        help="a file that names the input's files, one a line",
+    )
+    parser.add_argument(
         "--engine",
+        group=group,
         metavar="FILE",
         type=existing_file,
         help="in RUN's place: a YAML file with `kind` and fields of what translates: a run, or its export",
     )
-    group.add_argument(
+    parser.add_argument(
         "--chunk-lines",
+        group=group,
         metavar="N",
         type=whole(1, 1 << 20),
         default=2048,
         help="lines in a chunk, which is lost as a whole when a part is killed (default: 2048)",
     )
-    group.add_argument(
+    parser.add_argument(
         "--choose",
+        group=group,
         metavar="N",
-        type=_choose,
+        type=whole(1, 1024, best="best", all="all"),
         default="best",
         help="with --merge: candidates of a line that are written, best first: best, all or a number (default: best)",
     )
-    group.add_argument(
+    parser.add_argument(
         "--to",
+        group=group,
         metavar="FILE",
-        type=other_file,
+        type=new_file,
         help="with --merge: where the translations go; .zst is compressed (default: translations.txt in -o); "
         "NAME.source.txt and NAME.scores.txt lie beside it",
     )
-
-
-def _choose(text: str) -> Any:
-    if text in ("best", "all"):
-        return text
-    try:
-        return whole(1, 1024)(text)
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, best or all") from error
