@@ -1,13 +1,13 @@
 """The command `zeromt average` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights
-from launcher.options.values import existing_folder, whole
+from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights, add_run_folder
+from launcher.options.values import whole
 
 
 def add_average(parser: Parser) -> None:
     """Arguments of `zeromt average`."""
-    parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
+    add_run_folder(parser)
     group = parser.add_mutually_exclusive_group(required=True)
     for name, which in (
         ("last", "newest K complete checkpoints"),

@@ -1,18 +1,12 @@
 """The command `zeromt report` and its arguments."""
 
 from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins
-from launcher.options.values import existing_folder
+from launcher.options.parser import Parser, add_plugins, add_run_folder
 
 
 def add_report(parser: Parser) -> None:
     """Arguments of `zeromt report`."""
-    parser.add_argument(
-        "run",
-        metavar="RUN",
-        type=existing_folder,
-        help="the folder of a run, which may still be training",
-    )
+    add_run_folder(parser)
     add_plugins(parser)
 
 
