@@ -83,15 +83,6 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	{ echo "make: $(PYTHON) is older than Python 3.11; name another: PYTHON=..." >&2; exit 1; }
 endef
 
-# Why the score is low, where that is the machine's doing.
-define explain
-import json, sys
-run = json.load(sys.stdin)
-if run["step"] < 0.9 * run["max_updates"]:
-    print(f"demo: {run['step']:,} of {run['max_updates']:,} updates: this machine was slow, and more of them give a better BLEU;",
-          "$(BIN)/zeromt launch local configs/runs/tatoeba_demo.yaml --nproc auto training.max_minutes=60 goes on")
-endef
-export explain
 demo: $(STAMP)
 	@start=$$(date +%s); set -e; \
 	$(BIN)/zeromt prepare configs/runs/tatoeba_demo.yaml; \
@@ -107,7 +98,6 @@ demo: $(STAMP)
 	while IFS= read -r source && IFS= read -r translation <&3; do \
 		printf '  %s\n    -> %s\n' "$$source" "$$translation"; \
 	done < $(DEMO)/five.en 3< $(DEMO)/five.fr; \
-	$(BIN)/zeromt status $(DEMO) --json | $(BIN)/python -c "$$explain"; \
 	echo "demo: curves, translations and settings: $(BIN)/tensorboard --logdir runs"; \
 	echo "demo: done in $$(( $$(date +%s) - start )) seconds"
 

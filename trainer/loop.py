@@ -22,6 +22,7 @@ from trainer.engines.host_copy import HostCopy
 from trainer.engines.layouts import LayoutThread, passes
 from trainer.engines.protocol import StepResult
 from trainer.engines.update_sizes import UpdateSizes
+from trainer.evaluation.best import last_and_best
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits, reasons
 from trainer.lookahead import GlobalFlags, LocalFlags
@@ -30,7 +31,7 @@ from trainer.records.interval import Interval
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.utilization import Work, machine_figures
 from trainer.runs.failure import TrainingError
-from trainer.runs.status import write_status
+from trainer.runs.status import Progress, write_status
 from trainer.saving import Saver
 from trainer.stability import memory
 from trainer.stability.recovery import Recovery
@@ -99,6 +100,8 @@ class Trainer:
         of_mixture = tuple(names) if len(names) > 1 else ()
         self._new_interval = functools.partial(Interval, of_mixture, work, weighed_by)
         self._interval = self._new_interval()
+        self._logged: dict[str, float] = {}
+        """What `Progress` has of the last log line."""
         self._recovery = Recovery(run, saver)
         self._made: _Made | None = None
         """The newest update, until it is recorded: while the next one is made, or by `_settle`."""
@@ -146,6 +149,7 @@ class Trainer:
             with self._run.activities("shutdown"):
                 minutes = self._run.config.evaluation.queued_end_minutes
                 self._run.queue.finish(seconds=60 * minutes, stop_requested=self._run.stop_requested)
+        self._tell()
         return "stopped" if stop else "finished"
 
     def close(self) -> None:
@@ -355,13 +359,32 @@ class Trainer:
         if (ledger := self._run.activities.ledger) is not None:
             figures |= ledger.figures() | machine_figures(self._run.world.device)
             ledger.write()
-            with contextlib.suppress(OSError):  # a full disk
-                write_status(Path(self._run.config.folder), "running", exit_code=1, step=state.step)
+        self._logged = {"train_loss": figures["loss"], "target_tokens_per_second": figures["tokens_per_second"]}
+        self._tell()
         self._run.metrics.train(state.step, figures)
         if (warning := self._limits.clock_warning((update.epoch, update.number + 1))) is not None:
             log.warning("%s", warning)
         log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
         self._interval = self._new_interval()
+
+    def _tell(self) -> None:
+        """Write into status.json what `zeromt status` shows, if this is rank 0."""
+        if not self._run.world.is_main:
+            return
+        config, state, outlook = self._run.config, self._run.state, self.view().outlook
+        last, best = last_and_best(config, state)
+        progress = Progress(
+            share=outlook.share,
+            fraction=outlook.fraction,
+            seconds_left=outlook.seconds_left,
+            updates_per_second=1 / outlook.seconds_per_update if outlook.seconds_per_update else None,
+            phase=state.phase.name if state.phase is not None else None,
+            last_score=last,
+            best_score=best,
+            **self._logged,
+        )
+        with contextlib.suppress(OSError):  # a full disk
+            write_status(Path(config.folder), "running", exit_code=1, step=state.step, progress=progress)
 
     def _is_log_due(self, step: int) -> bool:
         return step % self._run.config.training.log_every == 0 or step == self._limits.last_step
@@ -402,6 +425,7 @@ class Trainer:
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
         self._run.metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
         log_evaluation(step, evaluation, config, state)
+        self._tell()
         return True
 
     def _save_if_due(self) -> None:
@@ -412,6 +436,7 @@ class Trainer:
             self._check_now()
             self._tick()
             self._interval.pause(self._saver.begin())
+            self._tell()
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's time."""

@@ -52,7 +52,12 @@ def test_every_place_names_the_phase(whole: Path, capsys: pytest.CaptureFixture[
     assert [e.value for e in board.Scalars("train/phase_number")] == [line["phase_number"] for line in lines]
     assert "events/phase/text_summary" in board.Tags()["tensors"]
     assert main(["status", str(whole)]) == 0
-    assert "\nphase        last\n" in capsys.readouterr().out
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (shown["phase"], shown["done"]) == ("last", f"{LAST} of 99 updates ({LAST / 99:.1%})")
+    scores = {line["step"]: line["bleu"] for line in read_metrics(whole, "evaluation")}
+    best = max(scores, key=lambda step: (scores[step], -step))
+    assert shown["score"] == f"BLEU {scores[LAST]:.2f} at step {LAST}"
+    assert shown["best"] == f"BLEU {scores[best]:.2f} at step {best}"
     assert main(["inspect", str(whole / "checkpoints" / "step-00000015")]) == 0
     assert "epoch 2, update 5, phase flat since step 10" in capsys.readouterr().out
 

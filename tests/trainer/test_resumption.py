@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from configs import load_run
-from launcher.monitoring.run_status import read_overview
-from launcher.monitoring.status_lines import to_lines
+from launcher.monitoring.look import look
+from launcher.monitoring.show import lines_of
 from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
 from trainer.changes import changed_fields, describe, describe_jump
@@ -104,7 +104,7 @@ class TestRefusedStarts:
         written = status(run)
         assert (written["state"], written["step"]) == ("finished", 10)
         assert "model.d_model: 32" in written["refusal"]["error"]
-        lines = to_lines(read_overview(run))
+        lines = lines_of(look(run))
         assert any(line.startswith("state") and "finished" in line for line in lines)
         assert any(line.startswith("refused") and "the last start: model.d_model: 32" in line for line in lines)
         assert train("training.max_updates=11").code == 0
@@ -171,7 +171,7 @@ class TestLimits:
         assert "finished (training.max_updates=3, counted from step 10 is reached): runs/small" in done.out
         assert [line["step"] for line in read_metrics(run)][-3:] == [11, 12, 13]
         assert status(run)["stop_reason"] == "training.max_updates=3, counted from step 10 is reached"
-        assert any("13 of 13 updates (100.0%)" in line for line in to_lines(read_overview(run)))
+        assert any("13 of 13 updates (100.0%)" in line for line in lines_of(look(run)))
         done = train("training.max_updates=3")
         assert "training.max_updates=3, counted from step 10 is reached at step 13" in done.out
         assert train("training.max_updates=4").code == 0

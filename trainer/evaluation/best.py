@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from configs import EvaluationSection
+from configs import EvaluationSection, RunConfig
 from configs.components.training import OF_REFERENCES, Described
 from configs.evaluation import QueuedMetric
+from trainer.checkpoint.state import TrainerState
 
 
 class BesideBest(NamedTuple):
@@ -56,6 +57,17 @@ def described(section: EvaluationSection, figure: str) -> Described:
 def of_queued(metric: QueuedMetric) -> Described:
     """How to format the scores of a queued metric, which come late."""
     return Described(label=metric.name, higher_is_better=metric.higher_is_better, digits=metric.digits)
+
+
+def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, str | None]:
+    """The last of the scores that decide which step is best, and the best of them, in words; None if there are none."""
+    scores = state.signed_scores()
+    if not scores or config.best_by not in config.evaluation.directions:
+        return None, None
+    shown = described(config.evaluation, config.best_by)
+    steps = max(scores), max(scores, key=lambda step: (scores[step], -step))
+    last, best = (f"{shown.label} {state.best_scores[step]:.{shown.digits}f} at step {step:,}" for step in steps)
+    return last, best
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -1,18 +1,17 @@
 """`status.json` in a run's folder: what the run is doing, for the launcher and other commands. Without torch."""
 
-import json
-import math
 import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from configs.process.files.inside import read_json, write_text
 from configs.process.signals import STOPPED
 from configs.process.streams import hidden
+from configs.process.text import to_json
 from trainer.runs.layout import STATUS_FILE
 
 LAUNCH_ID = "ZEROMT_LAUNCH_ID"
@@ -24,12 +23,36 @@ EXIT_CODES = {"finished": 0, "refused": 2, "stopped": STOPPED}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class Progress:
+    """How far a run has come, how fast and how good it is: what rank 0 wrote after its last log line, evaluation or
+    save."""
+
+    share: str | None = None
+    """Updates done, and the share of the nearest limit: `67 updates, 02:46 of 10:00`."""
+    fraction: float | None = None
+    """The share from 0 to 1."""
+    seconds_left: float | None = None
+    """To the nearest limit, at the mean pace of this start."""
+    updates_per_second: float | None = None
+    """That pace, with evaluations and saves."""
+    target_tokens_per_second: float | None = None
+    """Of the last log line, without them."""
+    train_loss: float | None = None
+    """Of the last log line."""
+    phase: str | None = None
+    """The name of the phase, in a run with phases."""
+    last_score: str | None = None
+    best_score: str | None = None
+    """In words: `BLEU 21.50 at step 400`."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class Status:
     """The status that rank 0 wrote last."""
 
-    state: str
-    """`running`, `finished`, `stopped`, `failed` or `refused`."""
-    error: str | None
+    state: str = "empty"
+    """`running`, `finished`, `stopped`, `failed` or `refused`; empty if it does not say."""
+    error: str | None = None
     step: int | None = None
     """Updates done."""
     updated: float | None = None
@@ -46,6 +69,7 @@ class Status:
     """Why the last start was refused; if set, the other fields are about the run before that start."""
     refused_job: str | None = None
     """The job of the refused start."""
+    progress: Progress = Progress()
 
     @property
     def is_over(self) -> bool:
@@ -74,20 +98,18 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
     A refused start keeps the status from before it, which is returned if no launch is given.
     """
     written = _read(path)
-    if written is None:
-        return None
-    refusal = written.get("refusal") if isinstance(written.get("refusal"), dict) else None
-    if refusal is not None and launch_id is not None and refusal.get("launch_id") == launch_id:
+    refusal = _part(written, "refusal")
+    if launch_id is not None and refusal.get("launch_id") == launch_id:
         return _status({**refusal, "state": "refused"})
-    if launch_id is not None and written.get("launch_id") != launch_id:
+    if not written or (launch_id is not None and written.get("launch_id") != launch_id):
         return None
-    return _status(written, refusal)
+    return _status(written)
 
 
 def read_ended(path: Path) -> Status | None:
     """The status before a start that has not made a step yet; otherwise like `read_status`."""
-    before = (_read(path) or {}).get("before")
-    return _status(before) if isinstance(before, dict) else read_status(path)
+    before = _part(_read(path), "before")
+    return _status(before) if before else read_status(path)
 
 
 def finished_step(path: Path) -> int | None:
@@ -96,27 +118,21 @@ def finished_step(path: Path) -> int | None:
     return ended.step if ended is not None and ended.state == "finished" else None
 
 
-def _status(written: Mapping[str, Any], refusal: Mapping[str, Any] | None = None) -> Status:
-    def text(key: str) -> str | None:
-        return value if isinstance(value := written.get(key), str) else None
+def _status(written: Mapping[str, Any]) -> Status:
+    refusal, progress = _part(written, "refusal"), _part(written, "progress")
+    told = {"refusal": refusal.get("error"), "refused_job": refusal.get("job_id")}
+    return Status(**{**_known(Status, {**written, **told}), "progress": Progress(**_known(Progress, progress))})
 
-    def number(key: str) -> int | None:
-        return value if isinstance(value := written.get(key), int) else None
 
-    error, updated = written.get("error"), written.get("updated")
-    return Status(
-        state=str(written.get("state")),
-        error=None if error is None else str(error),
-        step=number("step"),
-        updated=float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else None,
-        pid=number("pid"),
-        host=text("host"),
-        launch_id=text("launch_id"),
-        job_id=text("job_id"),
-        stop_reason=text("stop_reason"),
-        refusal=None if refusal is None else str(refusal.get("error")),
-        refused_job=None if refusal is None or refusal.get("job_id") is None else str(refusal["job_id"]),
-    )
+def _known(kind: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass that a tree has, each of its type: the folder may be anybody's."""
+    types = get_type_hints(kind)
+    return {name: value for name, value in tree.items() if name in types and isinstance(value, types[name])}
+
+
+def _part(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A mapping in a tree; empty if there is none."""
+    return part if isinstance(part := tree.get(name), dict) else {}
 
 
 def write_status(
@@ -129,6 +145,7 @@ def write_status(
     launch_id: str | None = None,
     stop_reason: str | None = None,
     is_cause: bool = False,
+    progress: Progress | None = None,
 ) -> None:
     """Write `status.json` atomically.
 
@@ -144,6 +161,7 @@ def write_status(
         launch_id: the launch that it is about; default: this process's.
         stop_reason: why a run stopped; see `Status`.
         is_cause: the error is known to be the cause of the failure written before.
+        progress: of a running run; otherwise the last one is kept.
 
     Raises:
         OSError: it cannot be written.
@@ -157,17 +175,19 @@ def write_status(
     if state == "refused" and not folder.is_dir():
         return
     says_step = step is not None or state in ("finished", "stopped")  # for these it is the saved step
+    last = _read(path)
     status = {
         "state": state,
         "exit_code": exit_code,
         "error": error and hidden(error),
-        "step": step if says_step else _status(_read(path) or {}).step,
+        "step": step if says_step else last.get("step"),
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
         "job_id": os.environ.get("SLURM_JOB_ID") or None,
         "stop_reason": stop_reason,
+        "progress": asdict(progress) if progress is not None else last.get("progress"),
     }
     if state == "refused" and outcome is not None:
         keys = ("error", "exit_code", "pid", "host", "updated", "launch_id", "job_id")
@@ -201,24 +221,23 @@ def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
 def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:
     """The status from before this launch; None if there was none."""
     tree = _read(path)
-    if tree is None:
-        return None
     is_this_start = tree.get("launch_id") == launch_id if launch_id else tree.get("pid") == os.getpid()
-    if is_this_start or (tree.get("state") == "running" and isinstance(tree.get("before"), dict)):
-        tree = tree.get("before")
-    if not isinstance(tree, dict) or tree.get("state") == "refused":
+    if is_this_start or (tree.get("state") == "running" and _part(tree, "before")):
+        tree = _part(tree, "before")
+    if not tree or tree.get("state") == "refused":
         return None
     return {key: value for key, value in tree.items() if key not in ("before", "refusal")}
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any]:
+    """What the file says; nothing if it cannot be read."""
     try:
         written = read_json(path)
     except (OSError, ValueError):
-        return None
-    return written if isinstance(written, dict) else None
+        return {}
+    return written if isinstance(written, dict) else {}
 
 
 def _write(folder: Path, status: Mapping[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / STATUS_FILE, json.dumps(status) + "\n")
+    write_text(folder / STATUS_FILE, to_json(status) + "\n")

@@ -15,6 +15,8 @@ class Outlook:
 
     fraction: float
     """Fraction done of the nearest limit, 0 to 1."""
+    share: str
+    """The same in words, after the updates done: `67 updates, 02:46 of 10:00`."""
     seconds_left: float | None
     """Seconds to the nearest limit at this start's mean pace, with evaluations and saves; None before an update."""
     seconds_per_update: float | None
@@ -60,25 +62,30 @@ class Forecast:
         state, section = self._state, self._section
         new = state.step - self._first_step
         pace = (state.seconds - self._first_second) / new if new > 0 else None
-        fractions = [(state.step - state.start_step) / section.max_updates]
+        updates = f"{state.step:,} update{'s' * (state.step != 1)}"
+        share = f"{state.step:,} of {self.last_step:,} updates"
+        shares = [((state.step - state.start_step) / section.max_updates, share)]
         left = [] if pace is None else [pace * (self.last_step - state.step)]
         if section.max_minutes is not None:
-            seconds = state.seconds - state.start_seconds
-            fractions.append(seconds / (60 * section.max_minutes))
-            left.append(60 * section.max_minutes - seconds)
+            seconds, most = state.seconds - state.start_seconds, 60 * section.max_minutes
+            shares.append((seconds / most, f"{updates}, {interval(seconds)} of {interval(most)}"))
+            left.append(most - seconds)
         tokens = state.target_tokens - state.start_tokens
         if section.max_target_tokens is not None:
-            fractions.append(tokens / section.max_target_tokens)
+            share = f"{updates}, {tokens:,} of {section.max_target_tokens:,} target tokens"
+            shares.append((tokens / section.max_target_tokens, share))
             if pace is not None and state.target_tokens:
                 an_update = state.target_tokens / state.step
                 left.append(pace * math.ceil((section.max_target_tokens - tokens) / an_update))
-        updates = self.updates_an_epoch(epoch, number + 1)
-        if section.max_epochs is not None and updates:
-            epochs = epoch - state.start_epoch + (number + 1) / updates
-            fractions.append(epochs / section.max_epochs)
-            left += [] if pace is None else [pace * updates * (section.max_epochs - epochs)]
+        an_epoch = self.updates_an_epoch(epoch, number + 1)
+        if section.max_epochs is not None and an_epoch:
+            epochs = epoch - state.start_epoch + (number + 1) / an_epoch
+            shares.append((epochs / section.max_epochs, f"{updates}, {epochs:.1f} of {section.max_epochs} epochs"))
+            left += [] if pace is None else [pace * an_epoch * (section.max_epochs - epochs)]
+        fraction, share = max(shares)
         return Outlook(
-            fraction=min(max(*fractions, 0.0), 1.0),
+            fraction=min(max(fraction, 0.0), 1.0),
+            share=share,
             seconds_left=None if pace is None else max(min(left), 0.0),
             seconds_per_update=pace,
         )

@@ -15,7 +15,7 @@ from model import trained
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import describe_mixture, describe_weights
 from trainer.engines.protocol import Engine
-from trainer.evaluation.best import described
+from trainer.evaluation.best import described, last_and_best
 from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.supported import CTRANSLATE2, ctranslate2_problems
 from trainer.ranks.device import describe_uneven, device_name, is_host, kind
@@ -306,11 +306,9 @@ def _rows(
             f"{section.max_updates:,} updates, as training.max_minutes={section.max_minutes:g} ended it; the same "
             f"command with training.max_minutes={needed} goes on",
         )
-    if (scores := state.signed_scores()) and config.best_by in config.evaluation.directions:
-        best, last = max(scores, key=lambda step: (scores[step], -step)), max(scores)
-        shown = described(config.evaluation, config.best_by)
-        others = f"; the last {state.best_scores[last]:.{shown.digits}f} at step {last:,}" if last != best else ""
-        yield "best", f"{shown.label} {state.best_scores[best]:.{shown.digits}f} at step {best:,}{others}"
+    last, best = last_and_best(config, state)
+    if best is not None:
+        yield "best", best if last == best else f"{best}; the last: {last}"
     if saved_step is not None:
         yield "weights", str(checkpoint_folder(folder, saved_step))
     board = f", {folder / BOARD}*" if config.training.tensorboard else ""

@@ -81,7 +81,7 @@ def status(*, run: str | None, as_json: bool) -> int:
         return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
     if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
         return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
-    return int(resolve("launcher.monitoring.control:status")(run=run, as_json=as_json))
+    return int(resolve("launcher.monitoring.show:status")(run=run, as_json=as_json))
 
 
 @contextlib.contextmanager

@@ -111,14 +111,14 @@ _CORE: dict[str, Command] = {
         summary="make a run save a checkpoint and stop",
         usage="RUN [--no-wait]",
         add_arguments=running.add_stop,
-        target="launcher.monitoring.control:stop",
+        target="launcher.monitoring.stop:stop",
         group="look into a run",
     ),
     "log": Command(
         summary="print the output of a run's job, or of its ranks",
         usage="RUN [--follow]",
         add_arguments=running.add_log,
-        target="launcher.monitoring.control:log",
+        target="launcher.monitoring.log:log",
         group="look into a run",
     ),
     "completion": Command(

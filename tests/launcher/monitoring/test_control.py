@@ -1,4 +1,4 @@
-"""`zeromt status`, `zeromt stop`, `--fresh`, and two jobs on one run."""
+"""`zeromt stop` and `zeromt log`, `--fresh`, and two jobs on one run."""
 
 import json
 import os
@@ -6,18 +6,18 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launcher.monitoring.run_status import read_run
-from tests.conftest import Call
+import pytest
+
+from launcher.slurm.record import begin, held
+from tests.conftest import Call, Refused
 from tests.launcher.conftest import command_line, environment
 from tests.launcher.local.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
-from trainer.runs.layout import checkpoint_folder
-from trainer.runs.ledger import Ledger
+from trainer.runs.status import write_status
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -75,49 +75,6 @@ def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, call: Call) 
     assert not (folder / "STOP").exists()
 
 
-def test_run_whose_processes_are_gone(workplace: Path) -> None:
-    folder = run_folder(workplace)
-    folder.mkdir(parents=True)
-    (folder / "status.json").write_text(json.dumps({"state": "running", "pid": 2**22 - 1, "host": os.uname().nodename}))
-    assert read_run(folder).state == "died"
-    (folder / "status.json").write_text(
-        json.dumps({"state": "running", "pid": os.getpid(), "host": os.uname().nodename})
-    )
-    assert read_run(folder).state == "running"  # it may be on a file system without locks
-    (folder / "status.json").write_text("{")
-    assert read_run(folder).state == "empty"
-
-
-def test_lines_of_status(workplace: Path, call: Call) -> None:
-    folder = run_folder(workplace)
-    for step in (20, 10, 30):
-        checkpoint = checkpoint_folder(folder, step)
-        checkpoint.mkdir(parents=True)
-        if step != 30:
-            (checkpoint / "manifest.json").touch()
-            os.utime(checkpoint / "manifest.json", (time.time() - 610,) * 2)
-            (checkpoint / "manifest.sha256").touch()
-    ledger = Ledger(folder / "ledger.json")
-    ledger.add("productive", 90)
-    ledger.add("saving", 30)
-    ledger.write()
-    written = {"state": "failed", "error": "rank 1: ValueError: x", "step": 25, "updated": time.time() - 30}
-    (folder / "status.json").write_text(json.dumps(written))
-    (folder / "stuck.log").write_text("zeromt: rank 1 is stuck: activity 'save'\n")
-    done = call("status", str(folder))
-    assert done.code == 0
-    lines = done.out.splitlines()
-    assert re.fullmatch(r"state        failed \(written 3\d s ago\)", lines[1])
-    assert [lines[0], *lines[2:]] == [
-        f"run          {folder}",
-        "done         25 updates",
-        "error        rank 1: ValueError: x",
-        "checkpoints  20 (10 min ago), 10",
-        "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
-        "stuck        rank 1 is stuck: activity 'save'",
-    ]
-
-
 def test_fresh_renames_and_deletes_nothing(launch: Launch, workplace: Path) -> None:
     folder = run_folder(workplace)
     (folder / "checkpoints").mkdir(parents=True)
@@ -173,3 +130,56 @@ def test_ctrl_c_of_a_waiting_stop(launch: Launch, workplace: Path) -> None:
     assert "Traceback" not in err
     child.send_signal(signal.SIGTERM)
     child.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A SLURM in which every job waits; the file of those that were cancelled."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name, text in (("squeue", "echo 'PENDING|Dependency|5:00'"), ("scancel", f"echo $1 >> {tmp_path}/cancelled")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    return tmp_path / "cancelled"
+
+
+def test_a_job_that_waits_is_cancelled_if_it_was_submitted_here(
+    slurm: Path, tmp_path: Path, call: Call, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    write_status(tmp_path / "run", "stopped", exit_code=75)
+    said = "'run' waits as job 7, submitted elsewhere; use `scancel 7`"
+    assert said in refused("stop", "run")
+    assert not slurm.exists()
+    assert "job          7 PENDING, Dependency, 5:00 to its time limit" in call("status", "run").out
+    with held(tmp_path / "run", ()) as file:
+        begin(file, {})
+        file.write("7\n8\n")
+    done = call("stop", "run")
+    assert done.code == 0, done.err
+    assert slurm.read_text().split() == ["8", "7"]
+
+
+def test_log_of_the_newest_job_or_start(tmp_path: Path, call: Call, refused: Refused) -> None:
+    logs = tmp_path / "run" / "logs"
+    logs.mkdir(parents=True)
+    assert "it has no log yet" in refused("log", "run")
+    names = (
+        *("a/attempt_0/0/stdout.log", "b/attempt_0/0/stdout.log", "b/attempt_0/1/stderr.log"),
+        *("slurm-6.out", "prepare-7_1.out", "prepare-7_2.out"),
+    )
+    for age, name in enumerate(names):
+        (logs / name).parent.mkdir(parents=True, exist_ok=True)
+        (logs / name).write_text(f"{name}\n")
+        for path in (logs / name, logs / name.split("/")[0]):
+            os.utime(path, (1000.0 + age,) * 2)
+
+    def shown() -> list[str]:
+        return [line for line in call("log", "run").out.splitlines() if line in names]
+
+    assert shown() == ["prepare-7_1.out", "prepare-7_2.out"]
+    for path in logs.glob("prepare*"):
+        path.unlink()
+    assert shown() == ["slurm-6.out"]
+    os.utime(logs / "b")
+    assert shown() == ["b/attempt_0/0/stdout.log", "b/attempt_0/1/stderr.log"]

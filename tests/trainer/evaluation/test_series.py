@@ -13,7 +13,6 @@ import pytest
 
 from configs import load_run
 from configs.components import ScoredText, make
-from launcher.monitoring.progress import read_progress
 from tests.forked import Forked
 from tests.small import small_runs
 from trainer.checkpoint.format import read_checkpoint, write_manifest
@@ -22,6 +21,7 @@ from trainer.evaluation.series import enter_series, measured
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
 from trainer.runs.layout import MANIFEST, MANIFEST_HASH
+from trainer.runs.status import read_status
 from zeromt.averaging.average import choose
 
 
@@ -136,16 +136,18 @@ def test_what_is_best_of_a_run_that_is_resumed(
     done = forked.trainer(num_ranks, "small.yaml", *settings, cwd=kept)
     assert done.code == 0, done.err
     steps = [int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")]
-    found = read_progress(run, sorted(steps))
-    assert found.best_score is not None
-    assert found.last_score is not None
-    assert found.last_score.step == 20
     assert sorted(steps) == ([15, 20] if is_new else [5, 15, 20])
     assert ("it begins without scores" in done.out) == is_new
     state = TrainerState.from_json(read_checkpoint(run / "checkpoints" / "step-00000020").state()["trainer"])
     scores = state.best_scores
     assert sorted(scores) == ([15, 20] if is_new else [5, 10, 15, 20])
-    assert found.best_score.step == max(scores, key=lambda step: (scores[step], -step))
+    status = read_status(run / "status.json")
+    assert status is not None
+    for said, step in (
+        (status.progress.last_score, 20),
+        (status.progress.best_score, max(scores, key=lambda step: (scores[step], -step))),
+    ):
+        assert said == f"BLEU {scores[step]:.2f} at step {step}"
     [chosen] = choose(run, last=None, best=1)
     assert chosen.manifest["step"] == max(scores, key=lambda step: (scores[step], step))
     assert (chosen.manifest["step"] == 5) != is_new

@@ -17,7 +17,7 @@ from trainer.terminal.lines import LogHandler
 
 
 def view() -> View:
-    outlook = Outlook(fraction=0.5, seconds_left=None, seconds_per_update=None)
+    outlook = Outlook(fraction=0.5, share="", seconds_left=None, seconds_per_update=None)
     return View(step=5, last_step=10, outlook=outlook, activity=None)
 
 

@@ -11,27 +11,29 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("settings", "epoch", "number", "fraction", "left"),
+    ("settings", "epoch", "number", "fraction", "left", "share"),
     [
         # 60 of 100 updates, 50 of them in this start's 500 s.
-        (["max_updates=100"], 0, 59, 0.6, 400.0),
+        (["max_updates=100"], 0, 59, 0.6, 400.0, "60 of 100 updates"),
         # 700 s of 1,000: nearer than the updates.
-        (["max_updates=100", "max_minutes=16.6666666"], 0, 59, 0.7, 300.0),
-        (["max_updates=100", "max_minutes=1000"], 0, 59, 0.6, 400.0),
+        (["max_updates=100", "max_minutes=16.6666666"], 0, 59, 0.7, 300.0, "60 updates, 11:40 of 16:39"),
+        (["max_updates=100", "max_minutes=1000"], 0, 59, 0.6, 400.0, "60 of 100 updates"),
+        (["max_updates=100", "max_target_tokens=8000"], 0, 59, 0.75, 200.0, "60 updates, 6,000 of 8,000 target tokens"),
         # No epoch is over: 75 updates in each, as estimated, and 90 to go.
-        (["max_updates=10000", "max_epochs=2"], 0, 59, 60 / 150, 900.0),
+        (["max_updates=10000", "max_epochs=2"], 0, 59, 60 / 150, 900.0, "60 updates, 0.8 of 2 epochs"),
         # Two epochs are over, with 25 updates each, whatever was estimated; 15 to go.
-        (["max_updates=10000", "max_epochs=3"], 2, 9, 60 / 75, 150.0),
-        (["max_updates=10000", "max_epochs=2"], 2, 9, 1.0, 0.0),
+        (["max_updates=10000", "max_epochs=3"], 2, 9, 60 / 75, 150.0, "60 updates, 2.4 of 3 epochs"),
+        (["max_updates=10000", "max_epochs=2"], 2, 9, 1.0, 0.0, "60 updates, 2.4 of 2 epochs"),
     ],
 )
-def test_outlook(settings: list[str], epoch: int, number: int, fraction: float, left: float) -> None:
+def test_outlook(settings: list[str], epoch: int, number: int, fraction: float, left: float, share: str) -> None:
     config = load_run("debug", [f"training.{setting}" for setting in settings])
     state = TrainerState(step=10, seconds=200.0)
     forecast = Forecast(config, state, updates_an_epoch=75)
     assert forecast.look(0, 9).seconds_left is None
-    state.step, state.seconds = 60, 700.0
+    state.step, state.seconds, state.target_tokens = 60, 700.0, 6000
     outlook = forecast.look(epoch, number)
+    assert outlook.share == share
     assert (outlook.fraction, outlook.seconds_left) == pytest.approx((fraction, left), rel=1e-6)
 
 
@@ -46,7 +48,7 @@ def test_counted_from_a_reset() -> None:
 @pytest.mark.parametrize("width", [1, 30, 79, 119, 400])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_bar_fits(width: int, ascii_only: bool) -> None:
-    outlook = Outlook(fraction=0.25, seconds_left=100 * HOUR, seconds_per_update=123.456)
+    outlook = Outlook(fraction=0.25, share="", seconds_left=100 * HOUR, seconds_per_update=123.456)
     line = render(View(step=25_000, last_step=100_000, outlook=outlook, activity="save"), width, ascii_only=ascii_only)
     assert len(line) <= width
     if width >= 79:

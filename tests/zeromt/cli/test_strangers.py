@@ -34,17 +34,13 @@ KINDS: dict[str, Callable[[Path], None]] = {
 CASES = [
     ("status.json", "status"),
     ("status.json", "stop"),
-    ("status.json", "log"),
-    ("logs/jobs.json", "stop"),
-    ("logs/jobs.json", "log"),
+    ("logs/slurm-1.out", "log"),
     ("ledger.json", "status"),
     ("stuck.log", "status"),
     ("launch.lock", "status"),
-    ("metrics.jsonl", "status"),
     ("metrics.jsonl", "report"),
-    ("config.yaml", "status"),
+    ("config.yaml", "inspect"),
     ("history.jsonl", "batch"),
-    (f"{CHECKPOINT}/state.json", "status"),
 ]
 """A file, and a command that reads it."""
 
@@ -108,14 +104,13 @@ def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
 DEEP = [
     ("status.json", "status"),
     ("ledger.json", "status"),
-    ("logs/jobs.json", "status"),
     ("launch.lock", "status"),
-    ("metrics.jsonl", "status"),
-    (f"{CHECKPOINT}/state.json", "status"),
+    ("metrics.jsonl", "inspect"),
+    (f"{CHECKPOINT}/state.json", "inspect"),
     (f"{CHECKPOINT}/manifest.json", "inspect"),
     ("parent.json", "inspect"),
     ("dataset/index.json", "inspect"),
-    ("config.yaml", "status"),
+    ("config.yaml", "inspect"),
 ]
 
 

@@ -1,0 +1,136 @@
+"""What a run is doing, from the files and locks of its folder, and from SLURM. Does not import torch."""
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.process.files.inside import is_listed, read_text
+from configs.process.kernel import state_of
+from launcher.slurm.queue import GONE, JobState, find_job
+from launcher.slurm.record import jobs_of
+from trainer.runs.failure import Failure, newest_cause
+from trainer.runs.layout import (
+    LAUNCH_LOCK,
+    LEDGER_FILE,
+    MANIFEST,
+    RUN_LOCK,
+    STATUS_FILE,
+    STOP_FILE,
+    STUCK_FILE,
+    checkpoint_folder,
+    complete_steps,
+)
+from trainer.runs.ledger import read_figures
+from trainer.runs.run_lock import holder_since, is_locked
+from trainer.runs.status import Status, read_status
+
+ACTIVE = ("starting", "running")
+DEEP = ("*", "*/*")
+"""Where runs are in a folder: below it, or in the folder of a name with a slash."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Overview:
+    """A run as `zeromt status` shows it."""
+
+    run: str
+    state: str
+    """starting, running, finished, stopped, failed, refused; died: its processes ended without a word; empty: it was
+    never started."""
+    stop_requested: bool
+    status: Status
+    """As it was written last."""
+    checkpoint: int | None
+    """The step of the newest complete checkpoint."""
+    checkpoint_age: float | None
+    """Seconds since it was made; negative if its clock is ahead of this one."""
+    job: JobState | None
+    """The SLURM job that writes the run, or waits to."""
+    last_failure: Failure | None
+    """What failed first the last time that ranks failed, also where the run goes on since."""
+    ledger: dict[str, float] | None
+    """Seconds by kind, and goodput."""
+    stuck: list[str]
+    """Which ranks were ended by their watchdogs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, with the fields of status and progress beside the others."""
+        tree = asdict(self)
+        status = tree.pop("status")
+        return {**status.pop("progress"), **status, **tree}
+
+
+def look(run: Path, *, asks_slurm: bool = True) -> Overview:
+    """Look at a run.
+
+    Args:
+        run: its folder.
+        asks_slurm: for its job; otherwise that is done only where the folder does not say whether it still runs.
+    """
+    (state, status), job = read_state(run), None
+    step = max(complete_steps(run), default=None)
+    if asks_slurm or state == "died":
+        job = next((job for job in jobs_of_run(run, status) if job.state != GONE), None)
+    if state == "died" and job is not None and job.state == "RUNNING":
+        state = "running"  # on another machine, on a file system without locks
+    try:
+        stuck = read_text(run / STUCK_FILE, errors="replace").splitlines()
+    except OSError:
+        stuck = []
+    return Overview(
+        run=str(run),
+        state=state,
+        stop_requested=is_listed(run / STOP_FILE),
+        status=status,
+        checkpoint=step,
+        checkpoint_age=None if step is None else time.time() - written(checkpoint_folder(run, step) / MANIFEST),
+        job=job,
+        last_failure=newest_cause(run),
+        ledger=read_figures(run / LEDGER_FILE),
+        stuck=stuck,
+    )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs of a folder, the one that was written last first."""
+    found = {path.parent: written(path) for pattern in DEEP for path in folder.glob(f"{pattern}/{STATUS_FILE}")}
+    return sorted(found, key=lambda run: (-found[run], run))
+
+
+def written(path: Path) -> float:
+    """When a file was written, in seconds since the epoch; 0 if it is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def jobs_of_run(run: Path, status: Status) -> Iterator[JobState]:
+    """SLURM's word on the job that wrote a run last, then on those that this user has sent for it from here."""
+    for job in filter(None, dict.fromkeys([status.job_id, *jobs_of(run)])):
+        if (found := find_job(job)) is not None:
+            yield found
+
+
+def read_state(run: Path) -> tuple[str, Status]:
+    """The state of a run, as in `Overview`, and what was written last."""
+    status = read_status(run / STATUS_FILE) or Status()
+    is_launched = is_locked(run, LAUNCH_LOCK)
+    if status.state == "running":
+        is_there = is_launched or is_locked(run, RUN_LOCK) or is_alive(status)
+        return "running" if is_there else "died", status
+    # A launcher that began after that was written is about to start ranks; one that has not is about to end, or starts
+    # ranks that failed again.
+    since = holder_since(run, LAUNCH_LOCK) or 0.0
+    is_starting = is_launched and ((status.updated or 0.0) < since or status.state in ("empty", "failed"))
+    return "starting" if is_starting else status.state, status
+
+
+def is_alive(status: Status) -> bool:
+    """Whether the process that wrote it is there, as far as this machine can tell: a file system may have no locks."""
+    if status.pid is None or status.host != socket.gethostname():
+        return False
+    return state_of(status.pid) not in ("", "Z")
