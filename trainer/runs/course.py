@@ -9,7 +9,7 @@ from configs.components.training import metric_keys
 from configs.process.document import Table, plain
 from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
 from trainer.runs.ledger import KINDS, read_device_seconds, read_figures
-from trainer.runs.metrics_file import UNSIGNED, Line, mean_over, number, read_end, read_lines
+from trainer.runs.metrics_file import UNSIGNED, Line, mean_over, number, read_lines
 from trainer.runs.status import read_status
 
 TRAINING = "train/nll"
@@ -98,8 +98,13 @@ def read_cost(folder: Path | None) -> Cost:
 
     Args:
         folder: of the run, if it has one.
+
+    Raises:
+        OSError: metrics.jsonl is there and cannot be read.
     """
-    trained = next(iter(read_end(folder / METRICS_FILE)[0]), {}) if folder is not None else {}
+    trained: Line = {}
+    for line in read_lines(folder / METRICS_FILE, having='"train"') if folder is not None else ():
+        trained = line if line.get("kind") == "train" else trained
     status = read_status(folder / STATUS_FILE) if folder is not None else None
     ledger = (read_figures(folder / LEDGER_FILE) if folder is not None else None) or {}
     devices = read_device_seconds(folder / LEDGER_FILE) if folder is not None else None

@@ -1,4 +1,4 @@
-"""metrics.jsonl in a run's folder, read from its beginning or from its end. Imports no torch.
+"""metrics.jsonl in a run's folder, read from its beginning. Imports no torch.
 
 A job may be writing it, so an incomplete last line is ignored, as is any line that holds no figures.
 `trainer.records.metrics` writes it, by `LineFile`.
@@ -7,12 +7,12 @@ A job may be writing it, so an incomplete last line is ignored, as is any line t
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.components.training import OF_REFERENCES, Described, describe_metrics, metric_keys
+from configs.components.training import OF_REFERENCES, Described, describe_metrics
 from configs.process.files import explain
 from configs.process.files.inside import opened, parse_json, read_bytes, write_bytes
 from trainer.runs.layout import CONFIG, read_config
@@ -24,28 +24,10 @@ Line = dict[str, Any]
 
 PHASE_EVENT = "phase"
 """The `event` of a line that says that a phase begins."""
-RATE_LINES = 20
-"""How many training lines are read from the end of the file; a rate is their mean."""
 MEAN_OVER = "mean_over"
 """In an evaluation of several validation sets: their names."""
 UNSIGNED = ("bleu", "chrf")
 """The metrics of a line without signatures."""
-FARTHEST_BYTES = 1 << 22
-"""Bytes read from the file's end, about 6,000 lines. Earlier evaluations are looked up in the checkpoints."""
-_CHUNK_BYTES = 1 << 16
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Score:
-    """Scores of the validation set."""
-
-    step: int
-    figures: Mapping[str, float | None]
-    """Signatures by metric; None if they are not known."""
-    series: str | None = None
-    """Only scores of one series may be compared; None where none is said."""
-    mean_over: tuple[str, ...] = ()
-    """The sets that they are means over, if there are several."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -89,50 +71,6 @@ def read_saves(path: Path) -> Iterator[Save]:
             )
 
 
-def read_end(path: Path) -> tuple[list[Line], list[Score], str | None]:
-    """The last training lines and the evaluations in the part that is read, newest first, and the last series.
-
-    Reads at most the file's last 4 MiB, and no more of them than are needed to find an evaluation. Empty for an
-    unreadable file.
-    """
-    train: list[Line] = []
-    scores: list[Score] = []
-    series: str | None = None
-    late: dict[int, dict[str, float | None]] = {}
-    for line in _lines_from_end(path):
-        if len(train) == RATE_LINES:
-            if scores or series:
-                break
-            if not any(word in line for word in (b'"evaluation"', b'"score"', b'"score_series"')):
-                continue
-        tree = parse(line)
-        if tree.get("kind") == "train" and whole(tree.get("step")) is not None:
-            train.append(tree)
-        elif tree.get("kind") == "evaluation" and (score := _score(tree)) is not None:
-            scores.append(replace(score, figures={**score.figures, **late.get(score.step, {})}))
-        elif tree.get("kind") == "score" and (score := _score(tree)) is not None:
-            late[score.step] = {**late.get(score.step, {}), **score.figures}
-            continue
-        if isinstance(tree.get("series"), str):
-            series = series or tree["series"]
-    return train[:RATE_LINES], scores, series
-
-
-def saved_scores(state: Mapping[str, Any]) -> tuple[str | None, dict[int, float]]:
-    """The current series and its scores by step, as stored in a checkpoint.
-
-    Args:
-        state: the content of its state.json.
-
-    Raises:
-        ValueError, KeyError, TypeError, AttributeError: it is no trainer's state.
-    """
-    trainer = state["trainer"]
-    figure = trainer["best_by"]
-    scores = {int(step): float(score) for step, score in trainer["scores"].get(figure, {}).items()}
-    return trainer["measured"].get(figure), {step: score for step, score in scores.items() if math.isfinite(score)}
-
-
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Shown:
     """How to format a run's scores."""
@@ -164,12 +102,6 @@ class Shown:
     def label(self, key: str) -> str:
         """The display name of a figure."""
         return self.figures[key].label if key in self.figures else key
-
-    def best(self, scores: Iterable[Score]) -> Score | None:
-        """The best of the scores that have the figure; of equal ones the first."""
-        sign = 1 if self.figures[self.best_by].higher_is_better else -1
-        candidates = [(sign * value, -s.step, s) for s in scores if (value := s.figures.get(self.best_by)) is not None]
-        return max(candidates, key=lambda one: one[:2])[2] if candidates else None
 
 
 def read_shown(run: Path) -> Shown:
@@ -261,39 +193,6 @@ def _begins_later(line: bytes, step: int, phase: int) -> bool:
     tree = parse(line)
     is_later = (whole(tree.get("phase_number")) or 0) > phase + 1
     return tree.get("event") == PHASE_EVENT and whole(tree.get("step")) == step and is_later
-
-
-def _lines_from_end(path: Path) -> Iterator[bytes]:
-    """The complete lines of a file, last one first."""
-    try:
-        with opened(path) as file:
-            place = file.seek(0, 2)
-            farthest = max(0, place - FARTHEST_BYTES)
-            pieces: list[bytes] = []  # pieces of the line whose beginning has not been read yet, last one first
-            while place > farthest:
-                begin = max(farthest, place - _CHUNK_BYTES)
-                file.seek(begin)
-                first, *others = file.read(place - begin).split(b"\n")
-                if others:
-                    others[-1] += b"".join(reversed(pieces))
-                    pieces = []
-                    yield from reversed(others)
-                pieces.append(first)
-                place = begin
-            if place == 0:
-                yield b"".join(reversed(pieces))
-    except OSError:
-        return
-
-
-def _score(line: Line) -> Score | None:
-    figures = {key: number(line, key) for key in (*(metric_keys(line) or UNSIGNED), *OF_REFERENCES)}
-    step, series = whole(line.get("step")), line.get("series")
-    known = {key: value for key, value in figures.items() if math.isfinite(value)}
-    if step is None or known.keys() <= OF_REFERENCES.keys():
-        return None
-    series = series if isinstance(series, str) else None
-    return Score(step=step, figures=known, series=series, mean_over=mean_over(line))
 
 
 def mean_over(line: Line) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """metrics.jsonl is read while it is written, and whatever stands in it."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.runs import metrics_file
-from trainer.runs.metrics_file import RATE_LINES, Save, cut_back, read_end, read_lines, read_saves, saved_scores
+from trainer.runs.metrics_file import Save, cut_back, read_lines, read_saves
 
 JUNK = [
     "",
@@ -41,45 +39,6 @@ def write(path: Path, lines: list[dict[str, Any]], end: str = "") -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    chunk=st.integers(1, 300),
-    num_lines=st.integers(0, 60),
-    every=st.integers(1, 40),
-    junk=st.sampled_from(["", "{", "\n\n", "[]\n", "\x00\xff", '{"kind": "train", "step": "x"}\n', "null\n"]),
-)
-def test_end_is_read_as_the_whole_would_be(
-    tmp_path_factory: pytest.TempPathFactory, chunk: int, num_lines: int, every: int, junk: str
-) -> None:
-    """Whatever the chunks are cut to."""
-    path = tmp_path_factory.getbasetemp() / "metrics.jsonl"
-    lines = [evaluation(step) if step % every == 0 else train(step) for step in range(1, num_lines + 1)]
-    write(path, lines, junk)
-    before, metrics_file._CHUNK_BYTES = metrics_file._CHUNK_BYTES, chunk
-    try:
-        found, scores, series = read_end(path)
-    finally:
-        metrics_file._CHUNK_BYTES = before
-    expected = [line for line in reversed(lines) if line["kind"] == "train"]
-    assert found == expected[:RATE_LINES]
-    newest = [line["step"] for line in reversed(lines) if line["kind"] == "evaluation"]
-    assert [score.step for score in scores] == newest[: len(scores)]
-    assert bool(scores) == bool(newest)
-    assert series is None
-
-
-def test_huge_file_is_not_read(tmp_path: Path) -> None:
-    """A line before the last 4 MiB is not found."""
-    path = tmp_path / "metrics.jsonl"
-    with path.open("wb") as file:
-        file.write(json.dumps(train(6)).encode() + b"\n")
-        file.truncate(1 << 34)  # 16 GiB of nothing
-        file.seek(0, 2)
-        file.write(b"\n" + json.dumps(train(7)).encode() + b"\n")
-    found, *_ = read_end(path)
-    assert [line["step"] for line in found] == [7]
-
-
 @pytest.mark.parametrize("junk", JUNK)
 @pytest.mark.parametrize("is_last", [False, True])
 def test_what_is_no_line_is_passed_over(tmp_path: Path, junk: str, is_last: bool) -> None:
@@ -93,7 +52,6 @@ def test_what_is_no_line_is_passed_over(tmp_path: Path, junk: str, is_last: bool
     known = [line for line in read_lines(path) if isinstance(line.get("step"), int)]
     assert known == lines
     assert list(read_saves(path)) == [Save(step=1, succeeded=True, seconds=2.5)]
-    assert [score.step for score in read_end(path)[1]] == [1]
     cut_back(path, 2)
     assert [json.loads(line) for line in path.read_text().splitlines()] == [train(1), save(1), evaluation(1), train(2)]
 
@@ -136,11 +94,3 @@ def test_saves_that_say_little(tmp_path: Path) -> None:
     ]
     with pytest.raises(OSError, match="directory"):
         list(read_saves(tmp_path))
-
-
-def test_scores_of_a_state() -> None:
-    trainer = {"best_by": "bleu", "scores": {"bleu": {"10": 1.5, "20": math.nan}}, "measured": {"bleu": "abc"}}
-    assert saved_scores({"trainer": trainer}) == ("abc", {10: 1.5})
-    assert saved_scores({"trainer": {"best_by": "bleu", "scores": {}, "measured": {}}}) == (None, {})
-    with pytest.raises(KeyError):
-        saved_scores({})
