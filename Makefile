@@ -4,7 +4,7 @@
 #                    V100, CUDA=0 for CPUs; TORCH=site the one that PYTHON= has; WHEELS=folder asks no registry; EXTRAS=[export] brings
 #                    what `zeromt export` needs
 #   make dev         what the checks, tests and pages need, too; they call it
-#   make wheels SITE=list.txt PYTHON_VERSION=3.12    fill WHEELS=wheels with what a site without a network lacks: docs/air-gapped.md
+#   make wheels TORCH=site PYTHON_VERSION=3.12    fill WHEELS=wheels for a machine without a network: docs/air-gapped.md
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make test-changed    the tests of what has changed since main, or SINCE=COMMIT, and of what imports it
@@ -27,7 +27,6 @@ SHELL := /bin/sh
 CUDA ?=
 TORCH :=
 TORCH_INDEX :=
-SITE :=
 WHEELS :=
 PYTHON_VERSION :=
 EXTRAS :=
@@ -56,26 +55,63 @@ ifneq ($(and $(filter install,$(MAKECMDGOALS)),$(CUDA)$(TORCH)$(WHEELS)$(EXTRAS)
 endif
 install: $(STAMP)
 
-# What it does: installation/, with the standard library alone.
-install_command = $(PYTHON) -m installation install --cuda "$(CUDA)" --torch-index "$(TORCH_INDEX)" --wheels "$(WHEELS)"
+# Versions hold for what packages are built with, too, which newer versions of pip take from the second variable.
+pinned = PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=$(1) PIP_BUILD_CONSTRAINT=$(1)
+quiet = $$(test -t 1 || echo -qq)
+from = $(if $(WHEELS),--no-index --find-links "$(WHEELS)")
+
+# The environment $(1) with torch and zeromt$(2). Of torch's own index torch alone is taken: it has copies of other packages.
+define install_into
+test -x $(1)/bin/python || $(PYTHON) -m venv $(1) || { rm -rf $(1); exit 1; }; \
+torch=$$($(PYTHON) -m installation --cuda "$(CUDA)" --torch "$(TORCH)" --index "$(TORCH_INDEX)" --environment $(1)); \
+echo "install: $$torch"; \
+export $(call pinned,$(1)/constraints.txt); \
+$(1)/bin/python -m pip install $(quiet) $(from) --no-deps $$torch; \
+echo "install: zeromt and all that it needs"; \
+$(1)/bin/python -m pip install $(quiet) $(from) -e '.$(2)'; \
+$(1)/bin/python -c "$$name_torch"
+endef
+define name_torch
+import torch
+print("install: done, with torch", torch.__version__, "for", f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs")
+endef
+export name_torch
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(check_python)
-	@$(install_command) --torch "$(TORCH)" --extras "$(EXTRAS)"
+	@set -e; $(call install_into,.venv,$(EXTRAS))
 	@touch $@
 
 # torch stays the one that is installed, by the constraints that it was installed with.
 dev: $(DEV)
 $(DEV): $(STAMP)
 	@echo "dev: what checks, tests and pages need"
-	@$(BIN)/python -m pip install $$(test -t 1 || echo -qq) --disable-pip-version-check -c .venv/constraints.txt \
-		$(if $(WHEELS),--no-index --find-links "$(WHEELS)") --no-build-isolation -e '.[dev]'
+	@$(call pinned,.venv/constraints.txt) $(BIN)/python -m pip install $(quiet) $(from) -e '.[dev]'
 	@touch $@
 
+# For the site's Python, on x86_64 with a glibc of 2.28 or newer, as torch's own wheels need it. DeepSpeed has no wheel in
+# registries. In place of a site's torch stands an empty wheel while pip resolves: torch brings gigabytes.
+platforms = $(patsubst %,--platform manylinux_2_%_x86_64,$(shell seq 28 -1 5)) --platform manylinux2014_x86_64
+site_python = $(if $(PYTHON_VERSION),--python-version $(PYTHON_VERSION)) --implementation cp $(platforms) --only-binary=:all:
+wheels: WHEELS := $(or $(WHEELS),wheels)
 wheels:
 	@$(check_python)
-	@$(PYTHON) -m installation wheels --site "$(SITE)" --python-version "$(PYTHON_VERSION)" --wheels "$(WHEELS)" \
-		--cuda "$(CUDA)" --torch-index "$(TORCH_INDEX)" --extras "$(EXTRAS)"
+	@set -e; export $(call pinned,constraints.txt); trap 'rm -rf "$(WHEELS)"/site "$(WHEELS)"/torch-*+site-*' EXIT; \
+	echo "wheels: deepspeed, built here"; \
+	$(PYTHON) -m pip wheel $(quiet) --no-deps -w "$(WHEELS)" deepspeed; \
+	if test "$(TORCH)" = site; then \
+		torch=$$(sed -n 's/^torch==.*/&+site/p' constraints.txt); mkdir -p "$(WHEELS)/site"; \
+		printf '[build-system]\nrequires = ["setuptools"]\n[project]\nname = "torch"\nversion = "%s"\n' "$${torch#*==}" \
+			> "$(WHEELS)/site/pyproject.toml"; \
+		$(PYTHON) -m pip wheel $(quiet) -w "$(WHEELS)" "$(WHEELS)/site"; \
+	else \
+		torch=$$($(PYTHON) -m installation --cuda "$(or $(CUDA),1)" --index "$(TORCH_INDEX)"); echo "wheels: $$torch"; \
+		$(PYTHON) -m pip download $(quiet) --no-deps -d "$(WHEELS)" $(site_python) $$torch; \
+	fi; \
+	echo "wheels: what zeromt needs besides"; \
+	$(PYTHON) -m pip download $(quiet) -d "$(WHEELS)" --find-links "$(WHEELS)" $(site_python) \
+		"$${torch%% *}" 'setuptools>=77' '.$(EXTRAS)'
+	@echo "wheels: $$(ls "$(WHEELS)" | wc -l) in $(WHEELS), $$(du -sh "$(WHEELS)" | cut -f 1)"
 
 define check_python
 test -n "$(PYTHON)" || { echo "make: no python3.11 or python3 on PATH" >&2; exit 1; }; \
@@ -160,10 +196,11 @@ gpu-report: $(STAMP)
 
 # torch's registry build, which brings CUDA and runs on CPUs too. Of the pins, torch decides its own, Triton's and setuptools'.
 OTHER := .venv-torch-$(TORCH)
+test-torch: CUDA := $(or $(CUDA),1)
 test-torch:
 	@test -n "$(TORCH)" || { echo "make test-torch: name a version: make test-torch TORCH=2.11.0" >&2; exit 2; }
 	@$(check_python)
-	@$(install_command) --cuda "$(or $(CUDA),1)" --torch "$(TORCH)" --extras "[dev]" --folder $(OTHER)
+	@set -e; $(call install_into,$(OTHER),[dev])
 	$(OTHER)/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)" -rs $$(grep -v '^#' tests/any_torch.txt)
 
 # The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.

@@ -1,5 +1,5 @@
-"""What `make install` and `make wheels` do: .venv, and the wheels for a machine that reaches no registry.
+"""What `make install` and `make wheels` cannot ask pip: which build of torch fits, and what a site has already.
 
 It runs before the environment exists, so it imports the standard library alone and nothing of the other packages. No
-wheel holds it. Begin with __main__.py, then environment.py.
+wheel holds it. The commands that install are pip's own, in the Makefile.
 """

@@ -1,81 +1,61 @@
-"""`python -m installation install` and `... wheels`: what the recipes of `make install` and `make wheels` run."""
+"""`python -m installation`: print what pip is asked for, to bring torch, and write an environment's constraints.txt."""
 
 import argparse
+import importlib.metadata
 import re
 import sys
 from pathlib import Path
 
-from installation import environment, wheels
-from installation.errors import InstallationError
-from installation.torch_builds import CHOICES, INDEX
+from installation.torch_builds import BUILDS, INDEX, choose, gpus_here
+
+CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
+DECIDED_BY_TORCH = {"torch", "triton", "setuptools"}
+"""Pins that another version of torch than the pinned one does without."""
 
 
-def main(arguments: list[str]) -> int:
-    """Run a command.
-
-    Returns:
-        0, or 2 where the user can put something right; one line says what.
-    """
-    given = parser().parse_args(arguments)
-    try:
-        if given.command == "install":
-            environment.install(
-                environment.Request(
-                    folder=given.folder,
-                    torch=given.torch,
-                    cuda=given.cuda,
-                    index=given.torch_index,
-                    wheels=given.wheels,
-                    extras=given.extras,
-                )
-            )
-        else:
-            wheels.collect(
-                wheels.Request(
-                    folder=given.wheels,
-                    site=given.site,
-                    python=given.python_version,
-                    cuda=given.cuda or "1",
-                    index=given.torch_index,
-                    extras=given.extras,
-                )
-            )
-    except InstallationError as error:
-        print(f"make {given.command}: {error}", file=sys.stderr)
-        return 2
-    return 0
+def main(arguments: list[str]) -> None:
+    """Run it; what the user can put right ends it with a line and exit code 2."""
+    parser = argparse.ArgumentParser(prog="python -m installation", description=__doc__)
+    parser.add_argument("--cuda", choices=["", *BUILDS], help="CUDA=; empty for what fits this machine")
+    parser.add_argument("--torch", default="", help="TORCH=: a version, or site for the one that this Python has")
+    parser.add_argument("--index", default="", help=f"TORCH_INDEX=: a mirror of {INDEX}")
+    parser.add_argument("--environment", type=Path, help="where constraints.txt is written")
+    given = parser.parse_args(arguments)
+    pins = CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+    [version] = [line.removeprefix("torch==") for line in pins if line.startswith("torch==")]
+    left_out = {"torch"}
+    if given.torch == "site":
+        here = {normalized(one.name): one.version for one in importlib.metadata.distributions()}
+        if "torch" not in here:
+            parser.exit(2, f"TORCH=site: {sys.executable} has no torch; name the Python that has one: PYTHON=...\n")
+        version, left_out = here["torch"], set(here)
+        show_site(given.environment)
+        print("torch")
+    else:
+        if given.torch:
+            version, left_out = given.torch, DECIDED_BY_TORCH
+        try:
+            build = BUILDS[given.cuda] if given.cuda else choose(gpus_here())
+        except LookupError as error:
+            parser.exit(2, f"{error.args[0]}\n")
+        print(build.pip.format(version=version, index=given.index or INDEX))
+    if given.environment:
+        kept = [line for line in pins if normalized(line.partition("==")[0]) not in left_out]
+        text = "\n".join([*kept, f"torch=={version}", ""])
+        (given.environment / "constraints.txt").write_text(text, encoding="utf-8")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options; an empty value is as none, because make passes variables that nobody has set."""
-    both = argparse.ArgumentParser(add_help=False)
-    both.add_argument("--cuda", choices=CHOICES, default="", help="CUDA=: 0, 1 or 12; empty for what fits")
-    both.add_argument("--extras", default="", help="EXTRAS=, such as [export,gpu]")
-    both.add_argument("--torch-index", type=lambda text: text or INDEX, default=INDEX, help="TORCH_INDEX=")
-    top = argparse.ArgumentParser(prog="python -m installation", description=__doc__)
-    commands = top.add_subparsers(dest="command", required=True)
-    install = commands.add_parser("install", parents=[both])
-    install.add_argument("--folder", type=Path, default=Path(".venv"))
-    install.add_argument("--torch", default="", help="TORCH=: a version, or site for the one that this Python has")
-    install.add_argument("--wheels", default="", help="WHEELS=: a folder in place of every registry")
-    collect = commands.add_parser("wheels", parents=[both])
-    collect.add_argument("--wheels", type=lambda text: Path(text or "wheels"), default=Path("wheels"))
-    collect.add_argument(
-        "--site", default="", help="SITE=: a file with the packages that are there, as pip freeze lists"
-    )
-    collect.add_argument("--python-version", type=python_version, default="", help="PYTHON_VERSION=, such as 3.12")
-    return top
+def show_site(environment: Path) -> None:
+    """Let an environment see the packages of this Python, also where that is a virtual environment itself."""
+    [target] = environment.glob("lib/python3*/site-packages")
+    folders = [path for path in sys.path if path.endswith("-packages")]
+    (target / "site.pth").write_text("\n".join([*folders, ""]), encoding="utf-8")
 
 
-def python_version(text: str) -> str:
-    """3.11 or newer; this Python's for nothing."""
-    if not text:
-        return f"{sys.version_info.major}.{sys.version_info.minor}"
-    found = re.fullmatch(r"3\.(\d+)", text)
-    if not found or int(found[1]) < 11:
-        raise argparse.ArgumentTypeError(f"PYTHON_VERSION={text}: a version such as 3.12, at least 3.11")
-    return text
+def normalized(name: str) -> str:
+    """A package's name as registries compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

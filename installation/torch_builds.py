@@ -1,86 +1,93 @@
-"""Which of torch's builds is taken: for CPUs, the registry's for CUDA 13, or that for CUDA 12.
+"""torch's builds, and which of them runs on this machine's GPUs.
 
-The CUDA 13 builds, which the registry has since 2.11, hold code for cards of compute capability 7.5 (Turing) and newer,
-and need a driver of 580. Those for CUDA 12.6 have code for 5.0 to 9.0, Maxwell, Pascal and V100 among them, and are in
-torch's own index alone. Torch's matrices of support: https://github.com/pytorch/pytorch/pull/175253 (for 2.11),
-/pull/182849 (2.12), /pull/197555 (2.13 and 2.14); /issues/190385 proposes that 2.15 has none for CUDA 12.
+The CUDA 13 builds, which the registry has since 2.11, hold code for cards of compute capability 7.5 (Turing) and newer.
+Those for CUDA 12.6 have code for 5.0 to 9.0, V100 among them, and are in torch's own index alone. Torch's matrices of
+support: https://github.com/pytorch/pytorch/pull/175253 (for 2.11), /pull/182849 (2.12), /pull/197555 (2.13 and 2.14);
+/issues/190385 proposes that 2.15 has none for CUDA 12. Drivers: NVIDIA's guide to CUDA's compatibility.
 """
 
+import math
+import re
+import subprocess
 from dataclasses import dataclass
 
-from installation.driver import OLDEST_DRIVER, Gpus
-from installation.errors import InstallationError
-
 INDEX = "https://download.pytorch.org/whl"
-OLDEST_CAPABILITY_OF_CUDA_13 = 7.5
-NEWEST_CAPABILITY_OF_CUDA_12 = 9.0
-CHOICES = ("", "0", "1", "12")
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Gpus:
+    """The GPUs of a machine."""
+
+    driver: str
+    """Its version, such as "535.104.05"."""
+    capabilities: tuple[float, ...]
+    """Compute capabilities, such as 7.0; empty if unknown."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Build:
     """One of torch's builds."""
 
-    title: str
-    attempts: tuple[tuple[str, ...], ...]
-    """pip's arguments, tried one after the other."""
-    otherwise: str
-    """What to do if none succeeds."""
+    pip: str
+    """A requirement and pip's options, with the version and torch's own index to be filled in."""
+    driver: int = 0
+    """The oldest one that serves it, all minor versions of its CUDA included."""
+    oldest: float = 0.0
+    newest: float = math.inf
+    """The compute capabilities that it has code for."""
+
+    @property
+    def needs(self) -> str:
+        """What it takes to run it."""
+        cards = "or newer" if self.newest == math.inf else f"to {self.newest}"
+        return f"driver {self.driver} or newer, compute capability {self.oldest} {cards}"
+
+    def runs_on(self, gpus: Gpus) -> bool:
+        """Whether the driver serves it, and it has code for every card."""
+        is_new_enough = int(gpus.driver.partition(".")[0]) >= self.driver
+        return is_new_enough and all(self.oldest <= one <= self.newest for one in gpus.capabilities)
 
 
-def choose(cuda: str, gpus: Gpus | None, version: str, index: str = INDEX) -> Build:
-    """The build to install.
+BUILDS = {
+    "1": Build(pip="torch==={version}", driver=580, oldest=7.5),
+    "12": Build(pip="torch=={version}+cu126 --extra-index-url {index}/cu126", driver=525, oldest=5.0, newest=9.0),
+    "0": Build(pip="torch=={version} --retries 1 --extra-index-url {index}/cpu"),
+}
+"""By `CUDA=`. `===` takes the registry's alone; of equal versions pip prefers those with a suffix, such as +cpu.
+The registry's, which runs on CPUs too, is what CPUs get where torch's own index does not answer."""
 
-    Args:
-        cuda: 0 for CPUs, 1 for the registry's CUDA build, 12 for CUDA 12's; empty for what fits this machine.
-        gpus: of this machine; None if it shows none: nothing is checked then.
-        version: of torch.
-        index: torch's own index, or a mirror of it.
+
+def choose(gpus: Gpus | None) -> Build:
+    """The newest build that runs on these; that for CPUs where there are none.
 
     Raises:
-        InstallationError: this machine's GPUs cannot run the build that is asked for, or none.
+        LookupError: no build runs on them.
     """
-    if cuda == "0" or (cuda == "" and gpus is None):
-        return _for_cpus(version, index)
-    too_new = gpus and _why_not_13(gpus)
-    if cuda == "1" and too_new:
-        raise InstallationError(f"CUDA=1 takes the build for CUDA 13, and {too_new}; do: make install CUDA=12")
-    if cuda == "1" or not (cuda == "12" or too_new):
-        reach = "see pip's lines above"
-        return Build(title="the registry's CUDA build", attempts=((f"torch==={version}",),), otherwise=reach)
-    if gpus and (never := _why_not_12(gpus)):
-        raise InstallationError(f"{never}; CUDA=0 takes the build for CPUs")
-    title = f"the build for CUDA 12.6{f', as {too_new}' if too_new else ''}"
-    reach = f"see pip's lines above; TORCH_INDEX= names another index than {index} (a mirror of it)"
-    asked = ("--extra-index-url", f"{index}/cu126", f"torch=={version}+cu126")
-    return Build(title=title, attempts=(asked,), otherwise=reach)
+    if gpus is None:
+        return BUILDS["0"]
+    for cuda in ("1", "12"):
+        if BUILDS[cuda].runs_on(gpus):
+            return BUILDS[cuda]
+    capabilities = ", ".join(map(str, gpus.capabilities)) or "unknown"
+    needs = "; ".join(f"CUDA={cuda}: {BUILDS[cuda].needs}" for cuda in ("1", "12"))
+    raise LookupError(
+        f"driver {gpus.driver}, compute capability {capabilities}: no build of torch runs here ({needs}); "
+        "update the driver, or take CUDA=0, for CPUs"
+    )
 
 
-def _for_cpus(version: str, index: str) -> Build:
-    """From the indexes that pip knows, else from torch's own, else the registry's after all, which runs on CPUs too."""
-    own = ("--retries", "1", "--timeout", "20", "--extra-index-url", f"{index}/cpu")
-    attempts = ((f"torch=={version}+cpu",), (*own, f"torch=={version}+cpu"), (f"torch=={version}",))
-    return Build(title="the build for CPUs", attempts=attempts, otherwise="see pip's lines above")
+def gpus_here() -> Gpus | None:
+    """The GPUs that nvidia-smi shows."""
+    drivers = re.findall(r"^\d+\.[\d.]+$", _ask("driver_version"), re.M)
+    capabilities = re.findall(r"^\d+\.\d+$", _ask("compute_cap"), re.M)
+    return Gpus(driver=drivers[0], capabilities=tuple(map(float, capabilities))) if drivers else None
 
 
-def _why_not_13(gpus: Gpus) -> str | None:
-    """Why a CUDA 13 build does not run on these."""
-    if not gpus.serves(13):
-        return f"the driver {gpus.driver} serves CUDA 12 at most (13 needs {OLDEST_DRIVER[13]} or newer)"
-    old = [one for one in gpus.capabilities if one < OLDEST_CAPABILITY_OF_CUDA_13]
-    if old:
-        return f"a GPU has compute capability {old[0]} (CUDA 13 begins with {OLDEST_CAPABILITY_OF_CUDA_13})"
-    return None
-
-
-def _why_not_12(gpus: Gpus) -> str | None:
-    """Why the CUDA 12.6 build does not run on these."""
-    if not gpus.serves(12):
-        return (
-            f"the driver {gpus.driver} is too old for any build (CUDA 12 needs {OLDEST_DRIVER[12]} or newer): update it"
-        )
-    new = [one for one in gpus.capabilities if one >= NEWEST_CAPABILITY_OF_CUDA_12 + 1]
-    if new:
-        most = f"the build for CUDA 12.6 ends with {NEWEST_CAPABILITY_OF_CUDA_12}"
-        return f"a GPU has compute capability {new[0]} ({most}); it needs CUDA 13 and a driver of {OLDEST_DRIVER[13]}"
-    return None
+def _ask(field: str) -> str:
+    """What nvidia-smi says of each GPU, on a line; nothing if it fails or does not know the field."""
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

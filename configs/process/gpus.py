@@ -15,7 +15,7 @@ from configs.errors import UserError
 INSTEAD = "or train on the CPU: --device cpu, engine.device=cpu, or CUDA_VISIBLE_DEVICES= in the environment"
 DRIVER = Path("/proc/driver/nvidia/gpus")
 OLDEST_DRIVER = {13: 580, 12: 525}
-"""The first driver for each major version of CUDA, as in installation/driver.py, which no wheel holds."""
+"""The first driver for each major version of CUDA, as in installation/torch_builds.py, which no wheel holds."""
 OLDEST_CARD_OF_CUDA_13 = (7, 5)
 """Compute capability; the sources are in installation/torch_builds.py."""
 

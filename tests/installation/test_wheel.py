@@ -23,9 +23,10 @@ def test_every_file_of_every_package_is_there(tmp_path: Path) -> None:
     for other in ("tests", "benchmarks", "models"):  # beside the packages, and none of them
         (copy / other).mkdir()
         (copy / other / "__init__.py").touch()
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "wheel", *options, "-w", str(tmp_path), str(copy)]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "-w", str(tmp_path)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True, capture_output=True, timeout=PATIENCE
+    )
     [wheel] = tmp_path.glob("zeromt-*.whl")
     files = {path for name in PACKAGES for path in (REPO / name).rglob("*") if path.suffix in TYPES}
     here = {str(path.relative_to(REPO)) for path in files if "__pycache__" not in path.parts}
