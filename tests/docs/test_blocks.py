@@ -168,12 +168,31 @@ def test_slow_blocks_run(page: str, folder: Path, tmp_path: Path) -> None:
     run(chosen, own, seconds=1200)
 
 
-def test_the_manifest_for_kubernetes_is_one_job_of_several_nodes() -> None:
-    [jobset] = [yaml.safe_load(block.text) for block in PAGES["docs/kubernetes.md"] if block.language == "yaml"]
-    jsonschema.validate(jobset, yaml.safe_load((Path(__file__).parent / "jobset.schema.yaml").read_text()))
+def test_the_manifests_for_kubernetes_are_one_job_of_several_nodes() -> None:
+    [block] = [block for block in PAGES["docs/kubernetes.md"] if block.language == "yaml"]
+    jobset, policy = yaml.safe_load_all(block.text)
+    schemas = yaml.safe_load_all((Path(__file__).parent / "jobset.schema.yaml").read_text())
+    for manifest, schema in zip((jobset, policy), schemas, strict=True):
+        jsonschema.validate(manifest, schema)
     [job] = jobset["spec"]["replicatedJobs"]
     [container] = job["template"]["spec"]["template"]["spec"]["containers"]
-    _, arguments = parse([re.sub(r"\$\(.*\)", "0", word) for word in container["command"][1:]])
+    arguments = node_arguments(" ".join(container["command"]))
     assert arguments["nnodes"] == job["template"]["spec"]["completions"] == job["template"]["spec"]["parallelism"]
     name = jobset["metadata"]["name"]
     assert arguments["rendezvous"][0] == f"{name}-{job['name']}-0-0.{name}"
+    own = {"podSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": name}}}
+    assert policy["spec"] == {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
+
+
+@pytest.mark.parametrize("page", ["docs/multi-node.md", "docs/pbs.md"])
+def test_commands_for_a_node_are_read(page: str) -> None:
+    text = "".join(block.text for block in PAGES[page] if block.language == "sh").replace("\\\n", "")
+    commands = re.findall(r"zeromt launch node .*", text)
+    assert len(commands) == 2
+    for command in commands:
+        assert node_arguments(command.replace('"', "").removesuffix("&"))["rendezvous"][1] == 29400
+
+
+def node_arguments(command: str) -> dict[str, Any]:
+    """What the command line makes of it, with 2 for what a shell, pdsh or Kubernetes puts in."""
+    return parse(re.sub(r"%n|\$\(.*?\)|\$\{.*?\}|\$\w+", "2", command).split()[1:])[1]
