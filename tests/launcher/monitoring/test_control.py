@@ -155,9 +155,12 @@ def test_a_job_that_waits_is_cancelled_if_it_was_submitted_here(
     with held(tmp_path / "run", ()) as file:
         begin(file, {})
         file.write("7\n8\n")
+    assert "'run' is not running" in refused("stop", "run", PATH="/nowhere")
     done = call("stop", "run")
     assert done.code == 0, done.err
     assert slurm.read_text().split() == ["8", "7"]
+    (tmp_path / "scancel").write_text("#!/bin/sh\necho denied >&2; exit 1\n")
+    assert refused("stop", "run") == "scancel: denied; only your own jobs can be stopped"
 
 
 def test_log_of_the_newest_job_or_start(tmp_path: Path, call: Call, refused: Refused) -> None:
