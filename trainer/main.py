@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import socket
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.records.background import describe_error
 from trainer.records.metrics import close_open
-from trainer.runs.failure import message_of, note_failure, says_all
+from trainer.runs.failure import Failure, leave_note, message_of, note_failure, says_all
 from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
@@ -46,12 +47,22 @@ from trainer.terminal.tables import show_summary
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75
+_REFUSAL_SECONDS = 3.0
+"""Seconds within which all ranks have refused, if they refuse alike."""
 
 log = logging.getLogger(__name__)
 
 
+class _RefusedByAllError(UserError):
+    """All ranks have refused together."""
+
+
 def main(argv: Sequence[str]) -> int:
-    """`python -m trainer CONFIG [--reset WHAT | --from RUN] [--plugins FILE] [key=value ...]`; the exit code."""
+    """`python -m trainer CONFIG [--reset WHAT | --from RUN] [--plugins FILE] [key=value ...]`; the exit code.
+
+    A launcher reads how a run ended from status.json. Its ranks end with 0 if they have agreed on the end, since
+    torchrun and srun end the other ranks at once when one has ended with another code.
+    """
     parser = argparse.ArgumentParser(prog="python -m trainer", description="One rank of a training run.")
     parser.add_argument("config", help="a YAML file, or the name of a shipped run")
     parser.add_argument("--reset", default="", metavar="WHAT", help="data, optimizer or data,optimizer")
@@ -64,12 +75,15 @@ def main(argv: Sequence[str]) -> int:
         if not reset <= RESETS:
             raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
         plugins, parent = arguments.plugins, arguments.parent
-        return leave(run(arguments.config, arguments.overrides, reset=reset, parent=parent, plugins=plugins))
+        code = run(arguments.config, arguments.overrides, reset=reset, parent=parent, plugins=plugins)
+        return leave(EXIT_FINISHED if code == EXIT_STOPPED and LAUNCH_ID in os.environ else code)
     except UserError as error:
         for line in str(error).splitlines():
             tell(f"zeromt: error: {line}")
-        return leave(EXIT_REFUSED)
+        is_agreed = isinstance(error, _RefusedByAllError) and LAUNCH_ID in os.environ
+        return leave(EXIT_FINISHED if is_agreed else EXIT_REFUSED)
     finally:
+        process_watchdog().close()
         leave_standard_streams()
 
 
@@ -115,11 +129,11 @@ def run(
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
-        end = _note(folder, "refused", str(error))
+        end = _refused(error, folder, rank)
         raise
     except OSError as error:
         if (problem := as_file_error(error)) is not None:
-            end = _note(folder, "refused", str(problem))
+            end = _refused(problem, folder, rank)
             raise problem from error
         end = _failed(error, folder, rank)
     except Exception as error:
@@ -129,6 +143,15 @@ def run(
         close_open(*end)
         lock.release()
     return EXIT_FAILED
+
+
+def _refused(error: UserError, folder: Path, rank: int) -> tuple[str, str]:
+    """Record why this rank refuses; if it does so alone, for the launcher too, which shows what rank 0 does not."""
+    launch_id = os.environ.get(LAUNCH_ID)
+    if launch_id is not None and not isinstance(error, _RefusedByAllError):
+        failure = Failure(rank=rank, host=socket.gethostname(), time=time.time(), message=str(error), says_all=True)
+        leave_note(folder, launch_id, failure)
+    return _note(folder, "refused", str(error))
 
 
 def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
@@ -171,6 +194,26 @@ def _train(
     limits = dataclasses.astuple(config.supervision)
     with ending_at_stop():
         world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+    try:
+        return _train_in(world, config, folder, lock, stop, watchdog, reset, parent)
+    except RunLockedError:
+        raise
+    except UserError as error:
+        if world.meets(_REFUSAL_SECONDS):
+            raise _RefusedByAllError(str(error)) from error
+        raise
+
+
+def _train_in(
+    world: World,
+    config: RunConfig,
+    folder: Path,
+    lock: RunLock,
+    stop: StopRequest,
+    watchdog: Watchdog,
+    reset: frozenset[str],
+    parent: str | None,
+) -> int:
     check_agreement(config, parent, world)
     check_engine(config.engine, world)
     reset = world.from_main(reset)  # launchers on several nodes may have seen different newest checkpoints
@@ -239,6 +282,7 @@ def _warned(path: Path) -> Iterator[None]:
 
 def _leave(world: World, activities: Activities, lock: RunLock, stop: StopRequest, code: int) -> int:
     with activities("shutdown"):
+        world.barrier()  # by now the last manifest has its name, and status.json says how the run ended
         world.close()
     lock.release()
     stop.settle()

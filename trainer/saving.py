@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import torch
 
 from configs import UserError
-from configs.process.signals import GRACE_SECONDS
 from data_pipeline.order.state import LaneCursor, StreamState
 from trainer.checkpoint.manager import CheckpointManager
 from trainer.context import RunContext
@@ -30,7 +28,6 @@ class Saver:
         self._run = run
         self._checkpoints = checkpoints
         self._history = self._opened_history()
-        self._grace_seconds = float(os.environ.get(GRACE_SECONDS, "inf"))
         self.newest_loss = 0.0
         """Of the newest update, applied or skipped, by the weights before it; the same on all ranks."""
         self.is_overdue = False
@@ -38,7 +35,6 @@ class Saver:
         self.saved_step = run.state.step or None
         """The newest step that was saved or is being saved; None if there is none."""
         self._has_scores = run.state.is_scored  # whether the checkpoint of that step has its scores
-        self._warn_of_slow_saves(run.state.save_seconds)
 
     def _opened_history(self) -> History | None:
         """The run's history with an entry of this start; rank 0 writes it."""
@@ -185,7 +181,6 @@ class Saver:
         )
         if outcome.succeeded:
             self._run.state.save_seconds = max(self._run.state.save_seconds, outcome.seconds)
-            self._warn_of_slow_saves(outcome.seconds)
         else:
             self.saved_step = None
             if self._checkpoints.num_failures >= self._run.config.checkpoint.max_failures:
@@ -194,12 +189,3 @@ class Saver:
                     f"at step {self._run.state.step}"
                 )
         return time.monotonic() - begin
-
-    def _warn_of_slow_saves(self, seconds: float) -> None:
-        if seconds > self._grace_seconds:
-            log.warning(
-                "a save takes %.0f s, and %.0f s after a request to stop the job is ended: "
-                "the older checkpoint will stand then; give it more time, or save less often",
-                seconds,
-                self._grace_seconds,
-            )

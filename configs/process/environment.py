@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from configs.errors import UserError
-from configs.process.signals import GRACE_SECONDS
 
 PRIVATE = "ZEROMT_PRIVATE"
 """Environment variable: the folder of `private_folder`. Where a launch has one node, its ranks meet there."""
@@ -88,9 +87,6 @@ def check_rank(environment: Mapping[str, str]) -> None:
         port = environment["MASTER_PORT"]
         if not _WHOLE.fullmatch(port) or not 0 < int(port) < 1 << 16:
             raise UserError(f"MASTER_PORT: {port!r}; allowed is 1 to 65535")
-    grace = environment.get(GRACE_SECONDS, "0")
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]*)?", grace):
-        raise UserError(f"{GRACE_SECONDS}: {grace!r}; allowed is a number of seconds")
     check_machine(environment)
 
 

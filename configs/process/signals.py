@@ -19,10 +19,6 @@ STOPPED = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 """From a scheduler, Ctrl-C, a closed terminal, Ctrl-\\, and a scheduler's warning. torchrun forwards all but the last
 to its ranks."""
-AGENT_PID = "ZEROMT_AGENT_PID"
-"""Environment variable with the id of the process that started the ranks."""
-GRACE_SECONDS = "ZEROMT_GRACE_SECONDS"
-"""Environment variable with the seconds between a request to stop and the kill."""
 STOPPED_BY_FILE = "stop file"
 """Reason of a stop that a user requested; the others are `ORPHANED` and a signal's name."""
 ORPHANED = "torchrun is gone"
@@ -49,7 +45,6 @@ class StopRequest:
         self._signals = [n for n in STOP_SIGNALS if not (n == signal.SIGHUP and is_nohup)]
         for number in self._signals:
             signal.signal(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # the agent starts its ranks with these blocked
 
     def __call__(self) -> bool:
         """Whether this rank was asked to stop. Cheap: a watched file is checked once a second."""
@@ -140,22 +135,18 @@ def ending_at_stop() -> Iterator[None]:
 
 def agent_pid() -> int | None:
     """The id of the process that started this rank, torchrun; None if there is none."""
-    return None if "TORCHELASTIC_RUN_ID" not in os.environ else int(os.environ.get(AGENT_PID, os.getppid()))
+    return None if "TORCHELASTIC_RUN_ID" not in os.environ else os.getppid()
 
 
 def end_with_parent() -> None:
     """Make the kernel ask this rank to save and stop when torchrun dies; otherwise it would hold its GPU for ever.
 
-    torchrun does not handle SIGUSR1, a scheduler's usual warning, and dies of it as of SIGKILL. The updates since the
-    last checkpoint need not be lost with it. The watchdog's monitor ensures that the rank ends in time even if it
-    hangs.
+    torchrun is killed with its launcher, and dies of SIGUSR1, a scheduler's usual warning, which it does not handle.
+    The updates since the last checkpoint need not be lost with it. The watchdog's monitor ensures that the rank ends in
+    time even if it hangs.
     """
-    agent = agent_pid()
-    if agent is None:
-        return
-    prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # where it does nothing, the watchdog's monitor checks too
-    if os.getppid() != agent:  # torchrun died before the line above; nothing has begun
-        os.kill(os.getpid(), signal.SIGKILL)
+    if agent_pid() is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # where it does nothing, the watchdog's monitor checks too
 
 
 def tell_in_handler(line: str) -> None:

@@ -38,20 +38,6 @@ def add_launch_node(parser: Parser) -> None:
         type=interface,
         help="network interface for gloo and NCCL, such as ib0 (default: they choose one)",
     )
-    parser.add_argument(
-        "--join-timeout",
-        metavar="S",
-        type=whole(1, 86_400),
-        default=300,
-        help="seconds that nodes wait for all others to join (default: 300)",
-    )
-    parser.add_argument(
-        "--node-timeout",
-        metavar="S",
-        type=whole(3, 86_400),
-        default=15,
-        help="seconds without a heartbeat after which a node is lost and the others stop (default: 15)",
-    )
 
 
 def rendezvous(text: str) -> tuple[str, int]:

@@ -73,7 +73,14 @@ def add_parent(parser: Parser) -> None:
 def add_local(parser: Parser) -> None:
     """Arguments of `zeromt launch local`."""
     add_ranks(parser)
-    add_array(parser)
+    parser.add_argument(
+        "--max-restarts",
+        metavar="R",
+        type=whole(0, 1_000_000),
+        default=3,
+        help="when a process fails, restart from the newest checkpoint, at most R times without a new one (default: 3)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print torchrun's command line, but start nothing")
 
 
 def add_ranks(parser: Parser) -> None:
@@ -85,13 +92,6 @@ def add_ranks(parser: Parser) -> None:
         type=processes,
         help="number of processes; auto (the default): one per GPU, or per core without a GPU, up to "
         "stream.micro_batches",
-    )
-    parser.add_argument(
-        "--max-restarts",
-        metavar="R",
-        type=whole(0, 1_000_000),
-        default=3,
-        help="when a process fails, restart from the newest checkpoint, at most R times without a new one (default: 3)",
     )
 
 

@@ -17,12 +17,11 @@ from configs import UserError
 from configs.process.files.inside import read_json, write_text
 from configs.process.signals import STOPPED_BY_FILE
 from configs.process.streams import tell
-from launcher.agents.peers import LOST_NODE
-from launcher.agents.root_cause import REFUSED
 from trainer.runs.layout import LAUNCH_LOCK, REQUEUES_FILE, STATUS_FILE, newest_step
 from trainer.runs.run_lock import RunLock
-from trainer.runs.status import Status, read_status
+from trainer.runs.status import EXIT_CODES, Status, read_status
 
+REFUSED = EXIT_CODES["refused"]
 PATIENCE_SECONDS, PATIENCE_AFTER_A_REQUEUE = 5.0, 150.0
 """Seconds to wait for an earlier job that is ending, and for a lost node's lock, which NFS keeps for about a lease."""
 
@@ -112,8 +111,6 @@ def _ending(status: Status | None, code: int, signal: str) -> tuple[bool, str]:
         return True, "stopped after a complete save"
     if signal == "USR1":
         return True, "stopped before it could save"
-    if status is not None and LOST_NODE in (status.error or ""):
-        return True, status.error or ""
     return False, f"failed with exit code {code}"
 
 
@@ -137,7 +134,7 @@ def main(argv: Sequence[str]) -> int:
     else:
         job = os.environ.get("SLURM_JOB_ID", "")
         if status is not None and status.refused_job is not None and status.refused_job == job:
-            arguments.code = REFUSED  # srun may have replaced it with the code of a process that it killed
+            arguments.code = REFUSED
         if status is not None and status.job_id != job:
             status = None  # this job's ranks had not begun, so the status is about another start
         requeues = read_requeues(arguments.run, job)

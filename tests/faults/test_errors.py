@@ -35,7 +35,7 @@ def test_out_of_memory_on_one_rank_again_and_again(make_run: MakeRun, launch: La
     done = launch(run, restarts=1).finish()
     assert done.code == 1
     assert done.err.count(f"rank 1 on {HOST} failed first") == 2
-    assert "no progress since step 5" in done.err
+    assert "no new checkpoint since step 5" in done.err
     for words in ADVICE:
         assert words in done.err
     assert str(run.status()["error"]).startswith(f"rank 1 on {HOST}: ")

@@ -18,7 +18,7 @@ from tests.fuzz.forgery import KINDS
 from tests.waiting import wait_until
 
 MINUTES = 12
-ROLES = {b"launcher.agents.agent": "agent", b"trainer": "rank", b"zeromt": "launcher"}
+ROLES = {b"launcher.start.torchrun": "agent", b"trainer": "rank", b"zeromt": "launcher"}
 """By a word of its command, the first that is there."""
 MOMENTS = {"launch": 6.0, "update": 1.5, "save": 0.03}
 """After the launch, its first update or the beginning of a save: seconds in which a blow may fall."""

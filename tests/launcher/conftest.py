@@ -19,7 +19,7 @@ FAKE_TRAINER = '''
 """A rank that does what FAKE says, by rank, and notes the signals that it gets."""
 import json, os, signal, sys, time
 from pathlib import Path
-from configs.process.signals import STOP_SIGNALS, end_with_parent
+from configs.process.signals import end_with_parent
 
 rank = int(os.environ["RANK"])
 reset = sys.argv[3] if sys.argv[2:3] == ["--reset"] else None
@@ -38,17 +38,16 @@ def on_signal(number, frame):
 
 for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT"):
     signal.signal(getattr(signal, name), on_signal)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # as StopRequest does
 
 def status(state, code, error=None):
-    if rank == 0:
+    if rank == 0 or state == "refused":
         (folder / "status.json").write_text(json.dumps({
             "state": state, "exit_code": code, "error": error, "pid": os.getpid(), "updated": time.time(),
             "host": os.uname().nodename, "step": 7,
             "stop_reason": "torchrun is gone" if os.getppid() != agent else None,
             "launch_id": os.environ["ZEROMT_LAUNCH_ID"], "job_id": None}))
     if state != "running":
-        sys.exit(code)
+        sys.exit(0 if code == 75 else code)  # as ranks end that have agreed on it
 
 def save(step):
     checkpoint = folder / "checkpoints" / f"step-{step:08}"
@@ -68,23 +67,24 @@ if todo == "progress":  # the first attempt makes no checkpoint, the second does
     if number:
         save(10 * number)
     sys.exit(3)
-if todo == "stopped":  # by SIGSTOP
+if todo in ("stopped", "die"):  # by a signal
     from trainer.ranks.watchdog import process_watchdog
     watchdog = process_watchdog()
     watchdog.start()
     watchdog.note_in(folder / "stuck.log")
-    watchdog.enter("evaluation", 1.0, 12)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    watchdog.enter("evaluation", 1.0 if todo == "stopped" else 1000.0, 12)
+    os.kill(os.getpid(), signal.SIGSTOP if todo == "stopped" else signal.SIGKILL)
 if todo == "file":
     status("running", 1)
     while not (folder / "STOP").exists():
         time.sleep(0.05)
-    (folder / "STOP").unlink()
     status("stopped", 75)
 if todo == "finish":
     status("finished", 0)
 if todo == "refuse":
-    print("zeromt: error: field: 1; allowed is 2", file=sys.stderr, flush=True)
+    from trainer.runs.failure import Failure, leave_note
+    note = Failure(rank=rank, host="here", time=time.time(), message="field: 1; allowed is 2", says_all=True)
+    leave_note(folder, os.environ["ZEROMT_LAUNCH_ID"], note)
     status("refused", 2)
 if todo == "fail":
     raise RuntimeError("the root cause")
@@ -104,8 +104,6 @@ if todo == "orphan":  # whose agent is killed, and that saves for a while
     time.sleep(2.0)
     mark.touch()
     status("stopped", 75)
-if todo == "die":
-    os.kill(os.getpid(), signal.SIGKILL)
 deadline = time.monotonic() + 1000
 while (todo == "forever" or not got) and time.monotonic() < deadline:
     time.sleep(0.02)
@@ -118,7 +116,7 @@ sys.exit(1)
 
 def environment(**extra: str) -> dict[str, str]:
     """That of a child, without what the surroundings may hold of GPUs and launches."""
-    dropped = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ZEROMT_LAUNCH_ID", "ZEROMT_LAUNCHER_PID", "LOGLEVEL")
+    dropped = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "ZEROMT_LAUNCH_ID", "LOGLEVEL")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return kept | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | extra
 

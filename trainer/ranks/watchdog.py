@@ -1,5 +1,7 @@
 """A second process beside every rank, which kills the rank when one of its activities exceeds its time limit.
 
+It also leaves a note of a rank that was killed or crashed, which could not leave one itself (`trainer.runs.failure`).
+
 A thread could not do this: a hang inside a C extension may hold the GIL, and a stopped process runs no thread at all.
 The monitor is forked before the rank does anything else and only shares one page of memory with it. It must be started
 while the process has one thread and little memory: first thing in `trainer/__main__.py`.
@@ -15,6 +17,7 @@ import mmap
 import os
 import select
 import signal
+import socket
 import struct
 import time
 import traceback
@@ -25,9 +28,10 @@ from typing import NoReturn
 
 from configs.process import flight_recorder, positions
 from configs.process.files.inside import opened
-from configs.process.kernel import PR_SET_NAME, PR_SET_PDEATHSIG, parent_of, prctl, state_of, wait_channel_of
+from configs.process.kernel import PR_SET_NAME, parent_of, prctl, state_of, wait_channel_of
 from configs.process.positions import Comparison, Position
 from configs.process.signals import agent_pid
+from trainer.runs.failure import Failure, leave_note
 from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID
 
@@ -151,7 +155,7 @@ class Watchdog:
             self._memory[_NOTE : _NOTE + _NOTE_LENGTH.size + len(content)] = _NOTE_LENGTH.pack(len(content)) + content
 
     def close(self) -> None:
-        """End the monitor. There are no time limits any more."""
+        """End the monitor: there are no time limits any more, and how this process ends is its own affair."""
         if self._memory is None or self._owner != os.getpid():
             return
         self._memory = None
@@ -177,14 +181,14 @@ class _Record:
     began: float
     seconds: float
 
-    def message(self, rank: int, now: float, state: str) -> str:
-        """The message with rank, activity and limit."""
+    def message(self, now: float, state: str) -> str:
+        """The message with activity and limit."""
         of_step = f" of step {self.step}" if self.step else ""
         setting = SETTINGS.get(self.activity)
         limit = f"supervision.{setting}={self.seconds / 60:.4g}" if setting else f"{self.seconds:.4g} s"
         stopped = "; the process is stopped (SIGSTOP)" if state in ("T", "t") else ""
         return (
-            f"zeromt: rank {rank} is stuck: activity {self.activity!r}{of_step} began {now - self.began:.0f} s ago; "
+            f"is stuck: activity {self.activity!r}{of_step} began {now - self.began:.0f} s ago; "
             f"the limit is {limit}{stopped}"
         )
 
@@ -198,6 +202,8 @@ class _Monitor:
         self._pid = pid
         self._agent = agent
         self._looked = time.monotonic()
+        self._alive = time.time()
+        """When the rank was last seen."""
         self._orphaned: float | None = None
         """The time at which torchrun was first seen to be gone."""
         self._comparison: Comparison | None = None
@@ -208,25 +214,24 @@ class _Monitor:
     def run_and_exit(self) -> NoReturn:
         """Watch until the rank has ended, then exit without running the interpreter's exit code."""
         try:
-            # The kernel ends this process when the rank dies. The loop is for systems without that.
-            prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             prctl(PR_SET_NAME, b"zeromt-watchdog")
-            self._watch()
+            self._note_end(self._watch() or "ended without a word: it was killed, or it crashed")
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(0)
 
-    def _watch(self) -> None:
+    def _watch(self) -> str | None:
+        """Watch until the rank has ended; returns why this process has ended it, if it has."""
         last, suspended = None, 0.0
         while os.getppid() == self._pid:
+            self._alive = time.time()
             time.sleep(_LOOK_SECONDS)
             now = time.monotonic()
             late, self._looked = now - self._looked - _LOOK_SECONDS, now
             record = self._read()
             if self._is_orphan_for_too_long(record, now):
-                self._end(f"zeromt: rank {self._rank} ends: torchrun, which started it, is gone")
-                return
+                return self._end("ends: torchrun, which started it, is gone")
             is_new = record != last
             if is_new:
                 last, suspended = record, 0.0
@@ -238,8 +243,9 @@ class _Monitor:
             if is_new:  # a state counts only if seen twice: the rank may have been in the middle of writing it
                 continue
             over = now - record.began - suspended - record.seconds
-            if over > 0 and over > self._grace() and self._end_stuck(record):
-                return
+            if over > 0 and over > self._grace() and (why := self._end_stuck(record)):
+                return why
+        return None
 
     def _grace(self) -> float:
         """Seconds that a rank which has exceeded its limit still gets."""
@@ -293,32 +299,42 @@ class _Monitor:
         seconds: float = _SAVE_SECONDS.unpack_from(self._memory, _SAVE)[0]
         return now - self._orphaned >= seconds
 
-    def _end_stuck(self, record: _Record) -> bool:
-        """Print the rank's stacks and kill it, unless it makes progress at the last moment."""
+    def _end_stuck(self, record: _Record) -> str | None:
+        """Print the rank's stacks and kill it, unless it makes progress at the last moment; returns why."""
         state = state_of(self._pid)
         if state not in ("T", "t"):
             os.kill(self._pid, STACKS_SIGNAL)
             time.sleep(_DUMP_SECONDS)
             if self._read() != record:
-                return False
+                return None
             if self._pipe is not None and (folder := self._failures()) is not None:
                 flight_recorder.ask(self._pipe, folder, self._rank, seconds=_TRACE_SECONDS)
-        self._end(record.message(self._rank, time.monotonic(), state) + self._where())
+        why = self._end(record.message(time.monotonic(), state) + self._where())
         flight_recorder.remove_pipe(os.environ, self._rank)
-        return True
+        return why
 
-    def _end(self, message: str) -> None:
-        line = message.encode() + b"\n"
+    def _end(self, why: str) -> str:
+        """Kill the rank, and say why on stderr and in the run's folder; returns it."""
+        line = f"zeromt: rank {self._rank} {why}\n".encode()
         # Even if stderr is blocked or closed, the rank must be killed.
         if select.select([], [2], [], 1.0)[1]:
             with contextlib.suppress(OSError):
                 os.write(2, line)
-        prctl(PR_SET_PDEATHSIG, 0)
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGKILL)
         if (note := self._note_path()) is not None:
             with contextlib.suppress(OSError), opened(note, "ab") as file:
                 file.write(line)
+        return why
+
+    def _note_end(self, why: str) -> None:
+        """Leave the rank's note, dated when it was last seen: before others can have noticed that it is gone."""
+        folder, note = self._failures(), self._note_path()
+        if folder is None or note is None or (folder / f"rank-{self._rank}.json").exists():
+            return
+        message = why.removeprefix("is ")
+        failure = Failure(rank=self._rank, host=socket.gethostname(), time=self._alive, message=message)
+        leave_note(note.parent, folder.name, failure)
 
     def _read(self) -> _Record | None:
         content = self._memory[: _RECORD.size]

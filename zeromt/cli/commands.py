@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from configs.process.signals import STOPPED, tell_in_handler
+from configs.process.signals import STOP_SIGNALS, STOPPED, tell_in_handler
 from launcher.dispatch import resolve
-from launcher.machine.supervise import FORWARDED
 
 
 def prepare(
@@ -102,7 +101,7 @@ def _ending_at_a_signal() -> Iterator[None]:
     quiet = "ignore:resource_tracker:UserWarning"
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), quiet]))
     before = {}
-    for number in FORWARDED:
+    for number in STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             before[number] = signal.signal(number, end)
     try:

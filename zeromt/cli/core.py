@@ -76,10 +76,9 @@ _CORE: dict[str, Command] = {
     ),
     "launch local": Command(
         summary="train in several processes on this machine, started by torchrun",
-        usage="CONFIG [--nproc N] [--max-restarts R] [--from RUN] [--fresh | --reset WHAT] [section.key=value ...] "
-        "| [--nproc N] --array N -- COMMAND ...",
+        usage="CONFIG [--nproc N] [--max-restarts R] [--from RUN] [--fresh | --reset WHAT] [section.key=value ...]",
         add_arguments=running.add_local,
-        target="launcher.commands:launch_local",
+        target="launcher.start.local:launch",
         computes=True,
         group="train",
     ),
@@ -95,7 +94,7 @@ _CORE: dict[str, Command] = {
         summary="train on several machines: start torchrun on this one; `launch slurm` runs this on each",
         usage="CONFIG --nnodes N --rendezvous HOST:PORT --job-id ID [--node-rank R] [--nproc N] [...]",
         add_arguments=node.add_launch_node,
-        target="launcher.commands:launch_node",
+        target="launcher.start.node:launch",
         computes=True,
         group="clusters",
     ),

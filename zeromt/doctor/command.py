@@ -10,8 +10,8 @@ from pathlib import Path
 from configs import RunConfig, load_run
 from configs.errors import UserError
 from configs.process.gpus import num_usable
-from launcher.agents.job import choose_processes
 from launcher.machine.cores import num_cores
+from launcher.start.ranks import choose_processes
 from zeromt.doctor import configured, machine
 from zeromt.doctor.exchange import environment_without_torchrun, exchange
 from zeromt.doctor.finding import Finding, good, refused

@@ -22,8 +22,8 @@ from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
 from configs.schema import RunConfig
-from launcher.agents.root_cause import REFUSED
 from launcher.machine.supervise import Supervisor
+from trainer.runs.status import EXIT_CODES
 from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
 from zeromt.pipeline.options import GRAPH_FILE
@@ -31,6 +31,8 @@ from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import Record, Records, key_of
 from zeromt.pipeline.start import CANNOT_START
 from zeromt.pipeline.work import Runner, Work, work_of
+
+REFUSED = EXIT_CODES["refused"]
 
 _LINES_OF_LOG = 8
 

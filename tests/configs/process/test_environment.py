@@ -46,7 +46,6 @@ TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localh
         (TWO | {"MASTER_PORT": "abc"}, "MASTER_PORT: 'abc'"),
         (TWO | {"MASTER_PORT": "65536"}, "MASTER_PORT: '65536'"),
         (TWO | {"MASTER_ADDR": ""}, "MASTER_ADDR: "),
-        ({"ZEROMT_GRACE_SECONDS": "soon"}, "ZEROMT_GRACE_SECONDS: 'soon'"),
         ({"GLOO_SOCKET_IFNAME": "lo,nope0"}, "GLOO_SOCKET_IFNAME: 'nope0'"),
         ({"OMP_NUM_THREADS": "x"}, "OMP_NUM_THREADS: 'x'"),
         ({"OMP_NUM_THREADS": "0"}, "OMP_NUM_THREADS: '0'"),

@@ -8,7 +8,7 @@ import pytest
 from configs import UserError
 from configs.process import gpus
 from configs.process.gpus import TorchBuild, gpus_to_use, num_gpus, page_locked_bytes, torch_build
-from launcher.agents.job import describe_idle
+from launcher.start.ranks import describe_idle
 from tests.conftest import Corpus, environment
 from tests.forked import Forked
 
@@ -205,9 +205,9 @@ class TestUnusable:
     [
         (8, 8, 16, 1, ""),
         (0, 2, 4, 1, ""),
-        (8, 4, 4, 1, "; 4 of its 8 GPUs are idle with stream.micro_batches=4, stream.micro_batches=8 would use all"),
-        (8, 7, 15, 2, "; 1 of its 8 GPUs is idle with stream.micro_batches=15, stream.micro_batches=16 would use all"),
-        (8, 2, 16, 1, "; 6 of its 8 GPUs are idle with --nproc 2, --nproc 8 would use all"),
+        (8, 4, 4, 1, "; 4 of its 8 GPUs idle with stream.micro_batches=4, stream.micro_batches=8 would use all"),
+        (8, 7, 15, 2, "; 1 of its 8 GPUs idle with stream.micro_batches=15, stream.micro_batches=16 would use all"),
+        (8, 2, 16, 1, "; 6 of its 8 GPUs idle with --nproc 2, --nproc 8 would use all"),
     ],
 )
 def test_idle_ones_are_named(gpus: int, processes: int, micro_batches: int, nodes: int, told: str) -> None:

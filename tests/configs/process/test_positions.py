@@ -12,10 +12,9 @@ from pathlib import Path
 from configs.process import flight_recorder
 from configs.process.environment import PRIVATE
 from configs.process.positions import Comparison, Position, leave, read_positions
-from launcher.agents.root_cause import Ended, note_ends
 from tests.conftest import environment
 from tests.waiting import PATIENCE, wait_until
-from trainer.runs.failure import find_cause
+from trainer.runs.failure import find_cause, read_failures
 from trainer.runs.status import LAUNCH_ID
 
 RANK = """
@@ -82,13 +81,13 @@ def test_of_ranks_that_spin_behind_a_collective_the_one_furthest_behind_ends_fir
             "rank 1 is further behind, at micro-batch 2 of update 7 on its device"
         )
     assert found[1][1].endswith("it is at micro-batch 2 of update 7 on its device")
-    seen = {rank: 1000.0 + when for rank, (when, _) in found.items()}
-    notes = note_ends([Ended(rank=r, code=-9, seen=t, logs=None) for r, t in seen.items()], tmp_path, "start")
-    cause = find_cause(notes)
+    notes = tmp_path / "failures" / "start"
+    wait_until(lambda: len(list(notes.glob("rank-*.json"))) == 3)
+    cause = find_cause(read_failures(tmp_path, "start"))
     assert cause is not None
     assert cause.rank == 1
     assert "at micro-batch 2 of update 7" in cause.first_line
-    assert read_positions(tmp_path / "failures" / "start")[1] == at(7, 2), "kept with the notes"
+    assert read_positions(notes)[1] == at(7, 2), "kept with the notes"
 
 
 def test_a_rank_that_computes_on_the_host_is_no_victim(tmp_path: Path) -> None:

@@ -119,13 +119,6 @@ def test_rank_is_asked_to_save_when_its_agent_dies(tmp_path: Path) -> None:
     assert (tmp_path / "said").read_text() == "torchrun is gone"
 
 
-def test_rank_whose_agent_died_before_it_could_ask_the_kernel() -> None:
-    code = "from configs.process.signals import end_with_parent; end_with_parent(); print('alive')"
-    for agent, expected in ((os.getpid(), 0), (2**22 - 1, -signal.SIGKILL)):
-        variables = environment() | {"TORCHELASTIC_RUN_ID": "x", "ZEROMT_AGENT_PID": str(agent)}
-        assert subprocess.run([sys.executable, "-c", code], env=variables).returncode == expected
-
-
 def test_status_says_why_and_under_which_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     write_status(tmp_path, "stopped", exit_code=75, step=3, stop_reason="SIGUSR1")

@@ -50,4 +50,4 @@ def test_request_reaches_the_child_once() -> None:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75
-    assert said.count("asking the ranks to save and stop") == 1
+    assert said.count("asking the commands to stop") == 1

@@ -15,7 +15,7 @@ import pytest
 from launcher.slurm.record import begin, held
 from tests.conftest import Call, Refused
 from tests.launcher.conftest import command_line, environment
-from tests.launcher.local.test_launch import run_folder, wait_for
+from tests.launcher.start.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
 from trainer.runs.status import write_status
 

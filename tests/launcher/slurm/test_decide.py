@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from launcher.agents.peers import LOST_NODE
 from launcher.slurm.decide import Requeues, decide_begin, decide_end, main, read_requeues
 from tests.launcher.conftest import environment
 from tests.waiting import PATIENCE
@@ -53,7 +52,6 @@ def test_begin(found: Status | None, expected: str) -> None:
         (None, 75, "none", "end"),  # nobody wrote why, and SLURM has not asked
         (status("running"), 2, "USR1", "end"),
         (status("failed", error="rank 0: ValueError: x"), 1, "none", "end"),
-        (status("failed", error=f"zeromt: {LOST_NODE}node 1 (n2) is gone"), 1, "none", "requeue"),
         (status("running"), 137, "none", "end"),
         (None, 1, "none", "end"),
     ],

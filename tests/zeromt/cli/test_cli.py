@@ -58,7 +58,7 @@ def test_overrides_stand_anywhere() -> None:
         "reset": None,
         "plugins": [],
         "parent": None,
-        "array": None,
+        "dry_run": False,
     }
 
 

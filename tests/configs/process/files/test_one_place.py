@@ -20,15 +20,12 @@ OTHERS = {
         "zeromt/translating/corpus/source.py",
         "zeromt/translating/lines.py",
     ],
-    "the user's own keys and secrets, in folders of mode 0700": [
-        "launcher/agents/secret.py",
-    ],
     "files of the kernel, and streams of this process": [
         "zeromt/cli/commands.py",
         "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
         "launcher/machine/cores.py",
-        "launcher/machine/processes.py",
+        "launcher/machine/supervise.py",
         "trainer/engines/shared_memory.py",
         "trainer/engines/trial.py",
         "trainer/ranks/host_memory.py",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.conftest import HOST, descendants, is_running
-from tests.launcher.local.test_launch import run_folder, wait_for
+from tests.launcher.start.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
 
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -28,14 +28,12 @@ def test_crash_loop_ends_with_the_step_that_it_cannot_pass(launch: Launch, workp
         "zeromt: the ranks failed; restart 1 of 1 since step 30, from the newest checkpoint"
     ]
     assert err.splitlines()[-2].startswith("zeromt: step 30 is saved: once the cause is fixed, the same command, but ")
-    assert err.splitlines()[-1] == (
-        "zeromt: no progress since step 30: the ranks failed 2 times without a new checkpoint; given up"
-    )
+    assert err.splitlines()[-1] == "zeromt: no new checkpoint since step 30: the ranks failed 2 times; given up"
 
 
 def test_progress_earns_restarts_and_a_reset_is_not_repeated(launch: Launch, workplace: Path) -> None:
     (run_folder(workplace) / "checkpoints" / "step-00000005").mkdir(parents=True)  # there must be weights to go on with
-    child = launch("progress", "--nproc", "1", "--max-restarts", "1", "--reset", "optimizer,data")
+    child = launch("progress", "--nproc", "1", "--max-restarts", "1", "--reset", "data,optimizer")
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     said = [line for line in err.splitlines() if "the ranks failed; restart" in line]
@@ -48,12 +46,12 @@ def test_stopped_rank_is_named_and_is_in_the_status(launch: Launch, workplace: P
     child = launch("wait,stopped", "--max-restarts", "0")
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
-    assert f"zeromt: rank 1 on {HOST} failed first: killed by SIGKILL: stuck: activity 'evaluation'" in err
+    assert f"zeromt: rank 1 on {HOST} failed first: stuck: activity 'evaluation'" in err
     line = "zeromt: rank 1 is stuck: activity 'evaluation' of step 12 began"
     assert any(line in shown and "stopped (SIGSTOP)" in shown for shown in err.splitlines())
     status = (run_folder(workplace) / "status.json").read_text()
     assert '"state": "failed"' in status
-    assert f"rank 1 on {HOST}: killed by SIGKILL: stuck: activity 'evaluation' of step 12" in status
+    assert f"rank 1 on {HOST}: stuck: activity 'evaluation' of step 12" in status
     assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 1 is stuck")
 
 
@@ -68,5 +66,5 @@ def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
     os.kill(agent, signal.SIGKILL)
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1, err
-    assert "torchrun was killed by SIGKILL" in (folder / "status.json").read_text()
+    assert "torchrun was killed by signal 9" in (folder / "status.json").read_text()
     wait_until(lambda: not any(map(is_running, below)), "the end of all that it started")

@@ -1,48 +1,56 @@
-"""The pure parts of `zeromt launch local`: command line, environment, number of processes, exit code."""
+"""The pure parts of `zeromt launch local`: command line, environment, number of processes."""
 
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs import UserError, load_run
-from launcher.agents.attempts import Restarts
-from launcher.agents.job import (
-    Job,
-    child_environment,
-    choose_processes,
-    outcome,
-    torchrun_command,
-)
 from launcher.machine.cores import num_cores
+from launcher.start import ranks
 from launcher.start.datasets import check_datasets
-from trainer.runs.status import Status, read_status
+from launcher.start.ranks import Job, Node, child_environment, choose_processes, torchrun_command
+from trainer.runs.status import read_status
 
 
-def job(num_processes: int) -> Job:
-    return Job(
+def make(*overrides: str, num_processes: int, node: Node | None = None, **more: Any) -> Job:
+    """A job as `make_job` would make it, of a configuration that needs no dataset."""
+    job = Job(
+        run=load_run("debug", overrides),
         config="configs/runs/a b.yaml",
         overrides=("seed=2", "name=x;y"),
         num_processes=num_processes,
-        folder=Path("runs/demo"),
-        shutdown_seconds=1800,
+        idle="",
+        numa_binding=None,
+        fresh=False,
+        reset=None,
+        parent=None,
+        node=node,
     )
+    return dataclasses.replace(job, **more)
+
+
+def command(job: Job, **more: Any) -> list[str]:
+    return torchrun_command(job, "ID", Path("/private"), **more)
 
 
 def test_golden_command() -> None:
-    assert torchrun_command(job(3), "20260101-120000-abcd", python="/venv/bin/python") == [
-        "/venv/bin/python",
+    assert command(make(num_processes=3)) == [
+        sys.executable,
         "-m",
-        "launcher.agents.agent",
-        "--nnodes=1",
+        "launcher.start.torchrun",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=/private/rendezvous",
+        "--rdzv-conf=store_type=file",
+        "--local-addr=127.0.0.1",
+        "--rdzv-id=ID",
         "--nproc-per-node=3",
-        "--rdzv-backend=zeromt",
-        "--rdzv-id=20260101-120000-abcd",
         "--max-restarts=0",
-        "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
-        "--log-dir=runs/demo/logs",
+        "--log-dir=runs/debug/logs",
         "--redirects=1:3,2:3",
         "-m",
         "trainer",
@@ -62,41 +70,47 @@ def test_golden_command() -> None:
     ],
 )
 def test_where_the_ranks_write(num_processes: int, expected: list[str]) -> None:
-    found = torchrun_command(job(num_processes), "id")
+    found = command(make(num_processes=num_processes))
     assert [option for option in found if option.startswith(("--redirects", "--tee"))] == expected
 
 
-def test_torchrun_understands_the_command() -> None:
-    from torch.distributed.elastic.multiprocessing import Std
+@pytest.mark.parametrize("node", [None, Node(rank=1, num_nodes=2, job_id="ID", host="n1", port=5, interface="ib0")])
+def test_torchrun_understands_the_command(node: Node | None) -> None:
     from torch.distributed.run import parse_args
 
-    for num_processes in (2, 10, 16):
-        found = parse_args(torchrun_command(job(num_processes), "id")[3:])  # type: ignore[no-untyped-call]
-        assert found.nproc_per_node == str(num_processes)
-        assert found.training_script == "trainer"
-        assert found.training_script_args == ["configs/runs/a b.yaml", "seed=2", "name=x;y"]
-        assert Std.from_str(found.redirects)
+    job = make(num_processes=16, node=node, numa_binding="node")
+    found = parse_args(command(job)[3:])  # type: ignore[no-untyped-call]
+    assert (found.nproc_per_node, found.numa_binding, found.training_script) == ("16", "node", "trainer")
+    assert found.training_script_args == ["configs/runs/a b.yaml", "seed=2", "name=x;y"]
+    if node is not None:
+        assert (found.rdzv_backend, found.nnodes, found.node_rank) == ("static", "2", 1)
+        assert (found.master_addr, found.master_port) == ("n1", 5)
+        assert (found.log_dir, found.redirects, found.tee) == ("runs/debug/logs/node-1", "3", "0:3")
 
 
-def environment_of(given: dict[str, str], num_processes: int = 2, cores: int = 8) -> dict[str, str]:
-    return child_environment(given, job=job(num_processes), cores=cores, launch_id="L", launcher_pid=7)
+def environment_of(given: dict[str, str], *overrides: str, **more: Any) -> dict[str, str]:
+    job = make(*overrides, **{"num_processes": 2} | more)
+    return child_environment(given, job=job, launch_id="L", private=Path("/private"))
 
 
-def test_environment() -> None:
-    found = environment_of({"HOME": "/h", "PET_TEE": "3", "PYTHONPATH": f".{os.pathsep}/x{os.pathsep}"})
-    assert found == {
+def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "num_cores", lambda: 8)
+    assert environment_of({"HOME": "/h", "PET_TEE": "3", "PYTHONPATH": "/x"}) == {
         "HOME": "/h",
         "OMP_NUM_THREADS": "4",
         "PYTHONPATH": "/x",
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        "ZEROMT_GRACE_SECONDS": "1800",
-        "ZEROMT_LAUNCHER_PID": "7",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "ZEROMT_LAUNCH_ID": "L",
+        "ZEROMT_PRIVATE": "/private",
     }
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
-    assert "PYTHONPATH" not in environment_of({"PYTHONPATH": ""})
+    assert environment_of({}, "engine.device=cpu")["CUDA_VISIBLE_DEVICES"] == ""
+    node = Node(rank=1, num_nodes=2, job_id="ID", host="n1", port=5, interface="ib0")
+    found = environment_of({}, node=node)
+    assert found["GLOO_SOCKET_IFNAME"] == found["NCCL_SOCKET_IFNAME"] == "ib0"
 
 
 @pytest.mark.parametrize(
@@ -149,32 +163,6 @@ def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "agent_code", "was_stopped", "expected"),
-    [
-        ("finished", 0, False, 0),
-        ("finished", 1, False, 0),  # every rank is done; what broke on the way out changes nothing
-        ("refused", 2, False, 2),
-        ("stopped", 143, True, 75),
-        ("stopped", 75, False, 75),
-        ("failed", 1, False, 1),
-        ("running", 1, False, 1),
-        ("running", 2, False, 2),  # another rank refused
-        ("running", 143, True, 1),  # nobody says that a save was complete
-        ("running", 0, False, 0),  # every rank is done, and the disk too full to say so
-        (None, 0, False, 0),
-        (None, 1, False, 1),
-        (None, 2, False, 2),
-        (None, 138, True, 75),
-        (None, -10, True, 75),
-        (None, -9, False, 1),
-    ],
-)
-def test_exit_code(state: str | None, agent_code: int, was_stopped: bool, expected: int) -> None:
-    status = None if state is None else Status(state=state, error=None)
-    assert outcome(status, agent_code, was_stopped=was_stopped) == expected
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         (json.dumps({"state": "stopped", "launch_id": "L", "error": None}), "stopped"),
@@ -193,38 +181,18 @@ def test_status_of_this_launch_only(tmp_path: Path, text: str, expected: str | N
     assert (found and found.state) == expected
 
 
-def test_restarts_are_counted_since_the_last_progress() -> None:
-    restarts = Restarts(2, newest_step=100)
-    assert [restarts.may_follow(100), restarts.may_follow(100), restarts.may_follow(100)] == [True, True, False]
-    restarts = Restarts(2, newest_step=0)
-    assert [restarts.may_follow(step) for step in (0, 0, 50, 50, 60, 60, 60)] == [True] * 6 + [False]
-    assert (restarts.step, restarts.num_failures) == (60, 3)
-    assert not Restarts(0, newest_step=0).may_follow(5)
-
-
-def test_checkpoint_that_fell_back_is_no_progress() -> None:
-    restarts = Restarts(1, newest_step=100)
-    assert [restarts.may_follow(90), restarts.may_follow(100)] == [True, False]
-
-
 def test_arguments_pass_torchrun_unchanged() -> None:
     from torch.distributed.elastic.agent.server.api import WorkerGroup  # noqa: F401 (loads what the next line needs)
     from torch.distributed.elastic.utils.api import macros
 
     given = ("name=$$a${local_rank}$(b)", "output=$local_rank")
-    command = torchrun_command(dataclasses.replace(job(2), overrides=given), "id")
-    assert macros.substitute(command[-2:], "7") == list(given)
-
-
-def test_reset_stands_before_the_overrides() -> None:
-    found = torchrun_command(job(2), "id", reset="data,optimizer")
-    assert found[-5:] == ["configs/runs/a b.yaml", "--reset", "data,optimizer", "seed=2", "name=x;y"]
-
-
-def test_every_attempt_names_the_parent() -> None:
-    """The ranks know whether it counts; and its name passes torchrun unchanged."""
-    found = torchrun_command(dataclasses.replace(job(2), parent="runs/$a@5"), "id")
-    assert found[-5:] == ["configs/runs/a b.yaml", "--from", "runs/$$a@5", "seed=2", "name=x;y"]
+    found = command(make(num_processes=2, overrides=given, parent="runs/$a@5"), reset="data,optimizer")
+    assert macros.substitute(found[-7:], "7") == [
+        "configs/runs/a b.yaml",
+        *("--reset", "data,optimizer"),
+        *("--from", "runs/$a@5"),
+        *given,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,16 @@
+"""torchrun without its own messages, forty lines where ranks have failed: they and the launcher say why."""
+
+import logging
+import os
+import sys
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.run import main
+
+if __name__ == "__main__":
+    if "LOGLEVEL" not in os.environ:  # torchrun's own switch
+        logging.disable(logging.ERROR)
+    try:
+        main()
+    except ChildFailedError:
+        sys.exit(1)
