@@ -18,9 +18,10 @@ def log(*, run: str, follow: bool) -> int:
     Raises:
         UserError: there is no output, or a file of it is no plain file.
     """
-    shown = newest_logs(Path(run) / LOGS)
+    logs = Path(run, LOGS)
+    shown = newest_logs(logs)
     if not shown:
-        raise UserError("RUN: it has no log yet; a run has one when it has started")
+        raise UserError(f"RUN: {str(logs)!r} has no output; of `launch local`, rank 0 writes to its terminal alone")
     with naming("RUN"):
         for file in shown:
             opened(file).close()

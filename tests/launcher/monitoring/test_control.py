@@ -166,7 +166,7 @@ def test_a_job_that_waits_is_cancelled_if_it_was_submitted_here(
 def test_log_of_the_newest_job_or_start(tmp_path: Path, call: Call, refused: Refused) -> None:
     logs = tmp_path / "run" / "logs"
     logs.mkdir(parents=True)
-    assert "it has no log yet" in refused("log", "run")
+    assert "'run/logs' has no output" in refused("log", "run")
     names = (
         *("a/attempt_0/0/stdout.log", "b/attempt_0/0/stdout.log", "b/attempt_0/1/stderr.log"),
         *("slurm-6.out", "prepare-7_1.out", "prepare-7_2.out"),
