@@ -384,7 +384,7 @@ class Trainer:
             **self._logged,
         )
         with contextlib.suppress(OSError):  # a full disk
-            write_status(Path(config.folder), "running", exit_code=1, step=state.step, progress=progress)
+            write_status(Path(config.folder), "running", step=state.step, progress=progress)
 
     def _is_log_due(self, step: int) -> bool:
         return step % self._run.config.training.log_every == 0 or step == self._limits.last_step

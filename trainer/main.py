@@ -40,7 +40,7 @@ from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
-from trainer.runs.status import LAUNCH_ID, exit_code, read_status, withdraw_status, write_status
+from trainer.runs.status import LAUNCH_ID, read_status, withdraw_status, write_status
 from trainer.terminal.bar import bar_shown
 from trainer.terminal.lines import OVER, configure_logging
 from trainer.terminal.tables import show_summary
@@ -170,7 +170,7 @@ def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
 def _note(folder: Path, state: str, error: str) -> tuple[str, str]:
     """Write the status if the folder exists, as a missing folder may be the error; returns state and error."""
     with contextlib.suppress(OSError):
-        write_status(folder, state, exit_code=exit_code(state), error=error)
+        write_status(folder, state, error=error)
     return state, error
 
 
@@ -229,7 +229,7 @@ def _train_in(
     ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder / STOP_FILE)
-        write_status(folder, "running", exit_code=EXIT_FAILED)
+        write_status(folder, "running")
     activities = Activities(watchdog, ledger, config.supervision)
     try:
         outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
@@ -246,7 +246,7 @@ def _train_in(
         show_summary(config, state, step, is_finished=outcome == "finished")
         stop.consume()
         with _warned(folder / STATUS_FILE):
-            write_status(folder, outcome, exit_code=code, step=step, stop_reason=reason)
+            write_status(folder, outcome, step=step, stop_reason=reason)
     code = _leave(world, activities, lock, stop, code)
     if failures is not None:
         flight_recorder.leave_nothing(failures)

@@ -68,7 +68,7 @@ def _failed(job: Job, launch_id: str, torchrun: int, status: Status | None, *, i
     if job.node is None or job.node.rank == 0:
         with contextlib.suppress(OSError):  # a full disk: the lines above say it too
             error = str(cause) if cause is not None else f"{by}; logs: {job.logs}"
-            write_status(job.folder, "failed", exit_code=1, error=error, launch_id=launch_id, is_cause=True)
+            write_status(job.folder, "failed", error=error, launch_id=launch_id, is_cause=True)
     return 1
 
 

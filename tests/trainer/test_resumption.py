@@ -113,15 +113,15 @@ class TestRefusedStarts:
     def test_the_launch_that_was_refused_learns_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "status.json"
         monkeypatch.setenv(LAUNCH_ID, "one")
-        write_status(tmp_path, "running", exit_code=1, step=7)
-        write_status(tmp_path, "stopped", exit_code=75, step=8, stop_reason="SIGTERM")
+        write_status(tmp_path, "running", step=7)
+        write_status(tmp_path, "stopped", step=8, stop_reason="SIGTERM")
         monkeypatch.setenv(LAUNCH_ID, "two")
-        write_status(tmp_path, "running", exit_code=1)
+        write_status(tmp_path, "running")
         ended = read_ended(path)
         assert ended is not None
         assert (ended.state, ended.step) == ("stopped", 8)
-        write_status(tmp_path, "refused", exit_code=2, error="no")
-        write_status(tmp_path, "failed", exit_code=1, error="a victim")
+        write_status(tmp_path, "refused", error="no")
+        write_status(tmp_path, "failed", error="a victim")
         ours, runs = read_status(path, "two"), read_status(path)
         assert ours is not None
         assert runs is not None
@@ -129,18 +129,18 @@ class TestRefusedStarts:
         assert (runs.state, runs.step, runs.stop_reason, runs.refusal) == ("stopped", 8, "SIGTERM", "no")
 
     def test_of_a_new_run_nothing_else_is_known(self, tmp_path: Path) -> None:
-        write_status(tmp_path, "running", exit_code=1)
-        write_status(tmp_path, "refused", exit_code=2, error="no")
+        write_status(tmp_path, "running")
+        write_status(tmp_path, "refused", error="no")
         found = read_status(tmp_path / "status.json")
         assert found is not None
         assert (found.state, found.error, found.refusal) == ("refused", "no", None)
 
     def test_withdrawn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(LAUNCH_ID, "one")
-        write_status(tmp_path, "finished", exit_code=0, step=9)
+        write_status(tmp_path, "finished", step=9)
         before = (tmp_path / "status.json").read_bytes()
         monkeypatch.setenv(LAUNCH_ID, "two")
-        write_status(tmp_path, "running", exit_code=1)
+        write_status(tmp_path, "running")
         withdraw_status(tmp_path, step=9, reason="")
         assert json.loads((tmp_path / "status.json").read_bytes()) == json.loads(before)
 

@@ -139,7 +139,6 @@ def write_status(
     folder: Path,
     state: str,
     *,
-    exit_code: int,
     error: str | None = None,
     step: int | None = None,
     launch_id: str | None = None,
@@ -155,7 +154,6 @@ def write_status(
     Args:
         folder: the run's.
         state: running, finished, stopped, failed or refused.
-        exit_code: of the process in that state.
         error: what went wrong.
         step: updates done, if known; otherwise a running or failed run keeps the last one.
         launch_id: the launch that it is about; default: this process's.
@@ -178,7 +176,6 @@ def write_status(
     last = _read(path)
     status = {
         "state": state,
-        "exit_code": exit_code,
         "error": error and hidden(error),
         "step": step if says_step else last.get("step"),
         "pid": os.getpid(),
@@ -190,7 +187,7 @@ def write_status(
         "progress": asdict(progress) if progress is not None else last.get("progress"),
     }
     if state == "refused" and outcome is not None:
-        keys = ("error", "exit_code", "pid", "host", "updated", "launch_id", "job_id")
+        keys = ("error", "pid", "host", "updated", "launch_id", "job_id")
         status = {**outcome, "refusal": {key: status[key] for key in keys}}
     elif outcome is not None and not says_step:
         status["before"] = outcome  # until this start has made a step, the earlier outcome counts
@@ -215,7 +212,7 @@ def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
     if outcome is not None and outcome.get("state") == "finished":
         _write(folder, outcome)
     else:
-        write_status(folder, "finished", exit_code=EXIT_CODES["finished"], step=step, stop_reason=reason)
+        write_status(folder, "finished", step=step, stop_reason=reason)
 
 
 def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:

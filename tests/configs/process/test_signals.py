@@ -121,7 +121,7 @@ def test_rank_is_asked_to_save_when_its_agent_dies(tmp_path: Path) -> None:
 
 def test_status_says_why_and_under_which_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    write_status(tmp_path, "stopped", exit_code=75, step=3, stop_reason="SIGUSR1")
+    write_status(tmp_path, "stopped", step=3, stop_reason="SIGUSR1")
     found = read_status(tmp_path / "status.json")
     assert found is not None
     assert (found.stop_reason, found.job_id, found.step) == ("SIGUSR1", "4711", 3)
@@ -137,11 +137,11 @@ def test_first_failure_of_a_launch_stands(tmp_path: Path, monkeypatch: pytest.Mo
         return tree["state"], tree["error"]
 
     monkeypatch.setenv("ZEROMT_LAUNCH_ID", "A")
-    write_status(tmp_path, "running", exit_code=1, step=3)
+    write_status(tmp_path, "running", step=3)
     assert json.loads((tmp_path / "status.json").read_text())["step"] == 3
-    write_status(tmp_path, "failed", exit_code=1, error="rank 1: the cause")
-    write_status(tmp_path, "failed", exit_code=1, error="rank 0: a victim")
+    write_status(tmp_path, "failed", error="rank 1: the cause")
+    write_status(tmp_path, "failed", error="rank 0: a victim")
     assert state() == ("failed", "rank 1: the cause")
     monkeypatch.setenv("ZEROMT_LAUNCH_ID", "B")
-    write_status(tmp_path, "failed", exit_code=1, error="another launch")
+    write_status(tmp_path, "failed", error="another launch")
     assert state() == ("failed", "another launch")

@@ -125,7 +125,7 @@ def _noted(folder: Path) -> str:
 
 
 def _status(folder: Path) -> str:
-    write_status(folder, state="failed", exit_code=1, error=URLS["S3"][0])
+    write_status(folder, state="failed", error=URLS["S3"][0])
     return json.dumps(json.loads((folder / "status.json").read_text()))
 
 

@@ -147,7 +147,7 @@ def test_a_job_that_waits_is_cancelled_if_it_was_submitted_here(
     slurm: Path, tmp_path: Path, call: Call, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    write_status(tmp_path / "run", "stopped", exit_code=75)
+    write_status(tmp_path / "run", "stopped")
     said = "'run' waits as job 7, submitted elsewhere; use `scancel 7`"
     assert said in refused("stop", "run")
     assert not slurm.exists()

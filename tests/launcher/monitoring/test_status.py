@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> Path:
     run = tmp_path / "runs" / "x"
     for step in (20, 60, 80):
         checkpoint(run, step, age=610, is_whole=step < 80)
-    write_status(run, "running", exit_code=1, step=67, progress=PROGRESS)
+    write_status(run, "running", step=67, progress=PROGRESS)
     ledger = Ledger(run / "ledger.json")
     ledger.add("productive", 90)
     ledger.add("saving", 30)
@@ -86,7 +86,7 @@ def test_a_line_for_each_thing_that_is_known(run: Path) -> None:
 
 
 def test_an_end_keeps_the_progress_and_says_why(run: Path) -> None:
-    write_status(run, "stopped", exit_code=75, step=70, stop_reason="SIGUSR1")
+    write_status(run, "stopped", step=70, stop_reason="SIGUSR1")
     lines = lines_of(look(run))
     assert "state        stopped (SIGUSR1, written 0 s ago)" in lines
     assert "done         67 updates, 02:46 of 10:00 (27.7%)" in lines
@@ -125,7 +125,7 @@ def test_never_started(tmp_path: Path) -> None:
 
 def test_a_name_with_lines(tmp_path: Path) -> None:
     folder = tmp_path / "a\nstate        running"
-    write_status(folder, "failed", exit_code=1, error="x\x1b[2J")
+    write_status(folder, "failed", error="x\x1b[2J")
     lines = lines_of(look(folder))
     assert lines[0] == f"run          {tmp_path}/a\\nstate        running"
     assert lines[2] == "error        x\\x1b[2J"
@@ -170,7 +170,7 @@ def test_broken_files_never_keep_it_from_answering(
     run = tmp_path_factory.mktemp("broken")
     checkpoint(run, 20)
     Ledger(run / "ledger.json").write()
-    write_status(run, "failed", exit_code=1, step=20, launch_id="L", progress=PROGRESS)
+    write_status(run, "failed", step=20, launch_id="L", progress=PROGRESS)
     leave_note(run, "L", Failure(rank=0, host="h", time=1.0, message="m"))
     files = sorted(path for path in run.rglob("*") if path.is_file())
     for path in data.draw(st.lists(st.sampled_from(files), max_size=3)):
@@ -203,7 +203,7 @@ def runs(tmp_path: Path) -> Path:
         )
     ):
         (runs / name).mkdir(parents=True)
-        write_status(runs / name, state, exit_code=1, progress=progress)
+        write_status(runs / name, state, progress=progress)
         rewrite(runs / name, updated=time.time() - 60 * age, host="elsewhere")
         os.utime(runs / name / "status.json", (time.time() - 60 * age,) * 2)
     return runs

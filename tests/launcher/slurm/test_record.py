@@ -95,7 +95,7 @@ def test_a_broken_record_is_none(text: str, tmp_path: Path) -> None:
 def test_status_says_which_job_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, job in (("7", "7"), ("", None)):
         monkeypatch.setenv("SLURM_JOB_ID", number)
-        write_status(tmp_path, "running", exit_code=1)
+        write_status(tmp_path, "running")
         found = read_status(tmp_path / "status.json")
         assert found is not None
         assert found.job_id == job
