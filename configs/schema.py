@@ -157,8 +157,8 @@ class SupervisionSection:
 
     setup_minutes: PositiveFloat = 60.0
     """Time limit from the start of a rank to its first update."""
-    step_minutes: PositiveFloat = 30.0
-    """Time limit of one update, including the wait for its data."""
+    step_minutes: PositiveFloat = 10.0
+    """Time limit of one update, including the wait for its data; the first update of a start has twice as long."""
     save_minutes: PositiveFloat = 60.0
     """Time limit of one save."""
     evaluation_minutes: PositiveFloat = 240.0

@@ -70,7 +70,6 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
         "--nnodes=1",
         "--rendezvous=127.0.0.1:29871",
         "--job-id=x",
-        "--join-timeout=3",
     ),
     "status": (places.RUN,),
     "stop": (places.RUN, "--no-wait"),

@@ -47,18 +47,19 @@ def ledger(tmp_path: Path, clock: Clock) -> Ledger:
 def test_limits(ledger: Ledger, clock: Clock) -> None:
     watchdog = Recorder()
     activities = Activities(watchdog, ledger, LIMITS, clock=clock)
-    for name in get_args(ActivityName):
+    for name in (*get_args(ActivityName), "step"):
         with activities(name, step=5):
             pass
     assert [told[:3] for told in watchdog.told if told[0]] == [
         ("setup", 60, 5),
-        ("data", 120, 5),
-        ("step", 120, 5),
+        ("data", 240, 5),
+        ("step", 240, 5),  # the first of a start
         ("save", 180, 5),
         ("evaluation", 240, 5),
         ("shutdown", 60, 5),
+        ("step", 120, 5),
     ]
-    assert [told[0] for told in watchdog.told][1::2] == [""] * 6
+    assert [told[0] for told in watchdog.told][1::2] == [""] * 7
 
 
 def test_activity_inside_another_stops_its_clock(ledger: Ledger, clock: Clock) -> None:
@@ -71,7 +72,7 @@ def test_activity_inside_another_stops_its_clock(ledger: Ledger, clock: Clock) -
         clock.now += 5
     figures = ledger.figures()
     assert (figures["productive_seconds"], figures["saving_seconds"]) == (15, 100)
-    assert watchdog.told == [("step", 120, 9, 0), ("save", 180, 8, 0), ("step", 120, 9, 10), ("", 0, 0, 0)]
+    assert watchdog.told == [("step", 240, 9, 0), ("save", 180, 8, 0), ("step", 240, 9, 10), ("", 0, 0, 0)]
 
 
 def test_steps_made_before_are_redone(ledger: Ledger, clock: Clock) -> None:
