@@ -66,7 +66,7 @@ test -x $(1)/bin/python || $(PYTHON) -m venv $(1) || { rm -rf $(1); exit 1; }; \
 torch=$$($(PYTHON) -m installation --cuda "$(CUDA)" --torch "$(TORCH)" --index "$(TORCH_INDEX)" --environment $(1)); \
 echo "install: $$torch"; \
 export $(call pinned,$(1)/constraints.txt); \
-$(1)/bin/python -m pip install $(quiet) $(from) --no-deps $$torch; \
+$(1)/bin/python -m pip install $(quiet) $(from) --upgrade --no-deps $$torch; \
 echo "install: zeromt and all that it needs"; \
 $(1)/bin/python -m pip install $(quiet) $(from) -e '.$(2)'; \
 $(1)/bin/python -c "$$name_torch"
