@@ -84,9 +84,10 @@ def gpus_here() -> Gpus | None:
 
 
 def _ask(field: str) -> str:
-    """What nvidia-smi says of each GPU, on a line; nothing if it is not there, or words if it fails."""
+    """What nvidia-smi says of each GPU, on a line; nothing if it fails or does not know the field."""
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
+    return done.stdout if done.returncode == 0 else ""

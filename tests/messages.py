@@ -22,7 +22,7 @@ ARROW = " -> "
 RUN = "training: {max_updates: 5}\n"
 FILES = {
     "my.yaml": RUN,
-    "site.yaml": "partition: gpu\n",
+    "site.yaml": "sbatch: {partition: gpu}\n",
     "steps.yaml": "steps: {a: {run: 'true'}}\n",
     "engine.yaml": "kind: ctranslate2\nrun: runs/my\n",
     "bracket.yaml": "a: [",

@@ -29,7 +29,7 @@ def _kind(tree: Mapping[Any, Any]) -> str | None:
     kinds_by_keys = {
         "run": bool(_OF_RUNS & set(tree)),
         "pipeline": isinstance(tree.get("steps"), dict),
-        "site": bool({"partition", "gpus_per_node"} & set(tree)),
+        "site": bool({"sbatch", "gpus_per_node"} & set(tree)),
         "engine": isinstance(tree.get("kind"), str),
     }
     there = [kind for kind, is_it in kinds_by_keys.items() if is_it]

@@ -21,17 +21,31 @@ def find_config(name: str) -> Path:
     Raises:
         UserError: there is no such file; the message lists those that are shipped.
     """
+    return find_yaml("CONFIG", name, "configs.runs")
+
+
+def find_yaml(what: str, name: str, package: str) -> Path:
+    """The YAML file of any kind, given by its path or by the name of a shipped one.
+
+    Args:
+        what: the argument or option.
+        name: as it was given.
+        package: with the shipped ones.
+
+    Raises:
+        UserError: there is no such file; the message lists those that are shipped.
+    """
     path = Path(name)
-    with files.naming("CONFIG"):
+    with files.naming(what):
         if files.is_file(path):
             return path
-    known = shipped("configs.runs")
+    known = shipped(package)
     if name in known:
         return known[name]
-    raise no_yaml("CONFIG", name, known)
+    raise _no_yaml(what, name, known)
 
 
-def no_yaml(what: str, name: str, known: Iterable[str]) -> UserError:
+def _no_yaml(what: str, name: str, known: Iterable[str]) -> UserError:
     """The error of a name that is neither a YAML file's nor of a shipped one: what is there instead, or what is near.
 
     Args:

@@ -1,8 +1,8 @@
 """The description of a `zeromt` command. It imports nothing heavy, because `zeromt --help` lists all commands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from launcher.options.parser import Parser
 
@@ -22,13 +22,3 @@ class Command:
     """Whether it computes, so that the environment variables for threads and devices are checked first."""
     group: Group = "tools"
     """Under which `zeromt help` lists it."""
-
-
-class InParts(NamedTuple):
-    """The command behind `--array N --`, and N."""
-
-    words: Sequence[str]
-    """Its name, then its arguments."""
-    number: int
-    folder: str | None = None
-    """What it writes, of a command without CONFIG; there its jobs' output goes too."""

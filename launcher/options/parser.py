@@ -64,10 +64,16 @@ def read_arguments(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
     Raises:
         SystemExit: 0 after printing help, 2 after printing a usage error.
     """
+    words = parser.get_default("words")  # of another command, behind `--`
+    if words is not None and "--" in argv:
+        where = list(argv).index("--")
+        argv, words = argv[:where], argv[where + 1 :]
     for word in argv:
         if value := re.fullmatch(r"(--[a-z-]+=|-[a-z])--", word):  # argparse of Python 3.11 takes it for no value
             parser.error(f"argument {value[1].removesuffix('=')}: '--'; give another value")
     arguments = vars(parser.parse_intermixed_args(argv))
+    if words:
+        arguments["words"] = words
     if (device := arguments.pop("device", None)) is not None:
         arguments["overrides"] = [*arguments["overrides"], f"engine.device={device}"]
     return arguments

@@ -1,15 +1,17 @@
 """Arguments of the commands that read a configuration, train, and monitor runs."""
 
 import argparse
-from typing import Any
 
 from launcher.options.parser import Parser, add_plugins, add_run_folder
 from launcher.options.values import existing_folder, matching, path, processes, whole
 
 
-def add_config(parser: Parser) -> None:
+def add_config(parser: Parser, *, is_optional: bool = False) -> None:
     """CONFIG, followed by settings that replace its own."""
-    parser.add_argument("config", metavar="CONFIG", type=path, help="a YAML file, or the name of an example run")
+    nargs = "?" if is_optional else None
+    parser.add_argument(
+        "config", metavar="CONFIG", nargs=nargs, type=path, help="a YAML file, or the name of an example run"
+    )
     parser.add_argument(
         "overrides",
         metavar="section.key=value",
@@ -92,18 +94,6 @@ def add_ranks(parser: Parser) -> None:
         type=processes,
         help="number of processes; auto (the default): one per GPU, or per core without a GPU, up to "
         "stream.micro_batches",
-    )
-
-
-def add_array(parser: Parser, group: Any = None) -> None:
-    """--array; the command line puts `InParts` in place of its number, with the command behind `--`."""
-    parser.add_argument(
-        "--array",
-        group=group,
-        metavar="N",
-        type=whole(1, 10_000),
-        help="instead of training, run the zeromt command behind -- in N parts: each task has --part I/N, and a last "
-        "one, once all have succeeded, --merge. CONFIG and settings stand behind -- too",
     )
 
 

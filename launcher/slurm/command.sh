@@ -1,26 +1,6 @@
-#!/bin/bash
-@DIRECTIVES@
-#
-# Made by zeromt from its template launcher/slurm/command.sh: one command, whose exit code is left in a file.
-
-words=(@WORDS@)
-modules=(@MODULES@)
-sources=(@SOURCES@)
-environment=(@ENVIRONMENT@)
-container=(@CONTAINER@)
-srun_options=(@SRUN_OPTIONS@)
-stdout=@STDOUT@
-
-say() {
-    printf 'zeromt: job %s: %s\n' "$SLURM_JOB_ID" "$*" >&2
-}
-
-@SITE@
-
-if [[ -s $ended ]]; then exit 0; fi # it was put back in the queue after the command had ended
-if [[ $stdout ]]; then exec >"$stdout" || exit 1; fi
+if [[ -s $code_file && ! $SLURM_ARRAY_TASK_ID ]]; then exit 0; fi # it was put back in the queue after the command had ended
 # ALL, because with SBATCH_EXPORT=NONE srun would drop what was set above.
-srun --export=ALL --nodes=1 --ntasks=1 "${srun_step[@]}" "${srun_options[@]}" "${container[@]}" "${words[@]}"
+srun --export=ALL --nodes=1 --ntasks=1 "${step_options[@]}" "${container[@]}" "${words[@]}"
 code=$?
-echo "$code $SLURM_JOB_ID" >"$ended"
-exit "$code"
+if ((code == 0)) && [[ $SLURM_ARRAY_TASK_ID ]]; then exit 0; fi # the merge tells of the parts that have succeeded
+leave "$code"

@@ -1,62 +1,42 @@
-"""Asks SLURM: sbatch, with a warning before the time limit, squeue, scontrol and scancel."""
+"""Asks SLURM: sbatch, squeue and scancel."""
 
-import math
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import IO
 
 from configs import UserError
-from launcher.slurm.profile import Profile, format_time, parse_time
 
 GONE, UNKNOWN = "GONE", "UNKNOWN"
 JOB_ID = re.compile(r"\d+(_\d+)?")
-_SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
-"""Seconds; the longest lead that sbatch accepts."""
-_SBATCH_SECONDS = 120
-_PATIENCE_SECONDS = 10
+_SBATCH_SECONDS, _PATIENCE_SECONDS = 120, 10
 
 
-def choose_lead(profile: Profile, save_seconds: float) -> int:
-    """Seconds between the warning and the time limit.
+def sbatch(script: str, *options: str, stdout: IO[str] | None = None) -> None:
+    """Run sbatch with a script on its stdin. It comes to its end whatever happens to this process.
 
     Args:
-        profile: its `signal_lead` is used if it is set.
-        save_seconds: of the slowest save measured; 0 if none was.
-
-    Raises:
-        UserError: the time limit leaves no time to train, or the lead no time to save.
-    """
-    limit = parse_time(profile.time)
-    lead = profile.signal_lead or max(_SHORTEST_LEAD, min(math.ceil(_SAVES_IN_THE_LEAD * save_seconds), _LONGEST_LEAD))
-    if lead <= save_seconds:
-        raise UserError(
-            f"signal_lead: {lead} is less than the run's slowest save took, {save_seconds:.0f} s; give more"
-        )
-    if limit < lead + save_seconds:
-        raise UserError(
-            f"--time: {format_time(limit)} is less than signal_lead={lead} and a save of {save_seconds:.0f} s; "
-            f"allowed is {format_time(lead + math.ceil(save_seconds))} or more"
-        )
-    return lead
-
-
-def sbatch(script: str, *options: str) -> str:
-    """Run sbatch with a script on its stdin; returns the job's number, or "" for a test.
+        script: the batch script.
+        options: of sbatch.
+        stdout: the file that gets what it prints.
 
     Raises:
         UserError: it is missing, or refuses.
     """
+    # Without what is of a surrounding allocation, which the job would inherit.
+    own = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
     try:
         done = subprocess.run(
             ["sbatch", *options],
             input=script,
-            env=submission_environment(os.environ),
-            capture_output=True,
+            stdout=stdout or subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=own,
             text=True,
             timeout=_SBATCH_SECONDS,
+            start_new_session=True,
             check=False,
         )
     except FileNotFoundError as error:
@@ -68,15 +48,6 @@ def sbatch(script: str, *options: str) -> str:
     if done.returncode != 0:
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
         raise UserError(f"sbatch: {said}; ask for what this cluster takes, see --site, --set and --dry-run")
-    number = done.stdout.strip().partition(";")[0]
-    if "--parsable" in options and not re.fullmatch(r"[0-9]+", number):
-        raise UserError(f"sbatch: {number!r} is no job's number; use SLURM's own sbatch")
-    return number
-
-
-def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment for sbatch, without variables of a surrounding allocation, which the job would inherit."""
-    return {name: value for name, value in environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"}
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -108,29 +79,25 @@ def find_job(job_id: str, command: str = "squeue") -> JobState | None:
     state, _, rest = asked.stdout.strip().partition("\n")[0].partition("|")
     if state:
         reason, _, left = rest.partition("|")
-        is_waiting = reason not in ("", "None")
-        has_limit = left not in ("", "INVALID", "NOT_SET", "UNLIMITED")
         return JobState(
-            id=job_id, state=state, reason=reason if is_waiting else None, time_left=left if has_limit else None
+            id=job_id,
+            state=state,
+            reason=None if reason in ("", "None") else reason,
+            time_left=None if left in ("", "INVALID", "NOT_SET", "UNLIMITED") else left,
         )
     # For a job that has left the queue, squeue first lists nothing and after some minutes reports an invalid id.
     return JobState(id=job_id, state=GONE if asked.returncode == 0 or "Invalid job id" in asked.stderr else UNKNOWN)
 
 
-def writes_into(job_id: str, logs: Path) -> bool:
-    """Ask SLURM whether a job is this user's and has its output in a folder; False if SLURM does not say so.
+def list_jobs(*options: str) -> list[str]:
+    """What squeue prints with these options, a line each; nothing where it does not answer."""
+    asked = _asked(["squeue", "--noheader", *options])
+    return [] if asked is None else list(dict.fromkeys(asked.stdout.splitlines()))
 
-    Args:
-        job_id: its number.
-        logs: the folder.
-    """
-    asked = _asked(["scontrol", "show", "job", job_id]) if JOB_ID.fullmatch(job_id) else None
-    if asked is None:
-        return False
-    lines = [line.strip() for line in asked.stdout.partition("\n\n")[0].splitlines()]  # of an array, the first task
-    is_mine = any(re.match(rf"UserId=[^ ]*\({os.getuid()}\) ", line) for line in lines)
-    outputs = [Path(line.removeprefix("StdOut=")) for line in lines if line.startswith("StdOut=/")]
-    return is_mine and any(output.parent.resolve() == logs.resolve() for output in outputs)
+
+def jobs_named(name: str) -> list[str]:
+    """The numbers of this user's jobs of a name that are in the queue."""
+    return list_jobs("--me", "--name", name, "--format", "%F")
 
 
 def cancel(job_id: str) -> None:

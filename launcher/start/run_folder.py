@@ -1,38 +1,15 @@
 """A run's folder, and how it is prepared for a start. Does not import torch."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from configs import Plugin, UserError, load_run
+from configs import UserError
 from configs.process.files import exists, naming
 from configs.process.files.inside import is_listed
 from configs.process.streams import note
-from launcher.options.command import InParts
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, is_locked
-
-
-class Place(NamedTuple):
-    """What a job needs to know of a run, or of a folder that an array fills."""
-
-    folder: str
-    name: str
-    plugins: Sequence[Plugin] = ()
-
-    @classmethod
-    def of(cls, array: InParts, config: str, overrides: Sequence[str], plugins: Sequence[str]) -> "Place":
-        """The place of an array: that of the run whose configuration its command reads, or the folder that it names.
-
-        Raises:
-            UserError: the configuration is wrong.
-        """
-        if array.folder is not None:
-            return cls(array.folder, Path(array.folder).absolute().name)
-        run = load_run(config, overrides, plugins=plugins)
-        return cls(run.folder, run.name, run.plugins)
 
 
 def make_ready(name: str, *, fresh: bool, reset: str | None = None, parent: str | None = None) -> None:

@@ -115,7 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     (root / "my.yaml").write_text(yaml.safe_dump(config))
     for name, language in (("test.en", "en"), ("in.en", "en"), ("test.de", "fr"), ("test.fr", "fr")):
         (root / name).write_bytes(bundled(language, slice(0, 12)))
-    (root / "my-site.yaml").write_text("{partition: gpu, gpus_per_node: 1}\n")
+    (root / "my-site.yaml").write_text("{sbatch: {partition: gpu}, gpus_per_node: 1}\n")
     for done in (forked.zeromt("prepare", "my.yaml", cwd=root), forked.trainer(1, "my.yaml", cwd=root)):
         assert done.code == 0, done.err[-3000:]
     for other in ("base", "deep", "wide", "a", "b"):

@@ -68,22 +68,32 @@ class Job:
     settings: tuple[str, ...]
     number: str = ""
 
-    def zeromt(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """One of the project's commands, beside the cluster's login."""
-        return subprocess.run(
+    def start(self, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+        """Start one of the project's commands, beside the cluster's login."""
+        state = {"XDG_STATE_HOME": str(self.folder.parent / "state")}
+        return subprocess.Popen(
             zeromt(*arguments),
             cwd=self.folder.parent,
-            env={**environment(), **_clients(self.cluster), **variables},
-            capture_output=True,
+            env={**environment(), **clients(self.cluster), **state, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=PATIENCE,
-            check=False,
         )
 
+    def zeromt(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run one of the project's commands."""
+        child = self.start(*arguments, **variables)
+        out, err = child.communicate(timeout=PATIENCE)
+        return subprocess.CompletedProcess(child.args, child.returncode, out, err)
+
+    def launch(self, *options: str) -> list[str]:
+        """The command line that sends the run: two nodes with two processes each."""
+        size = ("--nodes", "2", "--nproc", "2", "--site", "cpu", "--set", "signal_lead=60")
+        return ["launch", "slurm", "debug", *size, *options, *self.settings]
+
     def submit(self, *options: str, **variables: str) -> str:
-        """Submit the run, two nodes with two processes each; the job's number."""
-        size = ("--nodes", "2", "--nproc", "2", "--site", "cpu", "--set", "signal_lead=60", "--set", "join_timeout=120")
-        done = self.zeromt("launch", "slurm", "debug", *size, *options, *self.settings, **variables)
+        """Send the run; the job's number."""
+        done = self.zeromt(*self.launch(*options), **variables)
         assert done.returncode == 0, done.stderr
         self.number = done.stdout.split()[-1]
         return self.number
@@ -107,7 +117,7 @@ class Job:
 
     def output(self) -> str:
         """Of the batch job."""
-        path = self.folder / "logs" / f"slurm-{self.number}.out"
+        path = self.folder / "logs" / f"{self.folder.name}-{self.number}.out"
         return path.read_text(errors="replace") if path.is_file() else "(no output)"
 
     def updates(self) -> dict[int, tuple[str, float]]:
@@ -119,6 +129,12 @@ class Job:
     def resumes(self) -> list[int]:
         """The steps from which the run went on, from the job's output."""
         return [int(step) for step in re.findall(r"resumed from \S+: step (\d+),", self.output())]
+
+    def wait_for_resume(self, number: int, more: int = 0) -> int:
+        """Wait until the run has gone on so often, and so many steps from there; the step from which it does."""
+        wait_until(lambda: len(self.resumes()) >= number, self.output, seconds=PATIENCE)
+        self.wait_for_step((step := self.resumes()[number - 1]) + more)
+        return step
 
 
 MakeJob = Callable[..., Job]
@@ -179,5 +195,6 @@ def assert_resumed_exactly(job: Job, step: int) -> None:
     assert_same_updates(job, again, range(step + 1, last + 1))
 
 
-def _clients(cluster: Cluster) -> dict[str, str]:
+def clients(cluster: Cluster) -> dict[str, str]:
+    """The environment that SLURM's commands need."""
     return {name: cluster.environment[name] for name in ("SLURM_CONF", "PATH")}

@@ -2,7 +2,8 @@
 
 import gzip
 import json
-import re
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.conftest import BUNDLED, REPO
 from tests.slurm.conftest import (
     COMPARED,
-    NUM_UPDATES,
+    PATIENCE,
     Job,
     MakeJob,
     assert_resumed_exactly,
@@ -22,127 +23,130 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(3000)]
 AT = 15
 """The update at which something happens."""
+SLOW = """
+import time
+from configs.components import Tracker, component
 
 
-def test_two_nodes_train_to_the_end(make_job: MakeJob, undisturbed: Job) -> None:
-    """From a login that exports nothing: the nodes have what the profile says, and the job's secret."""
+class Writer:
+    def train(self, step, figures):
+        pass
+
+    def evaluation(self, *_):
+        pass
+
+    def event(self, step, figures):
+        if "outcome" in figures:  # rank 0 has saved, and does not say so yet
+            time.sleep(8)
+
+    def close(self):
+        pass
+
+
+@component("tracker", "slow")
+class Slow(Tracker):
+    '''Slows rank 0.'''
+
+    def open(self, folder, *, config, resume_step):
+        return Writer()
+"""
+
+
+def test_a_killed_rank_a_warning_and_a_lost_node(make_job: MakeJob, undisturbed: Job) -> None:
+    """From a login that exports nothing, with an option of sbatch that holds all that a shell would read."""
     job = make_job()
-    profile = (f"environment.PYTHONPATH={REPO}", "nodelist=n[1-2]", "mail_type=[END]")
+    comment = """it's "x" # \\ $(touch y) `z` %j"""
+    profile = (f"environment.PYTHONPATH={REPO}", "sbatch.nodelist=n[1-2]", f"sbatch.comment={json.dumps(comment)}")
     job.submit(*(word for one in profile for word in ("--set", one)), SBATCH_EXPORT="NONE")
-    assert job.wait()["JobState"] == "COMPLETED", job.output()
-    assert "4 ranks on cpu" in job.output()
-    assert_same_updates(job, undisturbed)
-    nodes = sorted(path.name for path in (job.folder / "logs").glob("node-*"))
-    assert nodes == ["node-0", "node-1"]
-
-
-def test_requeued_in_the_middle(make_job: MakeJob, undisturbed: Job) -> None:
-    job = make_job()
-    job.submit()
     job.wait_for_step(AT)
-    job.cluster.ask("scontrol", "requeue", job.number)
-    job.wait("PENDING", "COMPLETING", "REQUEUED", "RUNNING")
-    assert job.wait()["JobState"] == "COMPLETED", job.output()
+    shown = job.cluster.ask("scontrol", "show", "job", job.number).stdout
+    assert f"   Comment={comment} \n" in shown
+    os.kill(job.cluster.process("n2", " RANK=3 "), signal.SIGKILL)
+    killed = job.wait_for_resume(1, 10)
+    assert "zeromt: rank 3 on n2 failed first" in job.output()
+    assert f"started again, 1 of 3 since step {killed}\n" in job.output()
+    assert job.cluster.job(job.number)["Restarts"] == "0"
+
+    job.cluster.ask("scancel", "--signal=USR1", "--batch", job.number)
+    saved = job.wait_for_resume(2, 5)
+    assert f"stopped after a complete save; back in the queue, 1 of 5 since step {saved}\n" in job.output()
+    assert saved >= killed + 10
     assert job.cluster.job(job.number)["Restarts"] == "1"
-    (step,) = job.resumes()
-    assert step >= AT - 5
-    assert_same_updates(job, undisturbed)
-    assert_resumed_exactly(job, step)
 
-
-def test_node_lost_and_back(make_job: MakeJob, undisturbed: Job) -> None:
-    job = make_job()
-    job.submit()
-    job.wait_for_step(AT)
     job.cluster.fail("n2")
     try:
         job.wait("PENDING", "REQUEUED", "FAILED", "COMPLETING")
     finally:
         job.cluster.boot("n2")
     assert job.wait()["JobState"] == "COMPLETED", job.output()
-    assert int(job.cluster.job(job.number)["Restarts"]) >= 1
+    assert int(job.cluster.job(job.number)["Restarts"]) >= 2
+    assert (job.folder / "logs" / f"run-{job.number}.code").read_text() == f"0 {job.number}\n"
     assert_same_updates(job, undisturbed)
-    assert_resumed_exactly(job, job.resumes()[0])
+    assert_resumed_exactly(job, killed)
 
 
-def test_preparation_by_an_array_and_its_merge(make_job: MakeJob, tmp_path: Path) -> None:
-    job = make_job()
-    settings = (f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
-    alone = job.zeromt("prepare", "debug", *settings, f"prepare.output={tmp_path}/alone")
-    assert alone.returncode == 0, alone.stderr
-    job.settings = (*settings, f"prepare.output={tmp_path}/shared", f"output={tmp_path}", "name=run")
-    done = job.zeromt("launch", "slurm", "--site", "cpu", "--array", "4", "--", "prepare", "debug", *job.settings)
-    assert done.returncode == 0, done.stderr
-    job.number = done.stdout.split()[-1]
-    outputs = sorted((job.folder / "logs").glob("prepare-*.out"))
-    assert job.wait()["JobState"] == "COMPLETED", [path.read_text() for path in outputs]
-    fingerprints = [json.loads((tmp_path / name / "index.json").read_text())["shards"] for name in ("alone", "shared")]
-    assert fingerprints[0] == fingerprints[1]
-    assert len(sorted((job.folder / "logs").glob("prepare-*_[1-4].out"))) == 4
+def test_one_job_writes_a_run_until_it_is_stopped(make_job: MakeJob, tmp_path: Path) -> None:
+    """Another is refused, once; whoever waits for it may be killed; a stop on one node is one of all."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    first = make_job("training.max_updates=100000", "plugins=[slow.py]", "trackers=[{kind: slow}]")
+    waiter = first.start(*first.launch("--wait"))
+    assert waiter.stdout is not None
+    first.number = waiter.stdout.readline().strip()
+    first.wait_for_step(AT)
+    waiter.kill()
+    waiter.communicate()
+    second = make_job("training.max_updates=100000")
+    refused = second.zeromt(*second.launch("--wait", "--job-name", "other"), XDG_STATE_HOME=str(tmp_path / "other"))
+    assert refused.returncode == 2, refused.stderr
+    assert "is being written by process" in refused.stderr
+    ended = first.cluster.job(refused.stdout.strip())
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "2:0", "0")
+
+    os.kill(first.cluster.process("n2", "launch node", f"--job-id {first.number}-"), signal.SIGTERM)
+    saved = first.wait_for_resume(1, 5)
+    assert f"stopped after a complete save; back in the queue, 1 of 5 since step {saved}\n" in first.output()
+    waiter = first.start(*first.launch("--wait"))
+    wait_until(lambda: waiter.stdout is not None and waiter.stdout.readline() == f"{first.number}\n", seconds=PATIENCE)
+    assert first.zeromt("stop", str(first.folder)).returncode == 0
+    assert waiter.wait(PATIENCE) == 75
+    ended = first.wait()
+    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "75:0", "1"), first.output()
+    waiter.communicate()
 
 
-def test_a_corpus_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed: Job, tmp_path: Path) -> None:
+def test_commands_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed: Job, tmp_path: Path) -> None:
     """Launched again, the array goes on where it was, and its merge is that of one machine."""
     job = make_job()
+    settings = (f"prepare.root={BUNDLED}", "prepare.pairs_per_block=32")
+    array = ("launch", "slurm", "--site", "cpu", "--wait", "--array", "4", "--", "zeromt")
+    for name, launch in (("alone", ()), ("shared", array)):
+        done = job.zeromt(*launch, "prepare", "debug", *settings, f"prepare.output={tmp_path}/{name}")
+        assert done.returncode == 0, done.stderr
+    shards = [json.loads((tmp_path / name / "index.json").read_text())["shards"] for name in ("alone", "shared")]
+    assert shards[0] == shards[1]
+
     lines = gzip.decompress((BUNDLED / "train.en.gz").read_bytes()).splitlines(keepends=True)[:2000]
     (tmp_path / "corpus.en").write_bytes(b"".join(lines))
     words = ("translate", str(undisturbed.folder), "-i", "corpus.en", "--chunk-lines", "10", "--beam", "6")
     for share in ("--part=1/1", "--merge"):
         alone = job.zeromt(*words, "-o", "alone", share)
         assert alone.returncode == 0, alone.stderr
-
-    def launch() -> tuple[str, str]:
-        done = job.zeromt("launch", "slurm", "--site", "cpu", "--array", "4", "--", *words, "-o", "out")
-        assert done.returncode == 0, done.stderr
-        array, merge = re.findall(r"\d+", done.stdout)[:2]
-        return array, merge
-
-    def output() -> str:
-        return "".join(path.read_text(errors="replace") for path in (tmp_path / "out").rglob("*.out"))
-
-    array, merge = launch()
+    waiter = job.start(*array, *words, "-o", "out")
+    assert waiter.stdout is not None
+    parts = waiter.stdout.readline().strip()
     first = tmp_path / "out" / "chunks" / "000" / "000002.jsonl.zst"
-    wait_until(first.exists, output)
-    job.cluster.ask("scancel", f"{array}_3")
-    job.number = f"{array}_3"
-    assert job.wait()["JobState"] == "CANCELLED", output()
-    job.cluster.ask("scancel", array, merge, check=False)
+    wait_until(first.exists, lambda: "".join(path.read_text() for path in (tmp_path / "logs").glob("*.out")))
+    job.cluster.ask("scancel", f"{parts}_3")
+    _, err = waiter.communicate(timeout=PATIENCE)
+    assert waiter.returncode == 1
+    assert "left no exit code: it was cancelled" in err
     assert not (tmp_path / "out" / "translations.txt").exists()
     written = first.stat().st_mtime_ns
-    job.number = launch()[-1]
-    assert job.wait()["JobState"] == "COMPLETED", output()
+    again = job.zeromt(*array, *words, "-o", "out")
+    assert again.returncode == 0, again.stderr
     assert first.stat().st_mtime_ns == written, "what is there is not translated again"
     for name in ("translations.txt", "translations.source.txt", "translations.scores.txt"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
-
-
-def test_stop_by_the_user_is_no_reason_to_requeue(make_job: MakeJob, undisturbed: Job) -> None:
-    job = make_job()
-    job.submit()
-    job.wait_for_step(AT)
-    stopped = job.zeromt("stop", str(job.folder))
-    assert stopped.returncode == 0, stopped.stderr
-    ended = job.wait()
-    assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "75:0", "0"), job.output()
-    assert "stopped by `zeromt stop`" in job.output()
-    job.submit()
-    assert job.wait()["JobState"] == "COMPLETED", job.output()
-    assert_same_updates(job, undisturbed)
-    assert_resumed_exactly(job, job.resumes()[0])
-
-
-def test_second_job_on_a_run_is_refused(make_job: MakeJob, undisturbed: Job) -> None:
-    first, second = make_job("training.max_updates=100000"), make_job()
-    first.submit()
-    first.wait_for_step(AT)
-    second.submit()
-    ended = second.wait()
-    assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "2:0"), second.output()
-    assert "is being written by process" in second.output()
-    assert first.zeromt("stop", str(first.folder)).returncode == 0
-    assert first.wait()["ExitCode"] == "75:0"
-    compared = range(1, min(first.last_step(), NUM_UPDATES) + 1)
-    assert_same_updates(first, undisturbed, compared)
 
 
 @pytest.mark.slow

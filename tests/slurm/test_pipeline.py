@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import pytest
 
 from tests.conftest import environment
 from tests.slurm.cluster import Cluster
-from tests.slurm.conftest import PATIENCE
+from tests.slurm.conftest import PATIENCE, clients
 from tests.waiting import wait_until
 from tests.zeromt.pipeline import graph
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(3000)]
-PLACE = {"kind": "slurm", "site": "cpu", "settings": {"signal_lead": 60}, "poll_seconds": 1}
+PLACE = {"kind": "slurm", "site": "cpu", "settings": {"signal_lead": 60}}
 COMMAND = [sys.executable, "-P", "-m", "zeromt", "pipeline", "toy.yaml"]
 RECORDS = Path("out/toy/.pipeline")
 
@@ -42,25 +42,25 @@ class Driver:
     """`zeromt pipeline` beside the cluster's login."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        variables = {name: cluster.environment[name] for name in ("SLURM_CONF", "PATH")}
-        self.out, self.err = folder / "out.txt", folder / "err.txt"
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self.process = subprocess.Popen(
-                COMMAND, cwd=folder, env={**environment(), **variables}, stdout=out, stderr=err
-            )
+        self._logs, self.err = folder / RECORDS, folder / "err.txt"
+        variables = {**environment(), **clients(cluster), "XDG_STATE_HOME": str(folder / "state")}
+        with self.err.open("wb") as err:
+            self.process = subprocess.Popen(COMMAND, cwd=folder, env=variables, stdout=err, stderr=err)
 
-    def job(self, step: str, how: str = "is sent") -> str:
+    def job(self, step: str) -> str:
         """The job of a step, once it is sent or adopted."""
-        said = rf"^{step}: job ([\d, ]+) {how}$"
-        found = wait_until(lambda: re.search(said, self.out.read_text(), re.MULTILINE), self.said, seconds=PATIENCE)
-        assert found is not None
-        return found[1]
+        log = self._logs / f"{step}.log"
+
+        def found() -> list[str]:
+            return re.findall(r"^zeromt: job ([\d, ]+);", log.read_text() if log.exists() else "", re.MULTILINE)
+
+        return wait_until(found, self.said, seconds=PATIENCE)[-1]
 
     def wait(self, code: int) -> None:
         assert self.process.wait(PATIENCE) == code, self.said()
 
     def said(self) -> str:
-        return self.out.read_text() + self.err.read_text()
+        return self.err.read_text()
 
 
 def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> None:
@@ -71,28 +71,26 @@ def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> No
     assert b"dataset    runs: never begun" in dry.stdout
 
     driver = Driver(cluster, folder)
-    wait_until(lambda: list((folder / RECORDS).glob("dataset.*.jobs")), driver.said)
+    wait_until(list_of(folder / "state/zeromt"), driver.said)
     driver.process.kill()  # before, while or after the job is sent, which happens once in any case: see the end
     driver.wait(-signal.SIGKILL)
 
     driver = Driver(cluster, folder)
-    driver.job("dataset", "is (?:adopted|sent)")
     cluster.ask("scancel", lost := driver.job("backward"))
     driver.wait(1)
-    assert f"error: step backward failed with exit code 1 (job {lost})" in driver.said()
-    assert f"backward | job {lost}: CANCELLED" in driver.said()
+    assert "error: step backward failed with exit code 1" in driver.said()
+    assert f"backward | zeromt: job {lost} left no exit code: it was cancelled" in driver.said()
 
     driver = Driver(cluster, folder)
     sent = driver.job("translated")
     driver.process.send_signal(signal.SIGTERM)
     driver.wait(75)
-    assert f"translated: job {sent} goes on; `scancel {sent.replace(',', '')}` would end it" in driver.said()
     for job in sent.split(", "):
         cluster.wait_for_job(job, ("COMPLETED",))  # meanwhile
 
     driver = Driver(cluster, folder)
-    assert driver.job("translated", "is adopted") == sent
     driver.wait(0)
+    assert driver.job("translated") == sent
     assert results(folder) == results(local)
     assert len(results(folder)) == 10
     shown = cluster.ask("squeue", "--noheader", "--states=all", "--format", "%F %j").stdout.splitlines()
@@ -101,3 +99,8 @@ def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> No
     assert {name: names[name] for name in graph.steps()} == {
         name: arrays.get(name, 2 if name == "backward" else 1) for name in graph.steps()
     }
+
+
+def list_of(folder: Path) -> Callable[[], list[Path]]:
+    """Lists a folder that may not be there."""
+    return lambda: list(folder.glob("*"))

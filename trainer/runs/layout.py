@@ -11,8 +11,7 @@
     run.lock, launch.lock        held by the job that writes the run
     STOP                         a request to save and stop
     stuck.log                    ranks that were killed by their watchdogs
-    requeues.json                how often a job was requeued
-    logs/jobs.json               the jobs that were submitted for the run, and to which cluster
+    requeues.json                how often a job was started again and requeued
     checkpoints/latest           the name of the newest checkpoint
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            a checkpoint being written or deleted; ignored
@@ -54,8 +53,6 @@ STOP_FILE = "STOP"
 STUCK_FILE = "stuck.log"
 """Messages of watchdogs that killed a rank, for the launcher."""
 REQUEUES_FILE = "requeues.json"
-JOBS_FILE = "jobs.json"
-"""Among the logs."""
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"

@@ -83,9 +83,9 @@ _CORE: dict[str, Command] = {
         group="train",
     ),
     "launch slurm": Command(
-        summary="train on a SLURM cluster: submit a batch job, or print its script",
-        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--partition P] [--dry-run] [...] "
-        "| [...] --array N -- COMMAND ...",
+        summary="train on a SLURM cluster, or run any command there, once or in parts: send batch jobs, or print them",
+        usage="CONFIG [--site NAME] [--nodes N] [--gpus-per-node G] [--time T] [--wait] [--dry-run] [...] "
+        "| [...] [--array N] -- COMMAND ...",
         add_arguments=slurm.add_launch_slurm,
         target="launcher.slurm.submit:launch",
         group="clusters",

@@ -16,7 +16,7 @@ from typing import Any
 from configs.process.streams import leave_standard_streams, open_standard_streams
 from configs.process.with_torch import leave
 from launcher.dispatch import resolve
-from launcher.options.command import Command, InParts
+from launcher.options.command import Command
 from launcher.options.parser import Parser, read_arguments
 from zeromt.cli.core import commands
 from zeromt.cli.exit_codes import code_of
@@ -76,66 +76,7 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         SystemExit: after help or version (0) or a usage error (2).
     """
     command, parser, rest = _parser(argv)
-    own, words = in_array(parser, rest)
-    return command, _in_parts(parser, own, words) if words else read_arguments(parser, own)
-
-
-def in_array(parser: Parser, rest: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """A command's own words, and those of the command that `--array` runs in parts; none without it, or for help."""
-    own, words = _halves(rest)
-    is_array = _has_array(own) and any(action.dest == "array" for action in parser.arguments)
-    if not is_array or not {"-h", "--help"}.isdisjoint(own):
-        return rest, []
-    if not words:
-        parser.error("--array: no command to run; give one behind `--`, such as --array 4 -- prepare CONFIG")
-    return own, words
-
-
-def _in_parts(parser: Parser, own: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
-    """The arguments of a launcher that runs another command in parts; CONFIG and its settings are that command's.
-
-    Args:
-        parser: the launcher's.
-        own: words of the launcher.
-        words: of the other command, which stands behind `--`.
-    """
-    for option in _OF_TRAINING:
-        if any(word.partition("=")[0] == option for word in own):
-            parser.error(
-                f"{option}: not with --array, where nothing is trained; leave it out, or give it behind `--` if "
-                f"{words[0]} takes it"
-            )
-    arguments = read_arguments(parser, [*own, words[0]])  # where CONFIG stands
-    if arguments["overrides"]:
-        parser.error("--array: CONFIG and settings are the command's; give them behind `--`")
-    _, parser, rest = _parser(words)
-    takes = {action.dest for action in parser.arguments}
-    if not ({"part", "merge"} <= takes and takes & {"config", "output", "dataset"}):
-        parser.error(
-            f"--array: {words[0]} takes not --part I/N and --merge; give a command that does: prepare, translate, score"
-        )
-    given = read_arguments(parser, rest)
-    if given["part"] is not None or given["merge"]:
-        parser.error("--part, --merge: the array gives them to its tasks; leave them out")
-    folder = None if "config" in takes else given.get("output", given.get("dataset"))
-    if "config" not in takes and folder is None:
-        parser.error(f"--output: none given to {words[0]}; give the folder that its parts share")
-    array = InParts(words=words, number=arguments["array"], folder=folder)
-    named = {"config": given.get("config", folder), "overrides": given.get("overrides", [])}
-    return {**arguments, **named, "plugins": arguments["plugins"] + given["plugins"], "array": array}
-
-
-_OF_TRAINING = ("--fresh", "--reset", "--from", "--cooldown", "--device")
-
-
-def _halves(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """The words before the first `--`, and those behind it."""
-    where = words.index("--") if "--" in words else len(words)
-    return words[:where], words[where + 1 :]
-
-
-def _has_array(words: Sequence[str]) -> bool:
-    return any(word.partition("=")[0] == "--array" for word in words)
+    return command, read_arguments(parser, rest)
 
 
 def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:

@@ -28,12 +28,11 @@ from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
 from zeromt.pipeline.options import GRAPH_FILE
 from zeromt.pipeline.recipe import Pipeline
-from zeromt.pipeline.records import Record, Records, key_of
+from zeromt.pipeline.records import Record, Records, job_name, key_of
 from zeromt.pipeline.start import CANNOT_START
-from zeromt.pipeline.work import Runner, Work, work_of
+from zeromt.pipeline.work import Runner, Work
 
 REFUSED = EXIT_CODES["refused"]
-
 _LINES_OF_LOG = 8
 
 
@@ -155,7 +154,7 @@ class Driver:
             record = self._records.read(name)
             if record is None or record.code is not None or record.key == key_of(self._keys.material(name)):
                 continue
-            if jobs := self._runner.left(_job(name, record), self._records.folder / f"{name}.lock"):
+            if jobs := self._runner.left(job_name(name, record), self._records.folder / f"{name}.lock"):
                 raise UserError(
                     f"steps.{name}: has changed, and its job {', '.join(jobs)} of before is still in the queue; "
                     f"`scancel {' '.join(jobs)}` ends it, or wait until it has ended"
@@ -174,16 +173,9 @@ class Driver:
             self._records.put_aside(name, self._pipeline.movable(name))
             record = Record(material=decision.material, begun=time.time())
         if record.code is not None or not record.attempt:
-            record.attempt, record.jobs = secrets.token_hex(6), []
-
-        def note_jobs(jobs: list[str]) -> None:
-            record.jobs = jobs
-            self._records.write(name, record)
-
-        job = _job(name, record)
-        work = work_of(self._pipeline, name, self._runner.launcher(job), job=job)
-        work.note_jobs = note_jobs
-        record.words, record.code = work.words, None
+            record.attempt = secrets.token_hex(6)
+        work = self._runner.work(self._pipeline, name, job_name(name, record))
+        record.words, record.code = self._pipeline.words(name), None
         self._continue(name)
         if self._pipeline.steps[name].config:
             self._write_config(name, self._records.folder)
@@ -221,17 +213,11 @@ class Driver:
             is_refused = code == CANNOT_START or (code == REFUSED and self._pipeline.steps[name].is_zeromt())
             self._failed[name] = REFUSED if is_refused else 1
             how = f"left nothing at {lost[0]}" if lost else f"failed with exit code {code}"
-            how += f" (job {', '.join(record.jobs)})" if record.jobs else ""
             note(f"error: step {name} {how}; its log is {self._records.folder / f'{name}.log'}")
             for line in _last_lines(self._records.folder / f"{name}.log"):
                 note(f"{name} | {line}")
             note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` goes on from there")
         self._records.write(name, record)
-
-
-def _job(name: str, record: Record) -> str:
-    """The name of a try's jobs, which schedulers take."""
-    return f"{name[:100]}.{record.attempt}"
 
 
 def _first(running: Iterable[Future[int]]) -> set[Future[int]]:

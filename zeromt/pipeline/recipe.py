@@ -22,7 +22,7 @@ from configs.fields import Positive
 from configs.load import parse_tree
 from configs.process import files
 from configs.reading.own_files import other_kind
-from configs.reading.shipped import no_yaml, shipped
+from configs.reading.shipped import find_yaml
 from configs.reading.tree import Tree
 from zeromt.pipeline.records import RECORDS
 
@@ -44,8 +44,6 @@ class Place:
     """Profile of the cluster: a YAML file, or the name of an example."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Fields of the profile, as with `--set`."""
-    poll_seconds: Positive = 10
-    """How often the cluster's queue is asked, for all steps at once."""
 
     def problems(self) -> Iterator[str]:
         """What contradicts the kind."""
@@ -146,7 +144,7 @@ class Pipeline:
             UserError: the file cannot be read.
         """
         what = f"PIPELINE: {name}"
-        path = _find(name)
+        path = find_yaml("PIPELINE", name, "configs.pipelines")
         tree = Tree.read(path, what=what)
         for item in overrides:
             tree.put(item)
@@ -332,14 +330,3 @@ def _ordered(steps: Mapping[str, StepSection], needs: Mapping[str, Sequence[str]
         done.append(ready.pop(0))
         sorter.done(done[-1])
     return {name: steps[name] for name in done}
-
-
-def _find(name: str) -> Path:
-    path = Path(name)
-    with files.naming("PIPELINE"):
-        if files.is_file(path):
-            return path
-    known = shipped("configs.pipelines")
-    if name in known:
-        return known[name]
-    raise no_yaml("PIPELINE", name, known)

@@ -4,7 +4,6 @@
 .pipeline/STEP.json   what it was made of, when, by which command, and the digests of its results
 .pipeline/graph.json         the graph, as the last driver knew it
 .pipeline/STEP.yaml   its settings;  STEP.log  what it printed;  STEP.lock  held while it runs
-.pipeline/STEP.ATTEMPT.jobs, .code   on SLURM: the jobs of the last try, and the exit code that they left
 .pipeline/old/        results that were made of something else
 ```
 """
@@ -43,10 +42,8 @@ class Record:
     """That it ran, in all tries."""
     results: Mapping[str, str] = field(default_factory=dict)
     """Digests of its results by name, once it has succeeded."""
-    jobs: list[str] = field(default_factory=list)
-    """On a cluster: those of the last try."""
     attempt: str = ""
-    """Names the last try, for whoever finds its jobs again."""
+    """Names the last try, so that its jobs are found again."""
 
     @property
     def key(self) -> str:
@@ -57,6 +54,11 @@ class Record:
     def is_done(self) -> bool:
         """Whether it has succeeded."""
         return self.code == 0
+
+
+def job_name(name: str, record: Record) -> str:
+    """The name of the jobs of a step's last try, which schedulers take."""
+    return f"{name[:100]}.{record.attempt}"
 
 
 def key_of(material: Mapping[str, Any]) -> str:

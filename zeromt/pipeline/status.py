@@ -13,8 +13,9 @@ from tqdm import tqdm
 from configs import UserError
 from configs.process.files import inside
 from configs.process.progress import say
+from launcher.slurm.queue import jobs_named
 from zeromt.pipeline.options import GRAPH_FILE
-from zeromt.pipeline.records import Record, Records
+from zeromt.pipeline.records import Record, Records, job_name
 
 
 def status(folder: Path, *, as_json: bool) -> int:
@@ -43,7 +44,9 @@ def _rows_of(folder: Path) -> Iterator[dict[str, Any]]:
         row = {"step": name, "needs": step["needs"], "state": _state(records, name, step, record)}
         if record is not None:
             now = time.time() - record.begun if row["state"] == "running" else 0.0
-            row |= {"seconds": record.seconds + now, "code": record.code, "jobs": record.jobs}
+            row |= {"seconds": record.seconds + now, "code": record.code}
+            row["jobs"] = jobs_named(job_name(name, record)) if row["state"] == "stopped" else []
+            row["state"] = "sent" if row["jobs"] else row["state"]
             row |= {"ended": record.ended, "words": record.words, "log": str(records.folder / f"{name}.log")}
         yield row
 
@@ -62,7 +65,7 @@ def _state(records: Records, name: str, step: dict[str, Any], record: Record | N
     if record is None:
         return "waiting"
     if record.code is None:
-        return "running" if _is_held(records.folder / f"{name}.lock") else "sent" if record.jobs else "stopped"
+        return "running" if _is_held(records.folder / f"{name}.lock") else "stopped"
     return "done" if record.is_done else "stopped" if record.code == 75 else "failed"
 
 

@@ -1,4 +1,4 @@
-"""Whether a job goes back in the queue, and whether a later one of a chain begins."""
+"""What a job does next: starts the ranks, goes back in the queue, or ends, and with which exit code."""
 
 import json
 import subprocess
@@ -8,142 +8,123 @@ from pathlib import Path
 
 import pytest
 
-from launcher.slurm.decide import Requeues, decide_begin, decide_end, main, read_requeues
+from launcher.slurm.decide import main
 from tests.launcher.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.runs.layout import LAUNCH_LOCK
 from trainer.runs.run_lock import RunLock
-from trainer.runs.status import Status
-
-
-def status(state: str, **more: str) -> Status:
-    return Status(**{"state": state, "error": None, **more})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (None, "go"),
-        (status("finished"), "end"),
-        (status("refused", error="x"), "end"),
-        (status("stopped", stop_reason="stop file"), "end"),
-        (status("stopped", stop_reason="SIGUSR1"), "go"),
-        (status("failed"), "go"),
-        (status("running"), "go"),
-    ],
-)
-def test_begin(found: Status | None, expected: str) -> None:
-    assert decide_begin(found)[0] == expected
-
-
-@pytest.mark.parametrize(
-    ("found", "code", "signal", "expected"),
-    [
-        (status("finished"), 0, "none", "end"),
-        (status("finished"), 143, "USR1", "end"),  # killed on its way out
-        (status("refused"), 2, "none", "end"),
-        (status("stopped", stop_reason="SIGUSR1"), 75, "USR1", "requeue"),
-        (status("stopped", stop_reason="SIGTERM"), 75, "none", "requeue"),  # a preemption that told the ranks alone
-        (status("stopped", stop_reason="SIGTERM"), 75, "TERM", "end"),
-        (status("stopped", stop_reason="stop file"), 75, "none", "end"),
-        (status("stopped", stop_reason="stop file"), 75, "USR1", "end"),
-        (None, 75, "USR1", "requeue"),  # the ranks had not begun
-        (None, 138, "USR1", "requeue"),
-        (None, 75, "none", "end"),  # nobody wrote why, and SLURM has not asked
-        (status("running"), 2, "USR1", "end"),
-        (status("failed", error="rank 0: ValueError: x"), 1, "none", "end"),
-        (status("running"), 137, "none", "end"),
-        (None, 1, "none", "end"),
-    ],
-)
-def test_end(found: Status | None, code: int, signal: str, expected: str) -> None:
-    assert decide_end(found, code, signal, Requeues(number=1), 5)[0] == expected
-
-
-def test_requeues_without_progress_are_capped() -> None:
-    stopped = status("stopped", stop_reason="SIGUSR1")
-    assert decide_end(stopped, 75, "USR1", Requeues(number=2, step=7), 2)[0] == "requeue"
-    decision, reason = decide_end(stopped, 75, "USR1", Requeues(number=3, step=7), 2)
-    assert decision == "end"
-    assert reason.endswith("no new checkpoint since step 7, 2 times")
-    assert decide_end(stopped, 75, "USR1", Requeues(number=1), 0)[0] == "end"  # a site without requeue
-
-
-def test_requeues_are_counted_by_job_and_step(tmp_path: Path) -> None:
-    file = tmp_path / "requeues.json"
-    assert read_requeues(tmp_path, "5") == Requeues(job="5", step=0, number=1)
-    file.write_text(json.dumps({"job": "5", "step": 0, "number": 1}))
-    assert read_requeues(tmp_path, "5") == Requeues(job="5", step=0, number=2)
-    assert read_requeues(tmp_path, "6") == Requeues(job="6", step=0, number=1)
-    checkpoint = tmp_path / "checkpoints" / "step-00000010"
-    checkpoint.mkdir(parents=True)
-    for name in ("manifest.json", "manifest.sha256"):
-        (checkpoint / name).touch()
-    assert read_requeues(tmp_path, "5") == Requeues(job="5", step=10, number=1)
-    for broken in ("", "[]", "{"):
-        file.write_text(broken)
-        assert read_requeues(tmp_path, "5").number == 1
-
 
 Decide = Callable[..., str]
+LIMITS = ("--max-restarts", "2", "--max-requeues", "2")
 
 
 @pytest.fixture
-def decide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Decide:
-    """What the command prints, called here."""
+def decide(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Decide:
+    """What the command prints, called here for the run in the test's folder; its start has the id A."""
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
 
-    def call(*arguments: str) -> str:
-        monkeypatch.setenv("SLURM_JOB_ID", "5")
-        capsys.readouterr()
-        assert main(arguments) == 0
+    def call(*arguments: str, start: str = "A", **status: object) -> str:
+        if status:
+            written = {"error": None, "launch_id": "A", "job_id": "5", **status}
+            (tmp_path / "status.json").write_text(json.dumps(written))
+        assert main([str(tmp_path), start, *LIMITS, *arguments]) == 0
         said = capsys.readouterr()
         assert said.err.startswith("zeromt: ")
-        return said.out
+        return said.out.strip()
 
     return call
 
 
-def decide_beside(*arguments: str) -> str:
-    """As `decide`, in a process of its own: a lock is held against another."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "launcher.slurm.decide", *arguments],
-        env=environment(SLURM_JOB_ID="5"),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert done.stderr.startswith("zeromt: ")
-    return done.stdout
+def save(run: Path, step: int) -> None:
+    """A checkpoint, by appearance."""
+    (folder := run / "checkpoints" / f"step-{step:08}").mkdir(parents=True)
+    for name in ("manifest.json", "manifest.sha256"):
+        (folder / name).touch()
 
 
-def test_command(decide: Decide, tmp_path: Path) -> None:
-    written = {"state": "stopped", "error": None, "stop_reason": "SIGUSR1", "job_id": "5"}
-    (tmp_path / "status.json").write_text(json.dumps(written))
-    options = ("end", str(tmp_path), "--code", "75", "--signal", "none", "--max-requeues", "2")
-    assert [decide(*options) for _ in range(3)] == ["requeue\n", "requeue\n", "end\n"]
-    (tmp_path / "requeues.json").unlink()
-    (tmp_path / "status.json").write_text(json.dumps({**written, "job_id": "4"}))  # of another job
-    assert decide(*options) == "end\n"
-    assert decide("begin", str(tmp_path)) == "go\n"
-    (tmp_path / "status.json").write_text(json.dumps({**written, "state": "finished"}))
-    assert decide_beside("begin", str(tmp_path)) == "go\n"  # a new submission may have more to do
-    assert decide("begin", str(tmp_path), "--link", "2") == "end\n"
-    assert decide("begin", str(tmp_path / "none")) == "go\n"
+@pytest.mark.parametrize(
+    ("status", "code", "signal", "expected"),
+    [
+        ({"state": "finished"}, 0, "none", "end 0"),
+        ({"state": "finished"}, 137, "USR1", "end 0"),  # killed on its way out
+        ({"state": "refused"}, 137, "none", "end 2"),  # srun has killed the others
+        ({"state": "stopped", "stop_reason": "stop file"}, 0, "USR1", "end 75"),
+        ({"state": "stopped", "stop_reason": "SIGUSR1"}, 0, "USR1", "requeue 75"),
+        ({"state": "stopped", "stop_reason": "SIGTERM"}, 0, "none", "requeue 75"),  # a preemption that told the ranks
+        ({"state": "stopped", "stop_reason": "SIGTERM"}, 0, "TERM", "exit 75"),
+        ({"state": "stopped", "stop_reason": "torchrun is gone"}, 1, "none", "start 1"),
+        ({"state": "failed", "error": "rank 0: x"}, 1, "none", "start 1"),
+        ({"state": "failed", "error": "rank 0: x"}, 1, "USR1", "requeue 1"),
+        ({"state": "failed", "error": "rank 0: x"}, 1, "TERM", "exit 1"),
+        ({"state": "running"}, 137, "none", "start 1"),
+        ({"state": "finished", "launch_id": "B"}, 1, "none", "requeue 1"),  # of an earlier start: no rank began
+        ({"state": "finished", "launch_id": "B"}, 2, "none", "end 2"),
+        ({}, 1, "USR1", "requeue 1"),
+        ({}, 143, "TERM", "exit 1"),
+    ],
+)
+def test_when_the_ranks_have_ended(
+    status: dict[str, str], code: int, signal: str, expected: str, decide: Decide
+) -> None:
+    assert decide("--code", str(code), "--signal", signal, **status) == expected
+
+
+def test_a_refused_start_of_a_run_that_keeps_its_state(decide: Decide) -> None:
+    refusal = {"error": "seed: 2", "job_id": "5", "launch_id": "A"}
+    before = {"state": "stopped", "stop_reason": "SIGUSR1", "launch_id": "B"}
+    assert decide("--signal", "USR1", **before, refusal=refusal) == "end 2"
+    assert decide("--link", "2", start="none") == "end 2", "so it ends its chain"
+    by_hand = {**refusal, "job_id": None, "launch_id": "C"}
+    assert decide("--link", "2", start="none", **before, refusal=by_hand) == "start 0"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, "start 0"),
+        ({"state": "finished"}, "end 0"),
+        ({"state": "refused"}, "end 2"),
+        ({"state": "stopped", "stop_reason": "stop file"}, "end 75"),
+        ({"state": "stopped", "stop_reason": "SIGUSR1"}, "start 0"),
+        ({"state": "failed"}, "start 0"),
+    ],
+)
+def test_a_later_job_of_a_chain_begins_if_something_is_left(
+    status: dict[str, str], expected: str, decide: Decide
+) -> None:
+    assert decide("--link", "2", start="none", **status) == expected
+    assert decide(start="none") == "start 0", "a new launch may have more to do"
+
+
+def test_tries_without_a_new_checkpoint_are_limited(decide: Decide, tmp_path: Path) -> None:
+    """Those in an allocation anew after a requeue; those of another job do not count; nor what cannot be read."""
+    failed = {"state": "failed", "error": "x"}
+    assert [decide(**failed) for _ in range(3)] == ["start 1", "start 1", "end 1"]
+    save(tmp_path, 10)
+    assert [decide(**failed) for _ in range(2)] == ["start 1", "start 1"]
+    stopped = {"state": "stopped", "stop_reason": "SIGUSR1"}
+    assert decide(**stopped) == "requeue 75"
+    assert [decide(**failed) for _ in range(2)] == ["start 1", "start 1"]
+    assert [decide(**stopped) for _ in range(2)] == ["requeue 75", "end 75"]
+    record = tmp_path / "requeues.json"
+    for text in (json.dumps({**json.loads(record.read_text()), "job": "4"}), "", "[]", "{"):
+        record.write_text(text)
+        assert decide(**stopped) == "requeue 75"
+    assert decide("--max-requeues", "0", **stopped) == "end 75"  # a site without
+
+
+def test_a_failed_run_that_is_asked_to_stop_is_not_started_again(decide: Decide, tmp_path: Path) -> None:
+    (tmp_path / "STOP").touch()
+    assert decide(state="failed") == "end 1"
+    assert not (tmp_path / "STOP").exists()
+
+
+def test_a_run_that_another_job_writes_is_refused(decide: Decide, tmp_path: Path) -> None:
     lock = RunLock(tmp_path, LAUNCH_LOCK)
     lock.acquire()
-    assert decide_beside("begin", str(tmp_path)) == "refuse\n"
+    command = [sys.executable, "-P", "-m", "launcher.slurm.decide", str(tmp_path), "none"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True)
     lock.release()
-    (tmp_path / LAUNCH_LOCK).unlink()
-    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
-
-
-def test_refused_starts_of_a_run_that_keeps_its_state(decide: Decide, tmp_path: Path) -> None:
-    """A batch job's refusal ends its chain, whatever code srun gives for it; a person's does not."""
-    written = {"state": "stopped", "error": None, "stop_reason": "SIGUSR1", "job_id": "5"}
-    for job, at_the_begin, at_the_end in (("5", "end\n", "end\n"), (None, "go\n", "requeue\n")):
-        refusal = {"error": "seed: 2", "job_id": job, "launch_id": "A"}
-        (tmp_path / "status.json").write_text(json.dumps({**written, "refusal": refusal}))
-        assert decide("begin", str(tmp_path), "--link", "2") == at_the_begin
-        options = ("--code", "75", "--signal", "USR1", "--max-requeues", "2")
-        assert decide("end", str(tmp_path), *options) == at_the_end
+    assert done.stdout == "end 2\n"
+    assert "is being written by process" in done.stderr
+    assert decide(start="none") == "start 0"

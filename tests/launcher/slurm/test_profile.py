@@ -15,9 +15,9 @@ def profile(folder: Path, text: str) -> str:
 
 
 def test_references_are_followed(tmp_path: Path) -> None:
-    text = "account: mt\npartition: '${account}'\nenvironment: {A: '${.B}', B: '${account}'}\n"
+    text = "sbatch: {account: mt, partition: '${.account}'}\nenvironment: {A: '${.B}', B: '${sbatch.account}'}\n"
     site = load_profile(profile(tmp_path, text))
-    assert (site.partition, site.environment) == ("mt", {"A": "mt", "B": "mt"})
+    assert (site.sbatch["partition"], site.environment) == ("mt", {"A": "mt", "B": "mt"})
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "null\n", "{}\n"])
@@ -26,14 +26,18 @@ def test_a_profile_that_says_nothing_is_the_defaults(text: str, tmp_path: Path) 
 
 
 def test_options_replace_settings_and_these_the_file(tmp_path: Path) -> None:
-    file = profile(tmp_path, "{partition: a, account: b, qos: c, environment: {A: '1'}}")
-    site = load_profile(file, ["account=d", "qos=e", "environment.B=b"], {"qos": "f"})
-    assert (site.partition, site.account, site.qos) == ("a", "d", "f")
-    assert site.environment == {"A": "1", "B": "b"}
+    file = profile(tmp_path, "{sbatch: {partition: a, mail-type: FAIL}, time: '1', environment: {A: '1'}}")
+    site = load_profile(file, ["sbatch.mail-type=END", "sbatch.mem=240G", "time=2", "environment.B=b"], {"time": "3"})
+    assert site.sbatch == {"partition": "a", "mail-type": "END", "mem": "240G"}
+    assert (site.time, site.environment) == ("3", {"A": "1", "B": "b"})
 
 
 @pytest.mark.parametrize(
-    ("text", "named"), [("1: x\n", ["1"]), ("environment: {a-b: x}\ntime: never\n", ["time", "environment"])]
+    ("text", "named"),
+    [
+        ("1: x\n", ["1"]),
+        ("environment: {a-b: x}\nsbatch: {nodes: 2, A: x}\n", ["environment", "sbatch.nodes", "sbatch"]),
+    ],
 )
 def test_everything_wrong_is_named_at_once(text: str, named: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""Batch scripts: as they were reviewed (golden), free of what shellcheck knows, and never run by what they hold."""
+"""Batch scripts: as one was reviewed (golden), free of what shellcheck knows, and never run by what they hold."""
 
 import dataclasses
 import os
@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,139 +15,101 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs import UserError
-from launcher.slurm.jobs import Array, Single, Training
-from launcher.slurm.profile import Profile, load_profile
-from launcher.slurm.script import check_nodes, most_nodes, render_array, render_command, render_training
+from launcher.slurm.profile import Profile
+from launcher.slurm.script import Job, most_nodes, render_command, render_training
 from tests.waiting import PATIENCE
 
 HARM = ("; touch canary #", "$(touch canary)", "`touch canary`", "' ; touch canary ; '", '" ; touch canary ; "')
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "full.sh"
 PYTHON = "/venv/bin/python"
-
-CONFIG, OVERRIDES = "configs/runs/my run.yaml", ("seed=2", "name=a;b", "output=it's")
-COMMON: dict[str, Any] = {"folder": "/home/me/my work", "name": "mt"}
-TRAINING = Training(**COMMON, run="runs/my run", config=CONFIG, overrides=OVERRIDES, nodes="2", nproc=2)
+JOB = Job(folder="/home/me/my work", name="mt", logs="/home/me/50%/logs")
+TRAINING: dict[str, Any] = {
+    "nodes": "2",
+    "lead": 300,
+    "limits": ["--max-restarts", "3", "--max-requeues", "5", "--link", "1"],
+    "run": "runs/my run",
+    "config": "configs/runs/my run.yaml",
+    "overrides": ("seed=2", "name=a;b", "output=it's"),
+    "node_options": ("--nproc", "2"),
+}
 BARE = Profile(gpus_per_node=0, time="60", python=PYTHON)
 FULL = Profile(
+    sbatch={
+        "partition": "gpu",
+        "comment": 'it\'s "x" # \\ $(b)',
+        "exclusive": True,
+        "nice": 5,
+        "qos": None,
+        "wait": False,
+    },
     time="60",
-    partition="gpu",
-    account="mt-2026",
-    qos="normal",
-    constraint="a100|h100",
-    reservation="r1",
-    nodelist="n[1-4],gpu-07",
-    exclude="n9",
-    licenses="scratch:2,matlab",
-    mail_user="me@example.org",
-    mail_type=["FAIL", "TIME_LIMIT_90"],
     gpus_per_node=8,
-    gpu_type="h100",
     cpus_per_node=96,
-    memory="480G",
-    exclusive=True,
     modules=["cuda/12.4", "a b"],
     source=["/opt/my env/activate"],
     environment={"NCCL_IB_HCA": "mlx5", "X": "a $(b) 'c'"},
     python=PYTHON,
-    interface="ib0",
 )
 APPTAINER = dataclasses.replace(
     BARE, container="apptainer", container_image="/images/z t.sif", container_mounts=["/data:/data"], gpus_per_node=4
 )
 PYXIS = dataclasses.replace(
-    APPTAINER, container="pyxis", container_image="docker://z", gpu_request="gres", gpu_type="a100"
+    APPTAINER, container="pyxis", container_image="docker://z", sbatch={"gres": "gpu:a100:4"}, max_requeues=0
 )
 
 
-def refusal(make: Callable[[], str]) -> tuple[str, str]:
-    """What was made, or the message with which it was refused."""
-    try:
-        return make(), ""
-    except UserError as error:
-        return "", str(error)
+def training(site: Profile = BARE, job: Job = JOB, **changes: Any) -> str:
+    return render_training(site, job, **{**TRAINING, **changes})
 
 
-def training(site: Profile, output: str = "/home/me/my work/slurm-%j.out", **changes: Any) -> str:
-    return render_training(site, dataclasses.replace(TRAINING, **changes), output=output, lead=300)
+def command(site: Profile = BARE, words: Sequence[str] = ("zeromt", "export", "a b"), parts: int | None = None) -> str:
+    return render_command(site, JOB, list(words), parts=parts)
 
 
-def array(site: Profile = BARE, **changes: Any) -> str:
-    job = Array(**COMMON, words=("prepare", CONFIG, "--", *OVERRIDES), parts=4)
-    return render_array(site, dataclasses.replace(job, **changes), output="/home/me/prepare-%A_%a.out")
-
-
-def command(site: Profile = BARE, **changes: Any) -> str:
-    job = Single(**COMMON, words=("zeromt", "export", "a b", "-o", "c"))
-    return render_command(site, dataclasses.replace(job, **changes), output="/home/me/step.log")
-
-
+PART = ("zeromt", "score", "--part", "slurm", "data")
 SCRIPTS = {
-    "bare": lambda: training(BARE),
-    "full": lambda: training(FULL, nodes="2-4"),
-    "apptainer": lambda: training(APPTAINER, after=17),
-    "pyxis": lambda: training(PYXIS),
-    "chain": lambda: training(BARE, link=2, num_links=3),
-    "array": lambda: array(),
-    "merge": lambda: array(is_merge=True, after=3),
-    "command": lambda: command(APPTAINER, stdout="it's out"),
+    "bare": training(),
+    "full": training(FULL, nodes="2-4"),
+    "apptainer": training(APPTAINER, dataclasses.replace(JOB, after=17)),
+    "pyxis": training(PYXIS),
+    "command": command(APPTAINER),
+    "part": command(PYXIS, PART, parts=4),
+    "merge": command(PYXIS, ("zeromt", "score", "--merge", "data")),
+    "prepare": command(APPTAINER, ("zeromt", "prepare", "my.yaml")),
 }
+
+
+def test_golden() -> None:
+    if "UPDATE_GOLDEN" in os.environ:
+        GOLDEN.write_text(SCRIPTS["full"])
+    assert SCRIPTS["full"] == GOLDEN.read_text(), "look at the change; UPDATE_GOLDEN=1 accepts it"
 
 
 @pytest.mark.parametrize(
-    ("words", "is_merge", "expected"),
+    ("name", "other", "new", "gone"),
     [
-        ("translate run", False, True),
-        ("score data", False, True),
-        ("translate run", True, False),
-        ("prepare x", False, False),
+        ("apptainer", "bare",
+         ["#SBATCH --dependency=afterok:17", "#SBATCH --kill-on-invalid-dep=yes", "#SBATCH --gpus-per-node=4",
+          "container=(apptainer exec --nv --bind /data:/data '/images/z t.sif')"], ["container=()"]),
+        ("pyxis", "bare",
+         ["#SBATCH --no-requeue", "#SBATCH --gres=gpu:a100:4",
+          "step_options=(--container-image=docker://z --container-mounts=/data:/data)",
+          "once=(srun --export=ALL --nodes=1 --ntasks=1 --relative=0 --container-image=docker://z "
+          "--container-mounts=/data:/data)"],
+         ["#SBATCH --requeue", "step_options=()", "once=()"]),
+        ("part", "merge",
+         ["#SBATCH --output=/home/me/50%%/logs/mt-%A_%a.out", "#SBATCH --array=1-4", "#SBATCH --gres=gpu:a100:4",
+          "words=(/venv/bin/python -P -m zeromt score --part slurm data)"],
+         ["#SBATCH --output=/home/me/50%%/logs/mt-%j.out", "words=(/venv/bin/python -P -m zeromt score --merge data)"]),
+        ("command", "prepare",
+         ["#SBATCH --gpus-per-node=4", "words=(/venv/bin/python -P -m zeromt export 'a b')"],
+         ["words=(/venv/bin/python -P -m zeromt prepare my.yaml)"]),
     ],
-)
-def test_parts_that_compute_get_gpus(words: str, is_merge: bool, expected: bool) -> None:
-    script = array(APPTAINER, words=tuple(words.split()), is_merge=is_merge)
-    assert ("#SBATCH --gpus-per-node=4\n" in script) == expected
-
-
-@pytest.mark.parametrize("name", ["full", "array", "command"])
-def test_golden(name: str) -> None:
-    path = GOLDEN / f"{name}.sh"
-    if "UPDATE_GOLDEN" in os.environ:
-        path.write_text(SCRIPTS[name]())
-    assert SCRIPTS[name]() == path.read_text(), "look at the change; UPDATE_GOLDEN=1 accepts it"
-
-
-NEW = {
-    "bare": ["#SBATCH --nodes=2", "modules=()", "sources=()", "environment=()",
-             "node_options=(--nproc 2 --max-restarts 3 --join-timeout 300 --node-timeout 15)"],
-    "apptainer": ["#SBATCH --dependency=afterok:17", "#SBATCH --kill-on-invalid-dep=yes", "#SBATCH --gpus-per-node=4",
-                  "container=(apptainer exec --nv --bind /data:/data '/images/z t.sif')"],
-    "pyxis": ["#SBATCH --gres=gpu:a100:4",
-              "srun_options=(--container-image=docker://z --container-mounts=/data:/data)"],
-    "chain": ["#SBATCH --no-requeue", "link=2", "max_requeues=0"],
-    "merge": ["#SBATCH --dependency=afterok:3", "#SBATCH --kill-on-invalid-dep=yes"],
-}  # fmt: skip
-"""By script: lines that another lacks, which is named in `OTHER` or the bare one."""
-OTHER = {"bare": "full", "merge": "array"}
-GONE = {
-    "bare": [
-        *("partition", "account", "qos", "constraint", "reservation", "exclude", "licenses", "mail-user", "mail-type"),
-        *("cpus-per-task", "mem", "exclusive", "nodes", "nodelist", "gpus-per-node"),
-        *("modules", "sources", "environment", "node_options"),
-    ],
-    "apptainer": ["container"],
-    "pyxis": ["srun_options"],
-    "chain": ["requeue", "link", "max_requeues"],
-    "merge": ["array"],
-}
-"""What the lines set that are not in it any more."""
-
-
-@pytest.mark.parametrize("name", NEW)
-def test_differs_by_these_lines_alone(name: str) -> None:
-    script, other = (SCRIPTS[n]().splitlines() for n in (name, OTHER.get(name, "bare")))
-    assert [line for line in script if line not in other] == NEW[name]
-    gone = [line.removeprefix("#SBATCH --").partition("=")[0] for line in other if line not in script]
-    assert gone == GONE[name]
-    assert len(script) == len(other) + len(NEW[name]) - len(GONE[name]), "none stands there twice"
+)  # fmt: skip
+def test_differs_by_these_lines_alone(name: str, other: str, new: list[str], gone: list[str]) -> None:
+    lines, others = (SCRIPTS[one].splitlines() for one in (name, other))
+    assert [line for line in lines if line not in others] == new
+    assert [line for line in others if line not in lines] == gone
 
 
 def test_shellcheck(tmp_path: Path) -> None:
@@ -155,10 +117,10 @@ def test_shellcheck(tmp_path: Path) -> None:
     shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")
     if shellcheck is None:
         pytest.skip("shellcheck is not installed; the extra `dev` brings it")
-    for name in SCRIPTS:
-        (tmp_path / f"{name}.sh").write_text(SCRIPTS[name]())
+    for name, script in SCRIPTS.items():
+        (tmp_path / f"{name}.sh").write_text(script)
     done = subprocess.run(  # SC2016 warns of what quoting is for: '$(x)' stays as it is
-        [shellcheck, "--exclude=SC2016", *tmp_path.glob("*.sh")],
+        [shellcheck, "--exclude=SC2016,SC2034", *tmp_path.glob("*.sh")],
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -167,41 +129,40 @@ def test_shellcheck(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-# What a script finds on PATH in place of SLURM's commands: they write down what they got, one argument a line.
+# What a script finds on PATH in place of SLURM's commands: they note what they got. Decisions are lines of ANSWERS.
 STUB = """#!/bin/bash
-printf '%s\\0' "$(basename "$0")" "$@" >>"$LOG"
+name=$(basename "$0")
+printf '%s\\0' "$name" "$@" >>"$LOG"
 printf '\\n' >>"$LOG"
-case $(basename "$0") in
+case $name in
 scontrol) [[ $1 == requeue ]] || printf 'n1\\nn2\\n' ;;
-python) if [[ $4 == begin ]]; then echo "$BEGIN"; else echo "$DECISION"; fi ;;
+python | apptainer) echo "a banner"; sed -n "$(grep -cE '^(python|apptainer)' "$LOG")p" <<<"$ANSWERS" ;;
 srun) exit "$CODE" ;;
 esac
 """
 
 
 def run_script(
-    script: str, folder: Path, *, code: int = 0, begin: str = "go", decision: str = "end", task: str = ""
-) -> tuple[int, list[list[str]]]:
-    """Execute a script with stubs on PATH; its exit code, and what each of SLURM's commands got."""
-    binaries = folder / "bin"
-    if not binaries.exists():
-        binaries.mkdir()
-        for name in ("srun", "scontrol", "python", "apptainer"):
-            (binaries / name).write_text(STUB)
-            (binaries / name).chmod(0o755)
-    log = folder / "log"
+    script: str, folder: Path, *, code: int = 0, answers: Sequence[str] = ("start 0", "end 0"), task: str = ""
+) -> tuple[int, list[list[str]], str]:
+    """Execute a script with stubs on PATH: its exit code, what each of SLURM's commands got, and the noted code."""
+    binaries, logs, log = folder / "bin", folder / "logs", folder / "log"
+    for one in (binaries, logs):
+        one.mkdir(exist_ok=True)
+    for name in ("srun", "scontrol", "python", "apptainer"):
+        (binaries / name).write_text(STUB)
+        (binaries / name).chmod(0o755)
     log.unlink(missing_ok=True)
     environment = {
         "PATH": f"{binaries}:/usr/bin:/bin",
         "LOG": str(log),
         "CODE": str(code),
-        "BEGIN": begin,
-        "DECISION": decision,
+        "ANSWERS": "\n".join(answers),
         "SLURM_JOB_ID": "20017",
-        "SLURM_ARRAY_TASK_ID": task,
         "SLURM_JOB_NODELIST": "n[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
-        "SLURMD_NODENAME": "n1",
+        "SLURM_CPUS_PER_TASK": "2",
+        **({"SLURM_ARRAY_TASK_ID": task, "SLURM_ARRAY_JOB_ID": "20016"} if task else {}),
     }
     done = subprocess.run(
         ["bash", "-s"],
@@ -214,182 +175,115 @@ def run_script(
         check=False,
     )
     calls = [line.split("\0") for line in log.read_text().split("\0\n")[:-1]] if log.exists() else []
-    return done.returncode, calls
+    return done.returncode, calls, "".join(path.read_text() for path in logs.glob("mt-*.code"))
 
 
-def stubbed(site: Profile, folder: Path) -> Profile:
-    return dataclasses.replace(site, python=str(folder / "bin" / "python"), source=[], modules=[])
+def at(folder: Path, site: Profile = BARE) -> tuple[Profile, Job]:
+    """A site and a job whose files are in a folder."""
+    site = dataclasses.replace(site, python=str(folder / "bin" / "python"), source=[], modules=[])
+    return site, dataclasses.replace(JOB, logs=str(folder / "logs"))
 
 
-def test_what_the_nodes_are_told(tmp_path: Path) -> None:
-    code, calls = run_script(training(stubbed(FULL, tmp_path)), tmp_path)
-    assert code == 0
-    assert [call[0] for call in calls] == ["python", "scontrol", "srun", "python"]
-    step = calls[2]
-    assert step == [
-        "srun",
-        *("--export=ALL", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
-        *(str(tmp_path / "bin" / "python"), "-P", "-m", "zeromt", "launch", "node", "configs/runs/my run.yaml"),
-        *("--nnodes", "2", "--rendezvous", "n1:20017", "--job-id", "20017-0"),
-        *("--nproc", "2", "--max-restarts", "3", "--join-timeout", "300", "--node-timeout", "15"),
-        *("--interface", "ib0", "--", "seed=2", "name=a;b", "output=it's"),
+def test_what_the_nodes_and_the_decision_are_told(tmp_path: Path) -> None:
+    """At a failure all starts again, with another id and another port."""
+    script = training(*at(tmp_path))
+    code, calls, noted = run_script(script, tmp_path, code=1, answers=("start 0", "start 1", "end 75"))
+    assert (code, noted) == (75, "75 20017\n")
+    python = ["python", "-P", "-m", "launcher.slurm.decide", "runs/my run"]
+    limits = TRAINING["limits"]
+    assert [call for call in calls if call[0] == "python"] == [
+        [*python, "none", "--code", "0", "--signal", "none", *limits],
+        [*python, "20017-0-1", "--code", "1", "--signal", "none", *limits],
+        [*python, "20017-0-2", "--code", "1", "--signal", "none", *limits],
     ]
-
-
-def test_what_the_tasks_of_an_array_are_told(tmp_path: Path) -> None:
-    for task, share in (("3", ["--part", "3/4"]), ("", ["--merge"])):
-        (step,) = run_script(array(stubbed(BARE, tmp_path)), tmp_path, task=task)[1]
-        assert step[1:4] == ["--export=ALL", "--nodes=1", "--ntasks=1"]
-        assert step[8:] == ["prepare", *share, "configs/runs/my run.yaml", "--", "seed=2", "name=a;b", "output=it's"]
-
-
-def ended_by(script: str, folder: Path, **changes: Any) -> str:
-    """What a script writes into the file for its exit code."""
-    (file := folder / "ended").unlink(missing_ok=True)
-    run_script(script, folder, **changes)
-    return file.read_text() if file.exists() else ""
-
-
-def test_the_exit_code_is_left_where_it_is_asked_for(tmp_path: Path) -> None:
-    """Not if the job comes again; of an array by the merge, or by a part that fails; once by a command."""
-    site = dataclasses.replace(stubbed(BARE, tmp_path), environment={"ZEROMT_ENDED": str(tmp_path / "ended")})
-    train, parts, once = training(site), array(site), command(site, stdout="out")
-    assert [ended_by(train, tmp_path, code=75, decision=one) for one in ("end", "requeue")] == ["75 20017\n", ""]
-    assert [ended_by(parts, tmp_path, code=code, task=task) for code, task in ((0, ""), (0, "3"), (2, "3"))] == [
-        "0 20017\n",
-        "",
-        "2 20017_3\n",
+    steps = [call for call in calls if call[0] == "srun"]
+    assert [step[1:8] for step in steps] == [
+        [
+            *("--export=ALL", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--kill-on-bad-exit=1"),
+            *("--cpus-per-task=2", str(tmp_path / "bin" / "python")),
+        ]
+    ] * 2
+    assert [step[8:] for step in steps] == [
+        [
+            *("-P", "-m", "zeromt", "launch", "node", "configs/runs/my run.yaml", "--nnodes", "2"),
+            *("--job-id", f"20017-0-{number}", "--rendezvous", f"n1:{port}"),
+            *("--nproc", "2", "--", "seed=2", "name=a;b", "output=it's"),
+        ]
+        for number, port in ((1, 10273), (2, 10274))
     ]
-    assert [ended_by(once, tmp_path, code=code) for code in (0, 3)] == ["0 20017\n", "3 20017\n"]
-    assert (tmp_path / "out").read_text() == ""
-    assert run_script(once, tmp_path)[1] == [], "it has ended before"
-    (tmp_path / "ended").unlink()
-    (step,) = run_script(once, tmp_path)[1]
-    assert step[4:] == [str(tmp_path / "bin" / "python"), "-P", "-m", "zeromt", "export", "a b", "-o", "c"]
-    (tmp_path / "ended").unlink()
-    assert run_script(command(site, words=("cat", "a b")), tmp_path)[1][0][4:] == ["cat", "a b"]
-
-
-LATER: dict[str, Any] = {"link": 2, "num_links": 2}
-"""Of a chain."""
 
 
 @pytest.mark.parametrize(
-    ("changes", "answers", "code", "starts", "requeues"),
+    ("answer", "code", "requeues", "noted"),
     [
-        ({}, {"code": 75, "decision": "end"}, 75, True, False),
-        ({}, {"code": 75, "decision": "requeue"}, 75, True, True),
-        ({}, {"code": 75, "decision": "Welcome\nrequeue"}, 75, True, True),  # a container may print a banner
-        ({}, {"begin": "refuse"}, 2, False, False),
-        ({}, {"begin": "Welcome\nrefuse"}, 2, False, False),
-        (LATER, {"begin": "end"}, 0, False, False),
-        (LATER, {"begin": "go"}, 0, True, False),
+        ("end 2", 2, False, "2 20017\n"),
+        ("requeue 75", 75, True, ""),  # whoever waits goes on waiting
+        ("exit 1", 1, False, ""),
+        ("", 1, False, "1 20017\n"),
     ],
 )
-def test_it_does_what_is_decided(
-    tmp_path: Path, changes: dict[str, Any], answers: dict[str, Any], code: int, starts: bool, requeues: bool
+def test_what_is_decided_before_the_first_start(
+    tmp_path: Path, answer: str, code: int, requeues: bool, noted: str
 ) -> None:
-    found, calls = run_script(training(stubbed(BARE, tmp_path), **changes), tmp_path, **answers)
-    assert (found, "srun" in [call[0] for call in calls]) == (code, starts)
-    assert (["scontrol", "requeue", "20017"] in calls) == requeues
+    found, calls, left = run_script(training(*at(tmp_path)), tmp_path, answers=(answer,))
+    assert (found, left) == (code, noted)
+    assert (["scontrol", "requeue", "20017"] in calls, "srun" in [call[0] for call in calls]) == (requeues, False)
 
 
-def test_what_the_decision_is_told(tmp_path: Path) -> None:
-    calls = run_script(training(stubbed(BARE, tmp_path), **LATER), tmp_path, code=75)[1]
-    assert [call[4:] for call in calls if call[0] == "python"] == [
-        ["begin", "runs/my run", "--link", "2"],
-        ["end", "runs/my run", "--code", "75", "--signal", "none", "--max-requeues", "0"],
-    ]
+@pytest.mark.parametrize(
+    ("task", "code", "noted"),
+    [("", 0, "0 20017\n"), ("", 3, "3 20017\n"), ("3", 0, ""), ("3", 2, "2 20016_3\n")],
+)
+def test_a_command_notes_its_exit_code(tmp_path: Path, task: str, code: int, noted: str) -> None:
+    """Of an array the merge does, and a part that fails. One that comes again when it has ended does nothing."""
+    site, job = at(tmp_path)
+    script = render_command(site, job, ["cat", "a b"])
+    found, calls, left = run_script(script, tmp_path, code=code, task=task)
+    assert (found, left) == (code, noted)
+    assert calls == [["srun", "--export=ALL", "--nodes=1", "--ntasks=1", "--cpus-per-task=2", "cat", "a b"]]
+    if not task:
+        assert run_script(script, tmp_path, code=code)[1] == []
 
 
 LINES = ("\n", "\n#SBATCH --wrap='touch canary'\n", "\r", "\x00", "#SBATCH --wrap=x")
 SIGNS = (" ", "&& touch canary", "| touch canary", "\\", "$HOME", "*", "~", "${x:-$(touch canary)}", "!!", "{a,b}")
-WORDS = ("a", "é", "@OVERRIDES@", "--", "-x", "%j", "=")
-EVIL = st.lists(st.sampled_from(HARM + LINES + SIGNS + WORDS), min_size=1, max_size=4).map("".join)
+EVIL = st.lists(st.sampled_from((*HARM, *LINES, *SIGNS, "a", "é", "--", "-x", "%j", "=")), min_size=1, max_size=4).map(
+    "".join
+)
+
+
+def made(where: str, site: Profile, job: Job, evil: str) -> str:
+    """A script in which something is at a place."""
+    if where == "word":
+        return render_command(site, job, ["cat", evil])
+    changes = {where: [evil] if where == "overrides" else evil} if where in TRAINING else {}
+    return training(site, job, **changes)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    evil=EVIL, where=st.sampled_from(["override", "config", "run", "word", "environment", "source", "image", "mount"])
-)
+@given(evil=EVIL, where=st.sampled_from(["overrides", "config", "run", "word", "environment", "image", "sbatch"]))
 def test_values_arrive_verbatim_or_are_refused(tmp_path: Path, evil: str, where: str) -> None:
-    site = dataclasses.replace(stubbed(BARE, tmp_path), container="apptainer", container_image="image")
-    changes: dict[str, Any] = {}
-    make = array if where == "word" else training
-    if where == "word":
-        changes["words"] = ("prepare", evil)
-    elif where == "override":
-        changes["overrides"] = (f"name={evil}", evil)
-    elif where in ("config", "run"):
-        changes[where] = evil
-    elif where == "environment":
-        site = dataclasses.replace(site, environment={"EVIL": evil})
-    elif where == "source":
-        site = dataclasses.replace(site, source=[evil])
-    elif where == "image":
-        site = dataclasses.replace(site, container_image=evil)
-    else:
-        site = dataclasses.replace(site, container_mounts=[evil])
-    script, message = refusal(lambda: make(site, **changes))
-    if message:
-        assert re.search(r"[\x00-\x1f]", evil)
-        assert len(message.splitlines()) == 1
+    site, job = at(tmp_path, dataclasses.replace(BARE, container="apptainer", container_image="image"))
+    own: dict[str, Any] = {"environment": {"EVIL": evil}} if where == "environment" else {"sbatch": {"comment": evil}}
+    if where in ("environment", "sbatch", "image"):
+        site = dataclasses.replace(site, **({"container_image": evil} if where == "image" else own))
+    if re.search(r"[\x00-\x1f]", evil):
+        with pytest.raises(UserError, match=r"allowed is text without line breaks and control characters$") as caught:
+            made(where, site, job, evil)
+        assert len(str(caught.value).splitlines()) == 1
         return
-    assert [line for line in script.splitlines() if line.startswith("#SBATCH")] == [
-        line for line in make(BARE).splitlines() if line.startswith("#SBATCH")
-    ]
-    _, calls = run_script(script, tmp_path)
+    shutil.rmtree(tmp_path / "logs", ignore_errors=True)
+    script = made(where, site, job, evil)
+    if where != "sbatch":
+        assert [line for line in script.splitlines() if line.startswith("#SBATCH --w")] == []
+    _, calls, _ = run_script(script, tmp_path)
     assert not (tmp_path / "canary").exists()
-    if where not in ("source", "environment", "run"):
-        (step,) = [call for call in calls if call[0] == "srun"]
-        assert evil in step
-    if where == "run":
-        assert any("launcher.slurm.decide" in call and evil in call for call in calls)
+    if where not in ("environment", "sbatch"):
+        assert any(evil in call for call in calls)
 
 
-WHERE = (
-    *("partition", "account", "qos", "reservation", "constraint", "memory"),
-    *("nodelist", "exclude", "licenses", "gpu_type"),
-)
-
-
-@settings(max_examples=80, deadline=None)
-@given(evil=EVIL, where=st.sampled_from(WHERE))
-def test_what_the_scheduler_reads_has_a_pattern(evil: str, where: str) -> None:
-    script, message = refusal(lambda: training(load_profile(None, (), {where: evil, "time": "60"})))
-    if message:
-        assert len(message.splitlines()) == 1
-        assert where in message
-        return
-    assert re.fullmatch(r"[A-Za-z0-9_.,:@+=/*|&()\[\]-]+", evil)
-    assert re.search(rf"=('?|.*:){re.escape(evil)}('|:8|)\n", script)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "a b"}, "--job-name: 'a b'"),
-        ({"name": "a\n#SBATCH --x"}, "--job-name: 'a\\n#SBATCH --x'"),
-        ({"folder": "/it's"}, 'the current folder: "/it\'s" holds "\'"'),
-        ({"output": "/a\nb/%j"}, "output: '/a\\nb/' holds '\\n'"),
-        ({"output": "/a%u/%j"}, "output: '/a%u/' holds '%'"),
-        ({"overrides": ("a\nb",)}, "override: 'a\\nb'"),
-        ({"nodes": "0"}, "--nodes: '0'"),
-        ({"nodes": "3-2"}, "--nodes: '3-2'"),
-        ({"nodes": "2;x"}, "--nodes: '2;x'"),
-    ],
-)
-def test_refused_values(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        training(BARE, **changes)
-    assert str(caught.value).startswith(message)
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_nodes() -> None:
-    assert (check_nodes("2-16"), most_nodes("2-16"), most_nodes("3")) == ("2-16", 16, 3)
-
-
-def test_a_parent_is_one_word_whatever_it_is_called() -> None:
-    assert "--from 'runs/my base@500'" in training(BARE, parent="runs/my base@500")
-    assert "--from" not in training(BARE)
+@pytest.mark.parametrize("text", ["0", "3-2", "2;x", "", "-2"])
+def test_numbers_of_nodes(text: str) -> None:
+    assert (most_nodes("2-16"), most_nodes("3")) == (16, 3)
+    with pytest.raises(UserError, match=r"^--nodes: "):
+        most_nodes(text)

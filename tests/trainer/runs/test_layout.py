@@ -21,7 +21,6 @@ def test_names_stay() -> None:
         "STOP_FILE": "STOP",
         "STUCK_FILE": "stuck.log",
         "REQUEUES_FILE": "requeues.json",
-        "JOBS_FILE": "jobs.json",
         "FAILURES": "failures",
         "EVALUATIONS": "eval",
         "PAIRS": "pairs",

@@ -7,7 +7,10 @@ import pytest
 import yaml
 
 from configs import UserError
+from launcher.machine.supervise import Supervisor
+from zeromt.pipeline.local import Local
 from zeromt.pipeline.recipe import Pipeline
+from zeromt.pipeline.slurm import Slurm
 
 
 def read(folder: Path, *overrides: str, **tree: Any) -> Pipeline:
@@ -78,3 +81,35 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     assert pipeline.wanted(["last"]) == ["first", "given", "last"]
     with pytest.raises(UserError, match="STEP: 'x': no such step"):
         pipeline.wanted(["x"])
+
+
+def test_what_runs_a_step(tmp_path: Path) -> None:
+    """Its parts, one after the other here, as an array on SLURM; with options of `zeromt launch` where that runs it."""
+    steps = {
+        "trained": {"run": "zeromt train my.yaml seed=2", "launch": "--nproc 1"},
+        "parts": {"run": "zeromt score x -m y", "parts": 2},
+        "printed": {"run": "zeromt evaluate x", "stdout": "{output}"},
+    }
+    place = {"kind": "slurm", "site": "cpu", "settings": {"python": "/p"}}
+    pipeline = read(tmp_path, steps=steps, place=place, output=str(tmp_path))
+    here = {name: Local(Supervisor()).work(pipeline, name, "job").commands for name in steps}
+    assert here == {
+        "trained": [["zeromt", "launch", "local", "my.yaml", "--nproc", "1", "seed=2"]],
+        "parts": [
+            ["zeromt", "score", *share, "x", "-m", "y"] for share in (["--part", "1/2"], ["--part", "2/2"], ["--merge"])
+        ],
+        "printed": [["zeromt", "evaluate", "x"]],
+    }
+    launch = ["zeromt", "launch", "slurm", "--wait", "--site", "cpu", "--set", 'python="/p"']
+    to = str(tmp_path / "my" / "printed")
+    there = {name: Slurm(Supervisor(), pipeline).work(pipeline, name, "job").commands for name in steps}
+    assert there == {
+        "trained": [[*launch, "--nproc", "1", "--job-name", "job", "my.yaml", "seed=2"]],
+        "parts": [[*launch, "--job-name", "job", "--array", "2", "--", "zeromt", "score", "x", "-m", "y"]],
+        "printed": [
+            [
+                *(*launch, "--job-name", "job", "--", "sh", "-c", 'exec "$@" >"$0"', to),
+                *("/p", "-P", "-m", "zeromt", "evaluate", "x"),
+            ]
+        ],
+    }
