@@ -108,7 +108,8 @@ def limited(decision: Decision, run: Path, limits: Mapping[str, int]) -> Decisio
         why = f"{decision.why}; not {what}: no new checkpoint since step {tries['step']}, {most} times"
         return Decision(END, decision.code, why)
     write_text(run / REQUEUES_FILE, json.dumps({**tries, "restarts": 0, kind: number}) + "\n")
-    return decision._replace(why=f"{decision.why}; {what}, {number} of {most} since step {tries['step']}")
+    why = f"{decision.why}; {what}, {number} of {most} since step {tries['step']}"
+    return Decision(decision.action, decision.code, why)
 
 
 def read_tries(run: Path, job: str) -> dict[str, Any]:
