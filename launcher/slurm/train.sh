@@ -31,6 +31,7 @@ while true; do
     exit) exit "$last" ;; # it may come again, so no exit code is left
     *)
         say "$python on $SLURMD_NODENAME has decided nothing; see above"
+        if [[ $asked == TERM ]]; then exit 1; fi # it was killed, too
         leave 1
         ;;
     esac

@@ -179,17 +179,6 @@ class Cluster:
                 with contextlib.suppress(OSError):
                     self._namespaces[node] = str(Path(f"/proc/{self._daemons[node].pid}/ns/uts").readlink())
 
-    def process(self, node: str, *marks: str) -> int:
-        """The oldest process on a node with these texts in its command line or its environment."""
-
-        def has_all(pid: int) -> bool:
-            with contextlib.suppress(OSError):
-                texts = [(Path("/proc") / str(pid) / name).read_bytes() for name in ("cmdline", "environ")]
-                return all(mark.encode() in b"\0".join([b"", *texts, b""]).replace(b"\0", b" ") for mark in marks)
-            return False
-
-        return min(filter(has_all, self._pids_on(node)))
-
     def _pids_on(self, node: str) -> list[int]:
         found, namespace = [], self._namespaces.get(node)
         for entry in Path("/proc").glob("[0-9]*") if namespace else ():

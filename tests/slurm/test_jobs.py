@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import BUNDLED, REPO
-from tests.slurm.conftest import (
-    COMPARED,
-    PATIENCE,
-    Job,
-    MakeJob,
-    assert_resumed_exactly,
-    assert_same_updates,
-    local_run,
-)
+from tests.slurm.conftest import PATIENCE, Job, MakeJob, assert_same_updates
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(3000)]
@@ -61,7 +53,7 @@ def test_a_killed_rank_a_warning_and_a_lost_node(make_job: MakeJob, undisturbed:
     job.wait_for_step(AT)
     shown = job.cluster.ask("scontrol", "show", "job", job.number).stdout
     assert f"   Comment={comment} \n" in shown
-    os.kill(job.cluster.process("n2", " RANK=3 "), signal.SIGKILL)
+    os.kill(job.process("n2", rank="3"), signal.SIGKILL)
     killed = job.wait_for_resume(1, 10)
     assert "zeromt: rank 3 on n2 failed first" in job.output()
     assert f"started again, 1 of 3 since step {killed}\n" in job.output()
@@ -82,7 +74,6 @@ def test_a_killed_rank_a_warning_and_a_lost_node(make_job: MakeJob, undisturbed:
     assert int(job.cluster.job(job.number)["Restarts"]) >= 2
     assert (job.folder / "logs" / f"run-{job.number}.code").read_text() == f"0 {job.number}\n"
     assert_same_updates(job, undisturbed)
-    assert_resumed_exactly(job, killed)
 
 
 def test_one_job_writes_a_run_until_it_is_stopped(make_job: MakeJob, tmp_path: Path) -> None:
@@ -102,7 +93,7 @@ def test_one_job_writes_a_run_until_it_is_stopped(make_job: MakeJob, tmp_path: P
     ended = first.cluster.job(refused.stdout.strip())
     assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("FAILED", "2:0", "0")
 
-    os.kill(first.cluster.process("n2", "launch node", f"--job-id {first.number}-"), signal.SIGTERM)
+    os.kill(first.process("n2"), signal.SIGTERM)
     saved = first.wait_for_resume(1, 5)
     assert f"stopped after a complete save; back in the queue, 1 of 5 since step {saved}\n" in first.output()
     waiter = first.start(*first.launch("--wait"))
@@ -147,28 +138,3 @@ def test_commands_in_parts_one_of_which_is_killed(make_job: MakeJob, undisturbed
     assert first.stat().st_mtime_ns == written, "what is there is not translated again"
     for name in ("translations.txt", "translations.source.txt", "translations.scores.txt"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_time_limit_in_the_middle(make_job: MakeJob) -> None:
-    # The warning comes 60 to 120 s before the limit. Larger batches and a model of some width make few updates of that.
-    heavy = (
-        "stream.source_tokens=4096",
-        "stream.target_tokens=4096",
-        "model.d_model=128",
-        "model.feed_forward.d_ff=1024",
-    )
-    job = make_job(*heavy, "training.max_updates=100000")
-    job.submit("--time", "4")
-    wait_until(lambda: bool(job.resumes()), seconds=1200)
-    (step,) = job.resumes()
-    assert "SIGUSR1: asking the ranks to save and stop" in job.output()
-    assert "stopped after a complete save; back in the queue" in job.output()
-    job.wait_for_step(step + COMPARED)
-    assert job.zeromt("stop", str(job.folder)).returncode == 0
-    assert job.wait()["Restarts"] == "1"
-    last = f"training.max_updates={step + COMPARED}"
-    compared = range(step + 1, step + COMPARED + 1)
-    # As many ranks as the job had: at this width and rate the rounding of 2 against 4 ranks was seen to grow to 3e-5.
-    assert_same_updates(job, local_run(job, "again", last, begin=(job, step), nproc=4), compared)
-    assert_same_updates(job, local_run(job, "local", last, nproc=4), range(1, step + COMPARED + 1))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,8 @@ def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> No
     local = written(tmp_path / "local", {"backward": "--nproc 2"})
     subprocess.run(COMMAND, cwd=local, env=environment(), stdout=subprocess.DEVNULL, timeout=PATIENCE, check=True)
     folder = written(tmp_path / "here", {"backward": "--nodes 2 --nproc 1"}, place=PLACE)
-    dry = subprocess.run([*COMMAND, "--dry-run"], cwd=folder, env=environment(), capture_output=True, timeout=PATIENCE)
-    assert b"dataset    runs: never begun" in dry.stdout
-
     driver = Driver(cluster, folder)
-    wait_until(list_of(folder / "state/zeromt"), driver.said)
+    wait_until((folder / "state/zeromt").exists, driver.said)
     driver.process.kill()  # before, while or after the job is sent, which happens once in any case: see the end
     driver.wait(-signal.SIGKILL)
 
@@ -99,8 +96,3 @@ def test_killed_drivers_and_a_killed_job(cluster: Cluster, tmp_path: Path) -> No
     assert {name: names[name] for name in graph.steps()} == {
         name: arrays.get(name, 2 if name == "backward" else 1) for name in graph.steps()
     }
-
-
-def list_of(folder: Path) -> Callable[[], list[Path]]:
-    """Lists a folder that may not be there."""
-    return lambda: list(folder.glob("*"))
