@@ -1,13 +1,17 @@
-"""The parser of the command line, and the arguments that commands of several folders share."""
+"""The parser of the command line, the arguments that several folders share, and how a command is described.
+
+It imports nothing heavy, because `zeromt --help` lists all commands.
+"""
 
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 from configs.process.streams import hidden
-from launcher.dispatch import resolve
+from launcher import resolve
 from launcher.options.values import existing, existing_folder, language, new_path, path
 
 
@@ -129,3 +133,21 @@ def add_languages(parser: Parser) -> None:
             help=f"{side} language, such as eng_Latn, for models with tags on both sides such as NLLB (default: the "
             "run's)",
         )
+
+
+Group = Literal["prepare data", "train", "clusters", "look into a run", "use a model", "tools"]
+"""The groups of commands, in their order."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Command:
+    """A command: summary, arguments, and the `module:function` that is called with the arguments by name."""
+
+    summary: str
+    usage: str
+    add_arguments: Callable[[Parser], None]
+    target: str
+    computes: bool = False
+    """Whether it computes, so that the environment variables for threads and devices are checked first."""
+    group: Group = "tools"
+    """Under which `zeromt help` lists it."""

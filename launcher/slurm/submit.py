@@ -11,7 +11,7 @@ from configs.plugins import keep_copies, pins_of, variables
 from configs.process.files import disk_errors
 from configs.process.streams import note
 from configs.reading.passwords import HIDDEN, without_passwords
-from launcher.dispatch import resolve
+from launcher import resolve
 from launcher.slurm.profile import Profile, load_profile
 from launcher.slurm.queue import GONE, find_job, sbatch
 from launcher.slurm.record import begin, held, read

@@ -1,27 +1,35 @@
-"""One start of a run's ranks on this machine, and the lock under which it happens."""
+"""One start of a run's ranks on this machine: the lock under which it happens, and how it ended.
+
+That stands in the run's status.json and failures/, on whichever machine they were written.
+"""
 
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import psutil
 
 from configs import UserError
 from configs.plugins import keep_copies
 from configs.process.environment import private_folder
-from configs.process.streams import note
+from configs.process.files.inside import read_text
+from configs.process.signals import ORPHANED, STOPPED
+from configs.process.streams import note, tell
 from launcher.machine.supervise import RankSupervisor
-from launcher.start.outcome import outcome
 from launcher.start.ranks import Job, child_environment, torchrun_command
 from launcher.start.run_folder import make_ready
+from trainer.runs.failure import Failure, find_cause, read_failures
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STUCK_FILE
 from trainer.runs.run_lock import RunLock
-from trainer.runs.status import LAUNCH_ID, read_status
+from trainer.runs.status import EXIT_CODES, LAUNCH_ID, Status, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for an earlier job, which may still be ending its processes."""
 _LOOK_SECONDS = 0.2
+_OTHERS_SECONDS = 2.0
+"""Seconds to wait for the notes of ranks that were killed, and of those on other machines."""
+_TAIL_LINES = 80
 
 
 @contextlib.contextmanager
@@ -62,7 +70,7 @@ def attempt(job: Job, supervisor: RankSupervisor, launch_id: str, *, reset: str 
         reset: what the ranks reset.
 
     Returns:
-        See `launcher.start.outcome.outcome`.
+        See `outcome`.
     """
     if job.node is None or job.node.rank == 0:
         with contextlib.suppress(OSError):
@@ -93,3 +101,76 @@ def _is_of(process: psutil.Process, launch_id: str) -> bool:
         return bool(process.environ().get(LAUNCH_ID) == launch_id)
     except psutil.Error:
         return False
+
+
+def outcome(job: Job, launch_id: str, torchrun: int, *, was_stopped: bool) -> int:
+    """The exit code of a start. What failed first is said on stderr, and in status.json.
+
+    Args:
+        job: what was started.
+        launch_id: of this start.
+        torchrun: its exit code, which tells no more than whether all ranks of this machine ended as they had agreed.
+        was_stopped: whether a signal asked the launcher to stop.
+
+    Returns:
+        0 finished; 2 refused; 75 stopped after a complete save, or before there was anything to save; 1 failed.
+    """
+    status = read_status(job.folder / STATUS_FILE, launch_id)
+    is_orphaned = status is not None and status.stop_reason == ORPHANED and not was_stopped
+    if status is not None and status.is_settled and not is_orphaned:
+        if status.state == "refused":
+            _tell_refusal(read_failures(job.folder, launch_id))
+        return status.exit_code
+    if torchrun == 0 or (status is None and was_stopped):  # at 0 the disk has no room for the status
+        return STOPPED if was_stopped else 0
+    return _failed(job, launch_id, torchrun, status, is_orphaned=is_orphaned)
+
+
+def _tell_refusal(notes: Mapping[int, Failure]) -> None:
+    """Say why one rank refused alone, unless it is the one that writes to the terminal."""
+    cause = find_cause(notes)
+    if cause is not None and cause.rank:
+        for line in cause.message.splitlines():
+            tell(f"zeromt: error: {line}")
+
+
+def _failed(job: Job, launch_id: str, torchrun: int, status: Status | None, *, is_orphaned: bool) -> int:
+    end = time.monotonic() + _OTHERS_SECONDS
+    while not (notes := read_failures(job.folder, launch_id)) and not is_orphaned and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_LOOK_SECONDS if notes else 0.0)  # the note of a killed rank comes after those of its victims
+    notes = read_failures(job.folder, launch_id)
+    cause = find_cause(notes)
+    by = f"torchrun ended with exit code {torchrun}" if torchrun > 0 else f"torchrun was killed by signal {-torchrun}"
+    if cause is None:
+        tell(f"zeromt: the ranks failed: {by}; logs: {job.logs}")
+    else:
+        tell(f"zeromt: rank {cause.rank} on {cause.host} failed first: {cause.first_line}")
+        if others := ", ".join(str(rank) for rank in sorted(notes) if rank != cause.rank):
+            tell(f"zeromt: stopped because of it: rank {others}")
+        for line in _details(job, launch_id, cause):
+            tell(line)
+    if job.node is None or job.node.rank == 0:
+        with contextlib.suppress(OSError):  # a full disk: the lines above say it too
+            error = str(cause) if cause is not None else f"{by}; logs: {job.logs}"
+            write_status(job.folder, "failed", error=error, launch_id=launch_id, is_cause=True)
+    return 1
+
+
+def _details(job: Job, launch_id: str, cause: Failure) -> list[str]:
+    """The traceback, or the end of the rank's log if there is none; empty if the message says everything."""
+    if cause.says_all:
+        return []
+    if cause.traceback:
+        return ["zeromt: its traceback:", *(f"    {line}" for line in cause.traceback.rstrip().splitlines())]
+    local = cause.rank - (0 if job.node is None else job.node.rank * job.num_processes)
+    for log in sorted(job.logs.glob(f"{launch_id}_*/attempt_*/{local}/stderr.log")):
+        with contextlib.suppress(OSError):
+            lines = read_text(log, errors="replace", most=None).splitlines()[-_TAIL_LINES:]
+            return [f"zeromt: the end of {log}:", *(f"    {line}" for line in lines)] if lines else []
+    return []
+
+
+def is_agreed(code: int) -> bool:
+    """Whether the ranks ended as they had agreed, so that no other node has to be ended."""
+    return code in (EXIT_CODES["finished"], STOPPED)

@@ -12,8 +12,7 @@ import psutil
 from configs import UserError
 from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
-from launcher.start.attempt import attempt, holding_run
-from launcher.start.outcome import is_agreed
+from launcher.start.attempt import attempt, holding_run, is_agreed
 from launcher.start.ranks import Node, make_job
 
 

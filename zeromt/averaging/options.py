@@ -1,7 +1,6 @@
 """The command `zeromt average` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights, add_run_folder
+from launcher.options.parser import Command, Parser, add_new_folder, add_plugins, add_raw_weights, add_run_folder
 from launcher.options.values import whole
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from configs.process.signals import STOP_SIGNALS, STOPPED, tell_in_handler
-from launcher.dispatch import resolve
+from launcher import resolve
 
 
 def prepare(

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from launcher.options import node, running, slurm, values
-from launcher.options.command import Command, Group
-from launcher.options.parser import Parser
+from launcher.options.parser import Command, Group, Parser
 
 
 def _add_prepare(parser: Parser) -> None:
@@ -110,14 +109,14 @@ _CORE: dict[str, Command] = {
         summary="make a run save a checkpoint and stop",
         usage="RUN [--no-wait]",
         add_arguments=running.add_stop,
-        target="launcher.monitoring.stop:stop",
+        target="launcher.monitoring.control:stop",
         group="look into a run",
     ),
     "log": Command(
         summary="print the output of a run's job, or of its ranks",
         usage="RUN [--follow]",
         add_arguments=running.add_log,
-        target="launcher.monitoring.log:log",
+        target="launcher.monitoring.control:log",
         group="look into a run",
     ),
     "completion": Command(

@@ -15,9 +15,8 @@ from typing import Any
 
 from configs.process.streams import leave_standard_streams, open_standard_streams
 from configs.process.with_torch import leave
-from launcher.dispatch import resolve
-from launcher.options.command import Command
-from launcher.options.parser import Parser, read_arguments
+from launcher import resolve
+from launcher.options.parser import Command, Parser, read_arguments
 from zeromt.cli.core import commands
 from zeromt.cli.exit_codes import code_of
 

@@ -1,7 +1,6 @@
 """The command `zeromt compare` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins, add_raw_weights
+from launcher.options.parser import Command, Parser, add_plugins, add_raw_weights
 from launcher.options.values import existing, whole
 from zeromt.translating.options import add_metrics, add_precision, add_search
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from configs import RunConfig
 from configs.components import ScoredText
 from configs.process.files import describe
-from launcher.dispatch import resolve
+from launcher import resolve
 from launcher.machine.cores import num_cores
 from launcher.start.datasets import check_datasets
 from zeromt.doctor.finding import Finding, doubt, fault, findings_of, good

@@ -1,7 +1,6 @@
 """The command `zeromt doctor` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins
+from launcher.options.parser import Command, Parser, add_plugins
 from launcher.options.values import path
 
 

@@ -1,7 +1,6 @@
 """The command `zeromt evaluate` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser
+from launcher.options.parser import Command, Parser
 from launcher.options.values import existing_file, new_file
 from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, add_search
 

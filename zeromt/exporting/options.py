@@ -1,7 +1,6 @@
 """The command `zeromt export` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_new_folder, add_plugins, add_raw_weights, add_run
+from launcher.options.parser import Command, Parser, add_new_folder, add_plugins, add_raw_weights, add_run
 from launcher.options.values import existing_file
 
 FORMATS = ("safetensors", "huggingface", "ctranslate2")

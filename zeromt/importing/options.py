@@ -1,7 +1,6 @@
 """The command `zeromt import` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_languages, add_new_folder
+from launcher.options.parser import Command, Parser, add_languages, add_new_folder
 from launcher.options.values import existing, existing_file, existing_folder, whole
 
 

@@ -1,7 +1,6 @@
 """The command `zeromt init` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser
+from launcher.options.parser import Command, Parser
 from launcher.options.values import existing, language, new_path
 
 

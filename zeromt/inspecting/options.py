@@ -1,7 +1,6 @@
 """The commands `zeromt batch` and `inspect`."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins, add_run_folder
+from launcher.options.parser import Command, Parser, add_plugins, add_run_folder
 from launcher.options.values import existing, whole
 
 MAX_UPDATES = 10**12

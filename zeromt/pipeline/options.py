@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser
+from launcher.options.parser import Command, Parser
 from launcher.options.values import path
 
 GRAPH_FILE = ".pipeline/graph.json"

@@ -4,8 +4,7 @@ import argparse
 import re
 from collections.abc import Callable, Mapping
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser
+from launcher.options.parser import Command, Parser
 from launcher.options.running import add_config
 from launcher.options.values import number, whole
 from zeromt.planning.hardware import DEFAULT_MFU

@@ -1,7 +1,6 @@
 """The command `zeromt report` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins, add_run_folder
+from launcher.options.parser import Command, Parser, add_plugins, add_run_folder
 
 
 def add_report(parser: Parser) -> None:

@@ -1,7 +1,6 @@
 """The command `zeromt score` and its arguments."""
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_plugins, add_raw_weights
+from launcher.options.parser import Command, Parser, add_plugins, add_raw_weights
 from launcher.options.values import existing, new_file, part
 from zeromt.translating.options import add_precision, add_processes
 

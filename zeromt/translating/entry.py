@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import UserError
-from launcher.dispatch import resolve
+from launcher import resolve
 from launcher.options.parser import Parser
 from launcher.options.values import new_file
 

@@ -4,8 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from launcher.options.command import Command
-from launcher.options.parser import Parser, add_languages, add_plugins, add_raw_weights, add_run
+from launcher.options.parser import Command, Parser, add_languages, add_plugins, add_raw_weights, add_run
 from launcher.options.values import (
     existing,
     existing_file,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.start.outcome import outcome
+from launcher.start.attempt import outcome
 from launcher.start.ranks import Job, Node
 from tests.conftest import HOST
 from tests.launcher.start.test_ranks import make
