@@ -13,11 +13,10 @@ from configs.process.streams import note
 from configs.reading.passwords import HIDDEN, without_passwords
 from launcher import resolve
 from launcher.slurm.profile import Profile, load_profile
-from launcher.slurm.queue import GONE, find_job, sbatch
+from launcher.slurm.queue import GONE, exit_code, find_job, sbatch, wait_for
 from launcher.slurm.record import begin, held, read
 from launcher.slurm.script import Job, log_of, render_command, render_training
 from launcher.slurm.size import check_size, choose_lead, describe
-from launcher.slurm.wait import exit_code, wait_for
 from launcher.start.run_folder import make_ready
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.parents import check_beginning
