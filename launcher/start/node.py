@@ -3,17 +3,19 @@
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-from configs import UserError
+from configs import UserError, load_run
 from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
 from launcher.start.attempt import attempt, holding_run, is_agreed
 from launcher.start.ranks import Node, make_job
+from trainer.runs.status import write_status
 
 
 def launch(
@@ -44,12 +46,16 @@ def launch(
     """
     with RankSupervisor() as supervisor:
         node = None
-        if nnodes > 1:
-            rank = choose_rank(node_rank, nnodes, os.environ)
-            check_network(rendezvous, interface, is_first=rank == 0)
-            host, port = rendezvous
-            node = Node(rank=rank, num_nodes=nnodes, job_id=job_id, host=host, port=port, interface=interface)
-        job = make_job(node=node, **arguments)
+        try:
+            if nnodes > 1:
+                rank = choose_rank(node_rank, nnodes, os.environ)
+                check_network(rendezvous, interface, is_first=rank == 0)
+                host, port = rendezvous
+                node = Node(rank=rank, num_nodes=nnodes, job_id=job_id, host=host, port=port, interface=interface)
+            job = make_job(node=node, **arguments)
+        except UserError as error:
+            _note_refusal(error, job_id, **arguments)
+            raise
         is_first = node is None or node.rank == 0
         with holding_run(job) if is_first else nullcontext():
             if is_first:
@@ -58,6 +64,15 @@ def launch(
             code = attempt(job, supervisor, job_id, reset=job.reset)
         supervisor.settle()
     return 0 if "SLURM_STEP_ID" in os.environ and is_agreed(code) else code
+
+
+def _note_refusal(
+    error: UserError, job_id: str, *, config: str, overrides: Sequence[str], plugins: Sequence[str], **_: Any
+) -> None:
+    """Write into status.json that this start is refused: this node's exit code may be lost among the others'."""
+    with suppress(UserError, OSError):  # without a run's folder there is nowhere to write it
+        folder = Path(load_run(config, overrides, plugins=plugins).folder)
+        write_status(folder, "refused", error=str(error), launch_id=job_id)
 
 
 def choose_rank(requested: int | None, num_nodes: int, environ: Mapping[str, str]) -> int:

@@ -17,6 +17,7 @@ from launcher.start.node import check_network, choose_rank
 from tests.conftest import HOST, Refused, descendants, is_running
 from tests.launcher.start.test_launch import run_folder, wait_for
 from tests.waiting import PATIENCE, wait_until
+from trainer.runs.status import read_status
 
 StartNode = Callable[..., "subprocess.Popen[str]"]
 
@@ -112,6 +113,16 @@ HPZ_2 = ["stream.micro_batches=6", "engine.zero_stage=3", "engine.zero_optimizat
 )
 def test_bad_input(refused: Refused, workplace: Path, arguments: list[str], message: str) -> None:
     assert refused("launch", "node", "debug", *arguments).startswith(message)
+
+
+def test_refusal_of_a_node_stands_in_the_status(refused: Refused, workplace: Path) -> None:
+    """srun's exit code may be that of another node, which it killed because of this one."""
+    (workplace / "runs" / "debug").mkdir(parents=True)
+    options = ("--nnodes", "2", "--node-rank", "1", "--rendezvous", "localhost:1", "--job-id", "start")
+    assert refused("launch", "node", "debug", *options, "--interface", "no9").startswith("--interface: 'no9'")
+    status = read_status(workplace / "runs" / "debug" / "status.json", "start")
+    assert status is not None
+    assert status.state == "refused"
 
 
 @pytest.fixture
