@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.run import main
 
@@ -12,5 +13,5 @@ if __name__ == "__main__":
         logging.disable(logging.ERROR)
     try:
         main()
-    except ChildFailedError:
+    except (ChildFailedError, SignalException):
         sys.exit(1)
