@@ -10,15 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-import psutil
 from typing_extensions import override
 
 from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 from configs.process.signals import STOP_SIGNALS, tell_in_handler
 
 _LOOK_SECONDS = 0.2
-_RANKS_SECONDS = 5.0
-"""Seconds in which torchrun must have started ranks that can be asked; it may be waiting for other nodes."""
+_IDLE_SECONDS = 10.0
+"""Seconds that torchrun has without ranks, once it was asked to stop or they have ended."""
 
 
 class Supervisor:
@@ -74,13 +73,13 @@ class Supervisor:
         )
         asked: set[int] = set()
         while child.poll() is None:
-            if self.was_stopped:
-                self._ask(child, asked)
+            self._look(child, asked)
             time.sleep(_LOOK_SECONDS)
         return child.returncode
 
-    def _ask(self, child: "subprocess.Popen[bytes]", asked: set[int]) -> None:
-        if not asked:
+    def _look(self, child: "subprocess.Popen[bytes]", asked: set[int]) -> None:
+        """Ask the child, if this process was asked; `asked` are the processes that were asked before."""
+        if self.was_stopped and not asked:
             child.terminate()
             asked.add(child.pid)
 
@@ -104,18 +103,38 @@ class RankSupervisor(Supervisor):
 
     def __init__(self) -> None:
         super().__init__("the ranks to save and stop")
-        self._patience = 0.0
+        self._began = False
+        self._idle_since: float | None = None
 
     @override
-    def _ask(self, child: "subprocess.Popen[bytes]", asked: set[int]) -> None:
-        self._patience = self._patience or time.monotonic() + _RANKS_SECONDS
-        with contextlib.suppress(psutil.NoSuchProcess):  # they have just ended
-            for rank in psutil.Process(child.pid).children():
-                if rank.pid not in asked and _hears(rank.pid):
-                    rank.terminate()
-                    asked.add(rank.pid)
-        if not asked and time.monotonic() > self._patience:
-            child.kill()  # no rank has begun, and torchrun in its rendezvous hears no signal
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        self._began, self._idle_since = False, None
+        return super().run(command, environment)
+
+    @override
+    def _look(self, child: "subprocess.Popen[bytes]", asked: set[int]) -> None:
+        ranks = _children(child.pid)
+        self._began = self._began or bool(ranks)
+        for rank in ranks if self.was_stopped else ():
+            if rank not in asked and _hears(rank):
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(rank, signal.SIGTERM)
+                asked.add(rank)
+        if ranks or not (self.was_stopped or self._began):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = time.monotonic()
+        elif time.monotonic() - self._idle_since > _IDLE_SECONDS:
+            child.kill()  # waiting for other nodes, before or after their ranks have run, it hears no signal
+
+
+def _children(pid: int) -> list[int]:
+    """The children of a process."""
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has just ended
+            found += map(int, listed.read_text().split())
+    return found
 
 
 def _hears(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """The ranks of a run on this machine: how many there are, and torchrun's command line and environment for them."""
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -165,6 +166,11 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
         f"--nproc-per-node={job.num_processes}",
         "--max-restarts=0",
         *([f"--numa-binding={job.numa_binding}"] if job.numa_binding else []),
+        *(
+            [f"--shutdown-timeout={round(60 * job.run.supervision.save_minutes)}"]
+            if _knows("--shutdown-timeout")
+            else []
+        ),
         f"--log-dir={job.logs}",
         *_log_options(job),
         *("-m", "trainer", _verbatim(job.config)),
@@ -172,6 +178,14 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
         *([] if job.parent is None else ["--from", _verbatim(job.parent)]),
         *map(_verbatim, job.overrides),
     ]
+
+
+def _knows(option: str) -> bool:
+    """Whether this torch's torchrun has an option; importing it to ask would take seconds."""
+    torch = importlib.util.find_spec("torch")
+    assert torch is not None
+    assert torch.origin is not None
+    return option in Path(torch.origin).with_name("distributed").joinpath("run.py").read_text()
 
 
 def _verbatim(argument: str) -> str:

@@ -7,15 +7,17 @@ import os
 import signal
 import socket
 import sys
+import time
 
 import pytest
 
-from tests.conftest import HOST, Command, Start, zeromt
+from tests.conftest import HOST, Command, Start, descendants, zeromt
 from tests.faults.conftest import MakeRun, Run, injected
 from tests.faults.injected import Fault, has_happened
 from tests.waiting import wait_until
 
 NUM_NODES = 2
+SLOW_SECONDS = 40
 
 
 def node_command(run: Run, rank: int, port: int, job_id: str, *options: str, host: str = "localhost") -> list[str]:
@@ -75,6 +77,55 @@ def test_node_that_vanishes_and_a_time_limit_that_is_near(
     assert run.processes() == []
 
     for node in start_nodes(start, shim, run, "third"):
+        done = node.finish()
+        assert done.code == 0, done.err[-4000:]
+    run.assert_same(undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("to_all", [False, True], ids=["launcher", "all its processes"])
+def test_stop_on_one_node_while_the_other_is_slow(
+    make_run: MakeRun, start: Start, shim: os.PathLike[str], name: str, to_all: bool
+) -> None:
+    """No rank is killed that saves, or waits for one that does, though torchrun's own patience is 30 s."""
+    run = make_run(
+        Fault(point="data", action="sleep", step=7, value=3, rank=1),
+        Fault(point="save", action="sleep", since=6, value=SLOW_SECONDS, rank=0),
+    )
+    nodes = start_nodes(start, shim, run, "first")
+    wait_until(lambda: has_happened(run.plan, 0, 1))
+    pid = nodes[1].process.pid
+    for one in [pid, *descendants(pid)] if to_all else [pid]:
+        os.kill(one, signal.Signals[name])
+    for node in nodes:
+        done = node.finish()
+        assert done.code == 75, done.err[-4000:]
+    assert has_happened(run.plan, 1, 0)
+    assert run.status()["state"] == "stopped"
+    assert run.complete_steps()[-1] == run.last_logged() < 20
+    assert run.leftovers() == []
+    wait_until(lambda: run.processes() == [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["rank", "torchrun", "node"])
+def test_kill_on_one_node_ends_both_and_they_go_on(
+    undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str], whom: str
+) -> None:
+    run = make_run(Fault(point="data", action="sleep", step=18, value=3, rank=1), after=(undisturbed, 15))
+    nodes = start_nodes(start, shim, run, "first")
+    wait_until(lambda: has_happened(run.plan, 0, 1))
+    pid = nodes[1].process.pid
+    below = descendants(pid)  # the youngest first: the rank and its watchdog, torchrun
+    began = time.monotonic()
+    for one in {"rank": below[-2:-1], "torchrun": below[-1:], "node": [pid, *below]}[whom]:
+        os.kill(one, signal.SIGKILL)
+    codes = [node.finish().code for node in nodes]
+    print(f"{whom} killed: both have ended after {time.monotonic() - began:.1f} s")
+    assert codes == [1, -signal.SIGKILL if whom == "node" else 1]
+    wait_until(lambda: run.processes() == [])
+    for node in start_nodes(start, shim, run, "second"):
         done = node.finish()
         assert done.code == 0, done.err[-4000:]
     run.assert_same(undisturbed)

@@ -50,6 +50,7 @@ def test_golden_command() -> None:
         "--rdzv-id=ID",
         "--nproc-per-node=3",
         "--max-restarts=0",
+        "--shutdown-timeout=3600",
         "--log-dir=runs/debug/logs",
         "--redirects=1:3,2:3",
         "-m",
