@@ -84,10 +84,9 @@ def gpus_here() -> Gpus | None:
 
 
 def _ask(field: str) -> str:
-    """What nvidia-smi says of each GPU, on a line; nothing if it fails or does not know the field."""
+    """What nvidia-smi says of each GPU, on a line; nothing if it is not there, or words if it fails."""
     command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
