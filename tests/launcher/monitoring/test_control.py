@@ -75,22 +75,8 @@ def test_stop_while_the_ranks_fail(launch: Launch, workplace: Path, call: Call) 
     assert not (folder / "STOP").exists()
 
 
-def test_fresh_renames_and_deletes_nothing(launch: Launch, workplace: Path) -> None:
-    folder = run_folder(workplace)
-    (folder / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "precious").write_text("weights")
-    child = launch("finish", "--nproc", "1", "--fresh")
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 0, err
-    (replaced,) = folder.parent.glob("debug.replaced-*")
-    assert re.fullmatch(r"debug\.replaced-\d{8}-\d{6}", replaced.name)
-    assert f"--fresh: the run that was in runs/debug is now in runs/{replaced.name}" in err
-    assert (replaced / "checkpoints" / "precious").read_text() == "weights"
-    assert not (folder / "checkpoints").exists()
-
-
-def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
-    """`zeromt train` does the same as the launcher, in one process."""
+def test_train_resets_and_renames_and_deletes_nothing(workplace: Path) -> None:
+    """As the launcher does, in one process."""
     (workplace / "fake" / "trainer" / "main.py").write_text(
         "from pathlib import Path\n"
         "def run(config, overrides, *, reset, plugins, parent=None):\n"
@@ -99,7 +85,9 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
         "    return 75\n"
     )
     paths = os.pathsep.join([str(workplace / "fake"), environment()["PYTHONPATH"]])
-    (workplace / "runs" / "debug" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    checkpoint = run_folder(workplace) / "checkpoints" / "step-00000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "precious").write_text("weights")
     outs = []
     for arguments in (["--reset", "optimizer"], ["--fresh"]):
         done = subprocess.run(
@@ -113,23 +101,23 @@ def test_what_train_is_given(tmp_path: Path, workplace: Path) -> None:
         assert done.returncode == 75, done.stderr
         outs.append(done.stdout)
     assert outs == ["debug ['seed=5'] ['optimizer'] True True\n", "debug ['seed=5'] [] True False\n"]
-    assert len(list((workplace / "runs").glob("debug.replaced-*"))) == 1
+    (replaced,) = run_folder(workplace).parent.glob("debug.replaced-*")
+    assert re.fullmatch(r"debug\.replaced-\d{8}-\d{6}", replaced.name)
+    assert f"--fresh: the run that was in runs/debug is now in runs/{replaced.name}" in done.stderr
+    assert (replaced / "checkpoints" / checkpoint.name / "precious").read_text() == "weights"
 
 
-def test_ctrl_c_of_a_waiting_stop(launch: Launch, workplace: Path) -> None:
-    folder = run_folder(workplace)
-    child = launch("wait", "--nproc", "1", "--max-restarts", "0")  # it minds signals only
-    wait_for(folder / "pid-0")
+def test_ctrl_c_of_a_waiting_stop(tmp_path: Path) -> None:
+    """Of a run that this process writes, for all that its status says."""
+    write_status(tmp_path, "running")
     waits = subprocess.Popen(
-        [sys.executable, "-m", "zeromt", "stop", str(folder)], env=environment(), stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "zeromt", "stop", str(tmp_path)], env=environment(), stderr=subprocess.PIPE, text=True
     )
-    wait_until(lambda: (folder / "STOP").exists(), "the request to stop")
+    wait_until(lambda: (tmp_path / "STOP").exists(), "the request to stop")
     waits.send_signal(signal.SIGINT)
     _, err = waits.communicate(timeout=PATIENCE)
     assert waits.returncode == 130
     assert "Traceback" not in err
-    child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=PATIENCE)
 
 
 @pytest.fixture

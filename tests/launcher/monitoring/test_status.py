@@ -140,9 +140,10 @@ def fake(folder: Path, name: str, text: str) -> None:
 def test_running_on_another_machine_without_locks(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     rewrite(run, host="elsewhere", job_id="7")
-    for answer, state in (("exit 0", "died"), ("echo 'RUNNING|None|5:00'", "running")):
+    for answer, state, job in (("exit 0", "died", None), ("echo 'RUNNING|None|5:00'", "running", "RUNNING")):
         fake(tmp_path, "squeue", answer)
-        assert look(run, asks_slurm=False).state == state
+        tree = look(run, asks_slurm=False).to_json()
+        assert (tree["state"], tree["job"] and tree["job"]["state"]) == (state, job)
 
 
 @pytest.mark.parametrize(
