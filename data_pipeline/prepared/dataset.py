@@ -151,7 +151,10 @@ class Dataset:
         return source, target
 
     def _held_out_lines(self, entry: FileEntry, count: int) -> list[str]:
-        lines = self.read_file(entry).decode("utf-8").split("\n")[:-1]
+        try:
+            lines = self.read_file(entry).decode("utf-8").split("\n")[:-1]
+        except UnicodeDecodeError as error:  # of a file that is what the index says
+            raise DataError(f"{self._storage.path(entry.file)}: is not UTF-8; prepare the dataset again") from error
         if len(lines) != count:
             raise DataError(f"{self._storage.path(entry.file)}: {len(lines)} lines; allowed is the index's {count}")
         return lines
