@@ -24,7 +24,6 @@ OTHERS = {
         "zeromt/cli/commands.py",
         "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
-        "launcher/machine/cores.py",
         "launcher/machine/supervise.py",
         "trainer/engines/shared_memory.py",
         "trainer/engines/trial.py",
@@ -34,7 +33,9 @@ OTHERS = {
         "configs/process/kernel.py",
         "configs/process/streams.py",
     ],
+    "the user's own state": ["launcher/slurm/record.py"],
     "files of installed packages, this one among them": [
+        "launcher/start/ranks.py",
         "launcher/slurm/script.py",
         "zeromt/cli/reference.py",
         "configs/process/gpus.py",
