@@ -149,6 +149,9 @@ def test_unprepared_dataset_is_refused(tmp_path: Path) -> None:
         check_datasets(load_run("debug", overrides), "debug", overrides)
     (tmp_path / "index.json").touch()
     check_datasets(load_run("debug", overrides), "debug", overrides)
+    inside = [*overrides, f"output={tmp_path}"]
+    with pytest.raises(UserError, match=r"^output/name: "):
+        check_datasets(load_run("debug", inside), "debug", inside)
 
 
 def test_missing_files_of_evaluation_sets_are_refused(tmp_path: Path) -> None:

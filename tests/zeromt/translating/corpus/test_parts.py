@@ -53,6 +53,12 @@ def test_any_number_of_parts_makes_the_same_bytes(
     assert json.loads(Path("one/job.json").read_text())["engine"]["search"]["sampler"]["top_k"] == 5
 
 
+def test_files_beside_the_text_do_not_replace_an_input(run: str, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "x.source.txt").write_text("a\n")
+    words = ("translate", run, "-i", "x.source.txt", "-o", "out", "--merge", "--to", "x.txt")
+    assert refused(*words).startswith("--to (x.source.txt): ")
+
+
 def test_a_line_that_is_not_split_is_translated_as_by_the_command_for_lines(
     translate: Translate, run: str, lines: list[str]
 ) -> None:
