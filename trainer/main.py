@@ -125,7 +125,9 @@ def run(
     lock = RunLock(folder)
     end: tuple[str, str | None] = ("failed", None)
     try:
-        return _train(config, folder, lock, stop, watchdog, reset, parent)
+        world = _meet(config, watchdog)
+        with _refusing_together(world):
+            return _train(world, config, folder, lock, stop, watchdog, reset, parent)
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
@@ -174,15 +176,8 @@ def _note(folder: Path, state: str, error: str) -> tuple[str, str]:
     return state, error
 
 
-def _train(
-    config: RunConfig,
-    folder: Path,
-    lock: RunLock,
-    stop: StopRequest,
-    watchdog: Watchdog,
-    reset: frozenset[str],
-    parent: str | None,
-) -> int:
+def _meet(config: RunConfig, watchdog: Watchdog) -> World:
+    """Prepare this process, and meet the other ranks."""
     watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     settle_device(config.engine.device)
     tune_process()
@@ -193,9 +188,14 @@ def _train(
     timeout = config.engine.communication_timeout_minutes
     limits = dataclasses.astuple(config.supervision)
     with ending_at_stop():
-        world = World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+        return World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+
+
+@contextlib.contextmanager
+def _refusing_together(world: World) -> Iterator[None]:
+    """In this block, a refusal that all ranks share is told from one of this rank alone."""
     try:
-        return _train_in(world, config, folder, lock, stop, watchdog, reset, parent)
+        yield
     except RunLockedError:
         raise
     except UserError as error:
@@ -204,7 +204,7 @@ def _train(
         raise
 
 
-def _train_in(
+def _train(
     world: World,
     config: RunConfig,
     folder: Path,

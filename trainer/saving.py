@@ -179,9 +179,7 @@ class Saver:
                 "checkpoint_failures": self._checkpoints.num_failures,
             },
         )
-        if outcome.succeeded:
-            self._run.state.save_seconds = max(self._run.state.save_seconds, outcome.seconds)
-        else:
+        if not outcome.succeeded:
             self.saved_step = None
             if self._checkpoints.num_failures >= self._run.config.checkpoint.max_failures:
                 raise TrainingError(

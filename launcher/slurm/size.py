@@ -8,7 +8,7 @@ from configs import RunConfig, UserError
 from configs.zero_keys import check_ranks
 from launcher.slurm.profile import Profile
 from launcher.slurm.script import most_nodes
-from trainer.runs.metrics_file import read_saves
+from trainer.runs.metrics_file import slowest_save
 
 _SHORTEST_LEAD, _LONGEST_LEAD, _SAVES_IN_THE_LEAD = 300, 65_535, 3
 """Seconds; the longest lead that sbatch accepts."""
@@ -56,10 +56,7 @@ def choose_lead(site: Profile, metrics: Path) -> int:
     Raises:
         UserError: the time limit leaves no time to train, or the lead no time to save.
     """
-    try:
-        slowest = max((save.seconds for save in read_saves(metrics)), default=0.0)
-    except OSError:
-        slowest = 0.0
+    slowest = slowest_save(metrics)
     lead = site.signal_lead or max(_SHORTEST_LEAD, min(math.ceil(_SAVES_IN_THE_LEAD * slowest), _LONGEST_LEAD))
     if lead <= slowest:
         raise UserError(f"signal_lead: {lead} is less than the run's slowest save took, {slowest:.0f} s; give more")

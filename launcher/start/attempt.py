@@ -6,7 +6,7 @@ That stands in the run's status.json and failures/, on whichever machine they we
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import psutil
 
@@ -22,13 +22,14 @@ from launcher.start.run_folder import make_ready
 from trainer.runs.failure import Failure, find_cause, read_failures
 from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STUCK_FILE
 from trainer.runs.run_lock import RunLock
-from trainer.runs.status import EXIT_CODES, LAUNCH_ID, Status, read_status, write_status
+from trainer.runs.status import LAUNCH_ID, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for an earlier job, which may still be ending its processes."""
 _LOOK_SECONDS = 0.2
-_OTHERS_SECONDS = 2.0
-"""Seconds to wait for the notes of ranks that were killed, and of those on other machines."""
+_NOTES_SECONDS, _LATER_NOTE_SECONDS = 2.0, 0.5
+"""Seconds to wait for a note at all; and then for that of a killed rank: its watchdog looks four times a second, and so
+writes it after its victims."""
 _TAIL_LINES = 80
 
 
@@ -119,26 +120,24 @@ def outcome(job: Job, launch_id: str, torchrun: int, *, was_stopped: bool) -> in
     is_orphaned = status is not None and status.stop_reason == ORPHANED and not was_stopped
     if status is not None and status.is_settled and not is_orphaned:
         if status.state == "refused":
-            _tell_refusal(read_failures(job.folder, launch_id))
+            notes = read_failures(job.folder, launch_id)
+            for line in () if 0 in notes else _lines_of(find_cause(notes)):  # rank 0 has shown its own
+                tell(f"zeromt: error: {line}")
         return status.exit_code
     if torchrun == 0 or (status is None and was_stopped):  # at 0 the disk has no room for the status
         return STOPPED if was_stopped else 0
-    return _failed(job, launch_id, torchrun, status, is_orphaned=is_orphaned)
+    return _failed(job, launch_id, torchrun)
 
 
-def _tell_refusal(notes: Mapping[int, Failure]) -> None:
-    """Say why one rank refused alone, unless it is the one that writes to the terminal."""
-    cause = find_cause(notes)
-    if cause is not None and cause.rank:
-        for line in cause.message.splitlines():
-            tell(f"zeromt: error: {line}")
+def _lines_of(failure: Failure | None) -> list[str]:
+    return [] if failure is None else failure.message.splitlines()
 
 
-def _failed(job: Job, launch_id: str, torchrun: int, status: Status | None, *, is_orphaned: bool) -> int:
-    end = time.monotonic() + _OTHERS_SECONDS
-    while not (notes := read_failures(job.folder, launch_id)) and not is_orphaned and time.monotonic() < end:
+def _failed(job: Job, launch_id: str, torchrun: int) -> int:
+    end = time.monotonic() + _NOTES_SECONDS
+    while not read_failures(job.folder, launch_id) and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
-    time.sleep(_LOOK_SECONDS if notes else 0.0)  # the note of a killed rank comes after those of its victims
+    time.sleep(_LATER_NOTE_SECONDS)
     notes = read_failures(job.folder, launch_id)
     cause = find_cause(notes)
     by = f"torchrun ended with exit code {torchrun}" if torchrun > 0 else f"torchrun was killed by signal {-torchrun}"
@@ -169,8 +168,3 @@ def _details(job: Job, launch_id: str, cause: Failure) -> list[str]:
             lines = read_text(log, errors="replace", most=None).splitlines()[-_TAIL_LINES:]
             return [f"zeromt: the end of {log}:", *(f"    {line}" for line in lines)] if lines else []
     return []
-
-
-def is_agreed(code: int) -> bool:
-    """Whether the ranks ended as they had agreed, so that no other node has to be ended."""
-    return code in (EXIT_CODES["finished"], STOPPED)

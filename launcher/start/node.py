@@ -11,9 +11,10 @@ from typing import Any
 import psutil
 
 from configs import UserError, load_run
+from configs.process.signals import STOPPED
 from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
-from launcher.start.attempt import attempt, holding_run, is_agreed
+from launcher.start.attempt import attempt, holding_run
 from launcher.start.ranks import Node, make_job
 from trainer.runs.status import write_status
 
@@ -51,7 +52,7 @@ def launch(
                 rank = choose_rank(node_rank, nnodes, os.environ)
                 check_network(rendezvous, interface, is_first=rank == 0)
                 host, port = rendezvous
-                node = Node(rank=rank, num_nodes=nnodes, job_id=job_id, host=host, port=port, interface=interface)
+                node = Node(rank=rank, num_nodes=nnodes, host=host, port=port, interface=interface)
             job = make_job(node=node, **arguments)
         except UserError as error:
             _note_refusal(error, job_id, **arguments)
@@ -63,7 +64,7 @@ def launch(
                 note(f"{each}{job.idle}; logs: {job.logs.parent}")
             code = attempt(job, supervisor, job_id, reset=job.reset)
         supervisor.settle()
-    return 0 if "SLURM_STEP_ID" in os.environ and is_agreed(code) else code
+    return 0 if code == STOPPED and "SLURM_STEP_ID" in os.environ else code
 
 
 def _note_refusal(

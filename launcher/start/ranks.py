@@ -25,8 +25,6 @@ class Node:
     rank: int
     """From 0; node 0 hosts the rendezvous, holds the launch lock and writes what no rank can."""
     num_nodes: int
-    job_id: str
-    """The same on all nodes, and new for every start."""
     host: str
     """Name or address by which the others reach node 0."""
     port: int

@@ -1,4 +1,7 @@
-"""torchrun without its own messages, forty lines where ranks have failed: they and the launcher say why."""
+"""torchrun as the launcher starts it, a program of its own: without the forty lines that it prints when ranks fail.
+
+The ranks and the launcher say why.
+"""
 
 import logging
 import os

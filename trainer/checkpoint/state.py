@@ -41,8 +41,6 @@ class TrainerState:
     """The learning rate of the last update."""
     seconds: float = 0.0
     """Seconds of wall time in the loop, over all restarts."""
-    save_seconds: float = 0.0
-    """Seconds that the slowest save took from its beginning to its commit."""
     schedule_start: int = 0
     """Number of applied updates when optimizer and learning rate were last reset."""
     schedule_start_tokens: int = 0

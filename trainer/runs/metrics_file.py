@@ -30,17 +30,6 @@ UNSIGNED = ("bleu", "chrf")
 """The metrics of a line without signatures."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Save:
-    """The outcome of a save."""
-
-    step: int | None
-    """None if the line does not say."""
-    succeeded: bool
-    seconds: float
-    """Seconds from its beginning to its commit; 0 if not known."""
-
-
 def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
     """The lines of the whole file in order; empty if it does not exist.
 
@@ -59,16 +48,10 @@ def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
         return
 
 
-def read_saves(path: Path) -> Iterator[Save]:
-    """Every save that has ended; see `read_lines`."""
-    for line in read_lines(path, having='"checkpoint"'):
-        if line.get("event") == "checkpoint":
-            seconds = number(line, "seconds")
-            yield Save(
-                step=whole(line.get("step")),
-                succeeded=line.get("succeeded") is True,
-                seconds=seconds if math.isfinite(seconds) else 0.0,
-            )
+def slowest_save(path: Path) -> float:
+    """Seconds of the slowest save so far, from its beginning to its commit; 0 if there is none. See `read_lines`."""
+    saves = (line for line in read_lines(path, having='"checkpoint"') if line.get("event") == "checkpoint")
+    return max(filter(math.isfinite, (number(line, "seconds") for line in saves)), default=0.0)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

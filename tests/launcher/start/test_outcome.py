@@ -13,7 +13,7 @@ from tests.launcher.start.test_ranks import make
 from trainer.runs.failure import Failure, leave_note, newest_cause, read_failures
 from trainer.runs.status import read_status
 
-SECOND = Node(rank=1, num_nodes=2, job_id="L", host="n1", port=1, interface=None)
+SECOND = Node(rank=1, num_nodes=2, host="n1", port=1, interface=None)
 
 
 @pytest.fixture

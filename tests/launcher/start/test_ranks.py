@@ -75,7 +75,7 @@ def test_where_the_ranks_write(num_processes: int, expected: list[str]) -> None:
     assert [option for option in found if option.startswith(("--redirects", "--tee"))] == expected
 
 
-@pytest.mark.parametrize("node", [None, Node(rank=1, num_nodes=2, job_id="ID", host="n1", port=5, interface="ib0")])
+@pytest.mark.parametrize("node", [None, Node(rank=1, num_nodes=2, host="n1", port=5, interface="ib0")])
 def test_torchrun_understands_the_command(node: Node | None) -> None:
     from torch.distributed.run import parse_args
 
@@ -109,7 +109,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
     assert environment_of({}, "engine.device=cpu")["CUDA_VISIBLE_DEVICES"] == ""
-    node = Node(rank=1, num_nodes=2, job_id="ID", host="n1", port=5, interface="ib0")
+    node = Node(rank=1, num_nodes=2, host="n1", port=5, interface="ib0")
     found = environment_of({}, node=node)
     assert found["GLOO_SOCKET_IFNAME"] == found["NCCL_SOCKET_IFNAME"] == "ib0"
 

@@ -1,15 +1,13 @@
 """Failures, restarts and their bounds, with torchrun and ranks of a pretending trainer."""
 
-import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.conftest import HOST, descendants, is_running
-from tests.launcher.start.test_launch import run_folder, wait_for
-from tests.waiting import PATIENCE, wait_until
+from tests.conftest import HOST
+from tests.launcher.start.test_launch import run_folder
+from tests.waiting import PATIENCE
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
@@ -53,18 +51,3 @@ def test_stopped_rank_is_named_and_is_in_the_status(launch: Launch, workplace: P
     assert '"state": "failed"' in status
     assert f"rank 1 on {HOST}: stuck: activity 'evaluation' of step 12" in status
     assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 1 is stuck")
-
-
-def test_agent_alone_is_killed(launch: Launch, workplace: Path) -> None:
-    child = launch("wait,wait", "--max-restarts", "0")
-    folder = run_folder(workplace)
-    wait_for(folder / "pid-0", folder / "pid-1")
-    below = descendants(child.pid)
-    ranks = [int((folder / f"pid-{rank}").read_text()) for rank in (0, 1)]
-    agent = int(Path(f"/proc/{ranks[0]}/stat").read_text().rpartition(")")[2].split()[1])
-    assert {agent, *ranks} <= set(below)
-    os.kill(agent, signal.SIGKILL)
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 1, err
-    assert "torchrun was killed by signal 9" in (folder / "status.json").read_text()
-    wait_until(lambda: not any(map(is_running, below)), "the end of all that it started")
