@@ -44,7 +44,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if not target or "://" in target:
             return link[0]
         file = posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
-        found = OUTSIDE.get(file, file.removeprefix("docs/") if file.startswith("docs/") else "")
+        is_page = file.startswith("docs/") and not file.startswith("docs/log/")
+        found = OUTSIDE.get(file, file.removeprefix("docs/") if is_page else "")
         if found:
             return f"{image}[{text}]({posixpath.relpath(found, here or '.')}{anchor})"
         if not (Path(config.docs_dir).parent / file).exists():
