@@ -49,10 +49,6 @@ class EngineSection:
     """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
-    reduce_in_backward: bool = True
-    """Stages 1 and 2: reduce-scatter gradients in buckets while an update's last backward pass goes on (at 2: each), so
-    that a rank receives its own partition alone. false: all-reduce them afterwards. Without effect where DeepSpeed
-    reduces them: with offload_optimizer, or keys of zero_optimization such as overlap_comm."""
     compile: bool = False
     """Compile each layer with torch.compile (stages 0 to 2). It takes minutes and a C++ (CPUs) or C compiler (GPUs)."""
     kernels: Literal["auto", "plain", "cuda"] = "auto"
@@ -75,9 +71,9 @@ class EngineSection:
 
     @property
     def reduces_in_buckets(self) -> bool:
-        """Whether `reduce_in_backward` has an effect: stages 1 and 2, unless the reduction is left to DeepSpeed."""
+        """Whether gradients are summed in the backward pass: at stages 1 and 2, unless that is left to DeepSpeed."""
         is_left = self.offload_optimizer or sets_reduction(self.zero_optimization)
-        return self.reduce_in_backward and self.zero_stage in (1, 2) and not is_left
+        return self.zero_stage in (1, 2) and not is_left
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

@@ -52,33 +52,17 @@ _BACKENDS = "deepspeed.comm.torch"
 _FULL = "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer"
 _FLAT = "deepspeed.runtime.bf16_optimizer:BF16_Optimizer"
 _PARTITIONED = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
-_SHARDS = "deepspeed.runtime.zero.partition_parameters"
 _SHARDED = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
 
 OF_PATCHES: dict[Patch, tuple[Row, ...]] = {
-    patches.WITHOUT_COMPILER: (
-        ("deepspeed.runtime.zero.parameter_offload", "@torch.compiler.disable"),
-        ("deepspeed.runtime.compiler", "torch.compile("),
-    ),
     patches.KEEP_OUT_SHARED_MEMORY_OP: (
         ("deepspeed.ops.op_builder.cpu.comm:ShareMemCommBuilder", '"deepspeed_shm_comm"'),
         (_BACKENDS, "deepspeed.ops.__compatible_ops__.get(builder.NAME"),
-    ),
-    patches.GATHER_TOGETHER: (
-        (_SHARDS, "param.all_gather = all_gather", "param.all_gather_coalesced = all_gather_coalesced"),
-        (_SHARDED, "self.persistent_parameters[0].all_gather(self.persistent_parameters)"),
-    ),
-    patches.GATHER_BY_BROADCASTS: ((_BACKENDS, "self.all_gather_function(output_tensor=output_tensor,"),),
-    patches.USE_SHARED_MEMORY: (
-        ("deepspeed.comm.comm", "cdb"),
-        (f"{_BACKENDS}:TorchBackend", "_reduce_op", "reduce_scatter_function", "def all_reduce(self, tensor, op="),
-        (_BACKENDS, "def reduce_scatter(self, output, input_list, op=ReduceOp.SUM, group=None, async_op=False):"),
     ),
     patches.TIME_OUT_GROUPS: (
         (f"{_BACKENDS}:TorchBackend.new_group", "return torch.distributed.new_group(ranks)"),
         ("deepspeed.comm.comm", "return cdb.new_group(ranks)"),
     ),
-    patches.HIDE_MEMORY_REPORTS: (("deepspeed.runtime.bf16_optimizer", "see_memory_usage"),),
     patches.ASK_TORCH_FOR_MEMORY: (
         (
             "deepspeed.accelerator.cuda_accelerator:CUDA_Accelerator",
@@ -111,14 +95,6 @@ OF_PATCHES: dict[Patch, tuple[Row, ...]] = {
         (_SHARDED, "_DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition", "_get_norm_groups"),
         (_SHARDED, "_offload_boundary_param_ids", "check_overflow", "if self.micro_step_id == 0:"),
         (_SHARDED, "combine_grad_norm_groups(norm_groups)", "is_invalid_grad_norm(", "self.averaged_gradients[i] = ["),
-    ),
-    steps.GATHER_WITHOUT_WAITING: (
-        (f"{_SHARDS}:NoGatherHandle", "_NoGatherHandle__param", "ds_status"),
-        (f"{_SHARDS}:NoGatherCoalescedHandle", "_NoGatherCoalescedHandle__params"),
-        (
-            "deepspeed.runtime.zero.partitioned_param_coordinator",
-            "current_stream().wait_stream(self.__allgather_stream)",
-        ),
     ),
     reduction.REDUCE_IN_BACKWARD: (
         (_FLAT, "fp32_groups_gradients_flat", "bf16_groups_flat", "self.update_hp_grads("),

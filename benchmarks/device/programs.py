@@ -18,9 +18,7 @@ from benchmarks.peers import with_transformers
 from configs import RunConfig
 from zeromt.planning.costs.memory import Setting
 
-ALL_REDUCE = "-all-reduce"
-"""Gradients are summed on every rank after the backward pass, and not in it by those that own them."""
-SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload", f"1{ALL_REDUCE}", f"2{ALL_REDUCE}")
+SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
 
 
 def setting_of(config: RunConfig, name: str | None = None) -> Setting:
@@ -44,7 +42,6 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
     setting = setting_of(config, stage)
     arguments = [run, "name=measured", *job.overrides(world_size=world_size)]
     arguments += [f"engine.zero_stage={setting.stage}", f"engine.offload_optimizer={setting.offload}".lower()]
-    arguments += ["engine.reduce_in_backward=false"] if (stage or "").endswith(ALL_REDUCE) else []
     out, folder = job.folder / "rank", job.folder / "runs" / "measured"
     command = ["-m", "benchmarks.device.rank", str(out), *arguments]
     if world_size > 1:

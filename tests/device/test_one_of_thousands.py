@@ -51,12 +51,11 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
 
     from benchmarks.device.budget_counts import lone_rank
     from benchmarks.device.budget_model import make_objective
-    from trainer.engines.deepspeed import engine as engines
+    from trainer.engines.deepspeed.engine import DeepSpeedEngine
     from trainer.engines.protocol import DeviceBatch
 
     world = lone_rank(case.size - 1, case.size, on_device=case.on_device)
-    engines._make_collectives_fast = lambda: None  # it asks the others
-    engine = engines.DeepSpeedEngine(
+    engine = DeepSpeedEngine(
         make_objective(dataclasses.replace(SECTION, encoder_layers=1, decoder_layers=1), VOCABULARY),
         section=EngineSection(zero_stage=case.stage, zero_optimization=case.keys),
         optimizer=RunConfig().optimizer,

@@ -129,7 +129,7 @@ CELLS: tuple[Cell, ...] = (
         {"sizes": (8_000, 37_000, 256_206), "tokens": 8_192, "width": 512},
         {"sizes": (50, 100), "tokens": 32, "width": 16},
     ),
-    *map(_stage, ("0", "1-all-reduce", "2", "3", "2-offload")),
+    *map(_stage, ("0", "2", "3", "2-offload")),
     _cell("c", "resumed elsewhere", "training.resumed", RESUMED, {"updates": 2, "settings": TINY}, needs=90, limit=200),
     _program("zeromt"),
     _cell("d", "demo", "demo.train", toy={"settings": TOY_DEMO, "sentences": 8}, needs=150, limit=300),

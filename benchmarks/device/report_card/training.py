@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.child import environment
-from benchmarks.device.programs import ALL_REDUCE, PROGRAMS, ours, setting_of
+from benchmarks.device.programs import PROGRAMS, ours, setting_of
 from benchmarks.device.report_card.cells import TINY
 from benchmarks.device.work import (
     Figures,
@@ -41,8 +41,6 @@ def stage(*, work: str, device: str, run: str, setting: str, ranks: int | None =
     import torch
 
     gpus = visible_gpus(device, torch.cuda.device_count() if ranks is None else ranks)
-    if setting.endswith(ALL_REDUCE) and len(gpus) == 1:
-        return {"skipped": "one card sends no gradients"}
     job = _job(work, device, gpus, **sizes)
     config = load_run(run, job.overrides(world_size=len(gpus)))
     found = ours(job, run, config, stage=setting, world_size=len(gpus))

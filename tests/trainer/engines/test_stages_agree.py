@@ -32,9 +32,7 @@ ENGINES: dict[str, EngineSection] = {
     "0": EngineSection(zero_stage=0),
     "1": EngineSection(zero_stage=1),
     "1 in small buckets": EngineSection(zero_stage=1, zero_optimization={"reduce_bucket_size": 5_000}),
-    "1 after the backward pass": EngineSection(zero_stage=1, reduce_in_backward=False),
     "2": EngineSection(zero_stage=2),
-    "2 by an all-reduce": EngineSection(zero_stage=2, reduce_in_backward=False),
     "2 beside the backward pass": EngineSection(zero_stage=2, zero_optimization={"overlap_comm": True}),
     "2 in small buckets": EngineSection(zero_stage=2, zero_optimization={"reduce_bucket_size": 5_000}),
 }

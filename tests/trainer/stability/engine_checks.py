@@ -1,7 +1,6 @@
 """What the engine does at every stage and precision, as seen by a rank: `cases` of any number, `alone` of one."""
 
 import gc
-import sys
 from typing import Any
 from unittest.mock import patch
 
@@ -275,11 +274,10 @@ def fp16_losses(world: World) -> dict[str, Any]:
 
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}, "has_compiler": {}}
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}}
     found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
-        compiler = sys.modules.pop("torch._dynamo")  # of the process that this is forked from
         engine = make_engine(stage, precision, world)
         found["skips"][case] = skips(engine, world)
         found["digests"][case] = digests(engine, world)
@@ -287,8 +285,6 @@ def cases(world: World) -> dict[str, Any]:
         found["tries"][case] = tries(stage, precision, world)
         if (stage, precision) in AVERAGED:
             found["averages"][case] = averages(make_engine(stage, precision, world), world)
-        found["has_compiler"][case] = "torch._dynamo" in sys.modules
-        sys.modules["torch._dynamo"] = compiler
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
     found["averages"]["3 fp32 offload"] = averages(make_engine(3, "fp32", world, offload=True), world)

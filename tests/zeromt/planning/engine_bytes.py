@@ -13,7 +13,6 @@ from configs import EngineSection, RunConfig
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
 from tests.model.flat import section_of
-from trainer.engines.deepspeed import engine as engines
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
@@ -125,7 +124,6 @@ def measure_all(world: World) -> list[dict[str, Any]]:
         return send
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "_make_collectives_fast", lambda: None)  # what goes through shared memory is not seen
         patch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)  # refused on a CPU, where it works
         for kind in SENT:  # once: DeepSpeed keeps what it finds first
             patch.setattr(dist, kind, counted(kind, getattr(dist, kind)))

@@ -34,8 +34,8 @@ def test_buckets_are_those_of_the_engine() -> None:
 def test_half_is_sent_where_gradients_are_reduced_in_the_backward_pass(stage: Stage) -> None:
     setting = Setting(stage=stage, offload=False, checkpointing=False)
     on, off = (
-        communication_volume(model("wmt_base", f"engine.reduce_in_backward={word}"), setting, world_size=8, num_slots=3)
-        for word in ("true", "false")
+        communication_volume(model("wmt_base", *keys), setting, world_size=8, num_slots=3)
+        for keys in ((), ("engine.zero_optimization={reduce_scatter: true}",))
     )
     assert (on.all_reduced, off.scattered) == (0, 0)
     assert on.scattered == off.all_reduced > 0

@@ -14,7 +14,6 @@ import deepspeed
 import torch
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 from deepspeed.comm.torch import TorchBackend
-from deepspeed.runtime import bf16_optimizer
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 from typing_extensions import override
@@ -33,12 +32,10 @@ from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
 from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
-from trainer.engines.shared_memory import SharedMemory
 from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
-patches.HIDE_MEMORY_REPORTS.apply(bf16_optimizer)
 patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
 
 
@@ -107,12 +104,9 @@ class DeepSpeedEngine(Engine):
         self._last: StepResult | None = None
         self._stage.prepare(objective)
         config = deepspeed_config(section, precision=precision, clip_norm=self._clip_norm, world_size=self._world_size)
-        with patches.WITHOUT_COMPILER.apply():
-            self._engine, *_ = deepspeed.initialize(
-                model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
-            )
-        if device.type == "cpu" and self._world_size > 1:
-            _make_collectives_fast()
+        self._engine, *_ = deepspeed.initialize(
+            model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
+        )
         self._stage.adapt(self._engine, self._world_size)
         if self._optimizer.gathers:
             self._base_optimizer.places = self._stage.places()  # type: ignore[attr-defined]
@@ -361,15 +355,6 @@ class _LocalRank:
             _LocalRank._num_engines -= 1
             if _LocalRank._num_engines == 0:
                 os.environ.pop("LOCAL_RANK", None)
-
-
-def _make_collectives_fast() -> None:
-    """Speed up the collectives of ranks on CPUs; all ranks call it."""
-    backend = deepspeed.comm.comm.cdb
-    patches.GATHER_BY_BROADCASTS.apply(backend)
-    memory = SharedMemory.of_all_ranks()
-    if memory is not None:
-        patches.USE_SHARED_MEMORY.apply(backend, memory)
 
 
 class ForwardClock:

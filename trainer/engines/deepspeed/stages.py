@@ -8,7 +8,6 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
-from deepspeed.runtime.zero import partition_parameters
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
@@ -26,10 +25,9 @@ from model import Objective
 from trainer.engines import replicas
 from trainer.engines.deepspeed.config import early_bucket_elements
 from trainer.engines.deepspeed.late import Decision
-from trainer.engines.deepspeed.patches import GATHER_TOGETHER, LINK_MOMENTS
+from trainer.engines.deepspeed.patches import LINK_MOMENTS
 from trainer.engines.deepspeed.reduction import REDUCE_IN_BACKWARD, Reduction, give_partitions
 from trainer.engines.deepspeed.steps import (
-    GATHER_WITHOUT_WAITING,
     MEASURE_ONCE,
     MEASURE_SHARDS_ONCE,
     STEP_ON_FLAT_GRADIENTS,
@@ -327,10 +325,8 @@ class Sharded(Stage):
     @override
     def adapt(self, engine: Any, world_size: int) -> None:
         super().adapt(engine, world_size)
-        GATHER_TOGETHER.apply(engine.optimizer.persistent_parameters)
         self.decision.can_be_late &= not engine.optimizer.offload_optimizer
         MEASURE_SHARDS_ONCE.apply(engine.optimizer, self.decision)
-        GATHER_WITHOUT_WAITING.apply(partition_parameters)
 
     def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
         """Not by DeepSpeed's getter, with which the host waits for the device."""

@@ -31,7 +31,7 @@ class Patch:
     """The package and version that it was written for."""
     reason: str
     apply: Callable[..., Any]
-    """Applies the patch to its argument; `WITHOUT_COMPILER` only for the duration of a `with` block."""
+    """Applies the patch to its argument."""
 
 
 class GradientSum:
@@ -321,25 +321,6 @@ def _ordered_stream() -> Any:
     return Ordered()
 
 
-def gather_without_waiting(module: Any) -> None:
-    """Keep the host from waiting when stage 3 on one rank fetches parameters, which are whole: streams keep the order.
-
-    Args:
-        module: `deepspeed.runtime.zero.partition_parameters`.
-    """
-    available = module.ZeroParamStatus.AVAILABLE
-
-    def wait_for_one(handle: Any, **_: Any) -> None:
-        handle._NoGatherHandle__param.ds_status = available
-
-    def wait_for_all(handle: Any, **_: Any) -> None:
-        for param in handle._NoGatherCoalescedHandle__params:
-            param.ds_status = available
-
-    module.NoGatherHandle.wait = wait_for_one
-    module.NoGatherCoalescedHandle.wait = wait_for_all
-
-
 def _add_over_ranks(flats: Sequence[Tensor], group: Any) -> None:
     """Add flat gradients over the ranks, in place."""
     if comm.get_world_size(group) > 1:
@@ -400,16 +381,9 @@ MEASURE_SHARDS_ONCE = Patch(
     reason="it adds and measures each gradient by itself, and the host waits for every micro-batch",
     apply=measure_shards_once,
 )
-GATHER_WITHOUT_WAITING = Patch(
-    target="NoGatherHandle.wait and NoGatherCoalescedHandle.wait of stage 3",
-    versions="deepspeed 0.19",
-    reason="on one rank the host waits for the device wherever parameters are asked for, and nothing is on its way",
-    apply=gather_without_waiting,
-)
 PATCHES = (
     STEP_ON_FULL_GRADIENTS,
     STEP_ON_FLAT_GRADIENTS,
     MEASURE_ONCE,
     MEASURE_SHARDS_ONCE,
-    GATHER_WITHOUT_WAITING,
 )

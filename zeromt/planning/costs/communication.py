@@ -2,7 +2,7 @@
 
 In a ring (Patarasuk and Yuan, 2009), each of W ranks sends 2 n (W - 1) / W bytes to all-reduce n bytes, and half of
 that to all-gather or reduce-scatter them. Stage 0 all-reduces gradients, stages 1 to 3 reduce-scatter them; but stages
-1 and 2 all-reduce them with `engine.reduce_in_backward=false`, offload, or DeepSpeed's keys about its own reduction.
+1 and 2 all-reduce them with offload, or DeepSpeed's keys about its own reduction.
 Stages 2 and 3 do so for every micro-batch, 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
 in the training precision. The trainer's own messages do not count.
 
