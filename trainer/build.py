@@ -1,10 +1,8 @@
 """From a configuration to a trainer: every part built from its own section."""
 
 import dataclasses
-import inspect
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,14 @@ from configs.reading.interpolations import saved_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
-from model import Objective
-from model.loss import Loss
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
-from trainer.checkpoint.model_files import build_model, load_weights
+from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.resume import check_identity, restore
 from trainer.checkpoint.state import TrainerState
-from trainer.checkpoint.trained import note_trained, resumed_from, trained_at
+from trainer.checkpoint.trained import resumed_from
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
 from trainer.datasets import (
@@ -38,16 +34,15 @@ from trainer.datasets import (
     with_languages,
 )
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.retraining import retrain
+from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
 from trainer.evaluation.queue import score_queue
 from trainer.evaluation.series import enter_series
-from trainer.evaluation.sets import HeldOutSet
 from trainer.limits import Limits
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
-from trainer.phase import check_phase, enter_phase
+from trainer.phases import check_phase, enter_phase, new_objective
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
@@ -59,11 +54,11 @@ from trainer.runs.layout import CHECKPOINTS, CONFIG
 from trainer.runs.parents import PARENT, Parent
 from trainer.runs.versions import versions
 from trainer.saving import Saver
+from trainer.spikes import Rewind, past
 from trainer.stability import memory
 from trainer.stability.attention import settle_attention
 from trainer.stability.memory import settle_memory
-from trainer.stability.rewind import NONE, Rewind, passing_over
-from trainer.terminal.tables import announce, describe_trained
+from trainer.terminal.tables import announce
 from trainer.transfer import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
@@ -85,16 +80,6 @@ class BuiltRun:
         """The step of the newest checkpoint."""
         return self.saver.saved_step
 
-    def announce(self, rewind: Rewind, *, is_main: bool) -> None:
-        """Note the rewind that led to this, or else warn of what is known to end the run before its schedule."""
-        if rewind is not NONE:
-            ranges = self.context.state.skipped_ranges
-            figures = {"event": "rewind", "from_step": rewind.step, "reason": rewind.reason, LEFT_OUT: ranges}
-            self.context.metrics.event(self.resumed_step, figures)
-        elif is_main:
-            for line in self.trainer.early_ends():
-                log.warning("%s", line)
-
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:
         """Write out and close everything that is still open; arguments as of `Metrics.close`."""
         self.trainer.close()
@@ -115,7 +100,7 @@ def build(
     activities: Activities | None = None,
     reset: frozenset[str] = frozenset(),
     parent: str | None = None,
-    rewind: Rewind = NONE,
+    rewind: Rewind | None = None,
 ) -> BuiltRun:
     """Build a run, resumed from its newest whole checkpoint if it has one.
 
@@ -126,7 +111,7 @@ def build(
         activities: time limits, and what the time is spent on; no limits by default.
         reset: which of `data` and `optimizer` to start afresh, keeping the checkpoint's weights.
         parent: RUN[@step] whose weights a run without a checkpoint begins with.
-        rewind: the one that led to this.
+        rewind: the one that led to this, if any.
 
     Raises:
         Rewind: the checkpoint cannot be trained on.
@@ -135,28 +120,36 @@ def build(
     precision, datasets = agreed_precision(config.engine.precision, world), _datasets(config)
     config = with_languages(config, datasets)
     held_out = held_out_sets(config, datasets, world)
-    checkpoints, checkpoint, ancestry = _open_checkpoints(config, datasets, precision, world, reset, parent, rewind)
-    check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=not rewind.is_start)
+    passed_over = () if rewind is None else rewind.passed_over
+    skipped_ranges = None if rewind is None else rewind.skipped_ranges
+    checkpoints, checkpoint, ancestry = _open_checkpoints(
+        config, datasets, precision, world, reset, parent, passed_over
+    )
+    check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world, reset)
     evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
-    with passing_over(engine, checkpoint, rewind):
+    try:
         config = settle_attention(config, datasets, engine, world, checkpoint)
         config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
-        state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=rewind.skipped_ranges)
+        state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
+    except NotFiniteError as error:
+        engine.close()
+        raise past(checkpoint, rewind, error) from error
     checkpoints.identity = _identity(
         config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source
     )
     ancestry.begin(engine, world)
-    changed = _enter(config, datasets, held_out, state, reset=reset)
-    updates = Lookahead(reader, world)
-    forecast = announce(config, reader, engine, world, held_out, state, is_new=rewind.is_start)
+    enter_phase(config, state, reset=reset)
+    Limits(config, state).check_rates()
+    changed = enter_series(config, datasets, held_out, state)
+    forecast = announce(config, reader, engine, world, held_out, state, is_new=skipped_ranges is None)
     metrics = _metrics(config, checkpoints.identity, state, -1 if ancestry.begins else state.step, world)
     context = RunContext(
         config=config,
         world=world,
         engine=engine,
-        updates=updates,
+        updates=Lookahead(reader, world),
         state=state,
         metrics=metrics,
         queue=score_queue(config, held_out, state, metrics) if world.is_main else None,
@@ -165,14 +158,13 @@ def build(
         stop_requested=stop_requested,
     )
     saver = Saver(context, checkpoints)
-    begins = ancestry.begins
-    renew = partial(_retrain, config, tokenizer_of(datasets), engine, state)
-    trainer = Trainer(
-        context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins, retrain=renew
-    )
+    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=ancestry.begins)
     if changed is not None:
         metrics.event(state.step, changed)
-    if checkpoint and rewind.is_start and (changes := announce_changes(config, checkpoint, state, reset)):
+    if rewind is not None:
+        figures = {"event": "rewind", "from_step": rewind.step, "reason": rewind.reason, LEFT_OUT: state.skipped_ranges}
+        metrics.event(state.step, figures)
+    if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
         metrics.event(state.step, {"event": "changed", "fields": changes})
     return BuiltRun(trainer, context, evaluator, checkpoints, saver, state.step)
 
@@ -187,20 +179,6 @@ def _datasets(config: RunConfig) -> list[Dataset]:
     check_lengths(datasets, config)
     check_tags(datasets, config)
     return datasets
-
-
-def _enter(
-    config: RunConfig,
-    datasets: Sequence[Dataset],
-    held_out: Sequence[HeldOutSet],
-    state: TrainerState,
-    *,
-    reset: frozenset[str],
-) -> dict[str, str] | None:
-    """Put a checkpoint's state into its phase and series of scores; an event where that is another."""
-    enter_phase(config, state, reset=reset)
-    Limits(config, state).check_rates()
-    return enter_series(config, datasets, held_out, state)
 
 
 def _phase_fingerprints(checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]) -> list[str]:
@@ -218,7 +196,7 @@ def _open_checkpoints(
     world: World,
     reset: frozenset[str],
     parent: str | None,
-    rewind: Rewind,
+    passed_over: Collection[int],
 ) -> tuple[CheckpointManager, Checkpoint | None, Ancestry]:
     """The run's checkpoints, the newest whole one that it can resume from, and the run that it began from.
 
@@ -227,7 +205,7 @@ def _open_checkpoints(
     """
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
-    checkpoint = checkpoints.newest(rewind.passed_over)
+    checkpoint = checkpoints.newest(passed_over)
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         if "data" not in reset:
@@ -250,20 +228,20 @@ def _engine(
 ) -> DeepSpeedEngine:
     """The model in its engine, with the weights of checkpoint or parent: DeepSpeed takes its fp32 masters from them."""
     try:
-        model = build_model(config.model, tokenizer, seed=config.seed)
+        objective = new_objective(config, tokenizer)
     except (RuntimeError, MemoryError) as error:
         if not memory.is_out_of_memory(error):
             raise
         said = next(iter(str(error).splitlines()), type(error).__name__)
         raise UserError(f"model: its weights do not fit the memory of this machine: {said}") from error
     if checkpoint is not None:
-        load_weights(checkpoint, model, raw=True)
-    ancestry.fill(model, tokenizer)
-    check_steps(model)
-    trained = resumed_from(config, checkpoint, dict(model.named_parameters()), reset)
+        load_weights(checkpoint, objective.model, raw=True)
+    ancestry.fill(objective.model, tokenizer)
+    check_steps(objective.model)
+    trained = resumed_from(config, checkpoint, dict(objective.model.named_parameters()), reset)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
     return DeepSpeedEngine(
-        Objective(model, _loss(config)).train(),
+        objective,
         section=dataclasses.replace(config.engine, kernels=kernels),
         optimizer=config.optimizer,
         precision=precision,
@@ -272,36 +250,6 @@ def _engine(
         ema_decay=config.training.ema_decay,
         trained=trained,
     )
-
-
-def _loss(config: RunConfig) -> Loss:
-    """The training loss.
-
-    Raises:
-        UserError: pairs have weights, and it takes none.
-    """
-    loss: Loss = config.loss.build()
-    parameters = inspect.signature(loss).parameters.values()
-    takes = any(p.name == "scales_N" or p.kind == p.VAR_KEYWORD for p in parameters)
-    if config.weighs_pairs and not takes:
-        raise UserError(
-            f"loss.kind: {config.loss.kind} takes no weights of pairs, and loss_weight of a dataset gives some; use "
-            "cross_entropy, or give the loss scales_N (model.loss.Loss)"
-        )
-    return loss
-
-
-def _retrain(config: RunConfig, tokenizer: Tokenizer, engine: DeepSpeedEngine, state: TrainerState) -> None:
-    """Make the engine train what the present phase says, where that is another set of parameters than so far."""
-    names, phase = engine.parameter_sizes(), None if state.phase is None else state.phase.number
-    now = trained_at(config, state, phase, names)
-    if now.keys() == engine.trained.keys():
-        return
-    note_trained(state, engine.trained, now)
-    objective = Objective(build_model(config.model, tokenizer, seed=config.seed), _loss(config)).train()
-    num_steps = state.step - state.skipped_updates - state.schedule_start
-    retrain(engine, objective, trained_at(config, state, phase, names), num_steps=num_steps)
-    log.info("%s", describe_trained(engine) or "all parameters are trained")
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:

@@ -82,8 +82,6 @@ def announce_changes(
         reset: what begins anew.
     """
     limits = Limits(config, state)
-    if (line := limits.describe()) is not None:
-        log.info("%s", line)
     if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
         return {}
     then = load_saved(checkpoint.folder / CONFIG, any_version=True)
@@ -93,8 +91,8 @@ def announce_changes(
     saved = TrainerState.from_json(checkpoint.state()["trainer"])
     if "optimizer" not in reset:
         before, after = (one.schedule_end(state.seconds) for one in (Limits(then, saved), limits))
-        if (line := describe_jump(then, config, state, last_then=before, last_now=after)) is not None:
-            log.warning("%s", line)
+        if (jump := describe_jump(then, config, state, last_then=before, last_now=after)) is not None:
+            log.warning("%s", jump)
     return changes
 
 

@@ -1,53 +1,37 @@
-"""Fetches the next update, and counts it over all ranks, while the current one is trained on.
+"""The next update, fetched and counted while the current one is trained on.
 
-At every update the ranks exchange the number of tokens of the next one, their part of the loss, and `LocalFlags`. This
-is one message, sent before an update is trained on and read after it, so that no rank waits: counts arrive one update
-ahead, and losses two updates late, as they are read from the device one update late.
+All ranks need every update's counts over all ranks: of pairs, to agree on the end of an epoch, and of target tokens,
+for the mean. In the same message go each rank's part of the newest losses, and flags. It is sent before an update is
+trained on and read once that is on its way, so that no rank waits: counts arrive one update ahead, and losses two
+updates late, as they are read from the device one update late.
 """
 
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.engines.batches import Update, UpdateCounts, count
 from trainer.ranks.distributed import World
-from trainer.ranks.messages import Sums
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class LocalFlags:
-    """What a rank tells the others in addition to the counts of its next update."""
-
-    stop_requested: bool
-    time_is_up: bool
-    is_writing: bool
-    """Whether the rank is still writing its shard of a checkpoint."""
-    milliseconds: int
-    """Since the run began, by rank 0's clock; 0 from the others."""
-    loss_sums: tuple[float, ...]
-    """Loss sums of the updates that were recorded since the last message, filled up with 0 to a fixed number."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class GlobalFlags:
-    """What the ranks' `LocalFlags` come to together."""
+class Flags:
+    """What a rank tells the others in addition to the counts of its next update, or what all told: any of their flags,
+    and sums of the numbers."""
 
     stop_requested: bool = False
-    """True if any rank said so; likewise the next two."""
     time_is_up: bool = False
     is_writing: bool = False
-    loss_sums: tuple[float, ...] = ()
-
-    @property
-    def ends(self) -> bool:
-        """Whether no further update is to be made."""
-        return self.stop_requested or self.time_is_up
+    """Whether the rank is still writing its shard of a checkpoint."""
+    milliseconds: int = 0
+    """Since the run began, by rank 0's clock; 0 from the others."""
+    loss_sums: Sequence[float] = ()
+    """Of updates whose outcome was read since the last message; of as many on all ranks."""
 
 
 @dataclass(slots=True)
@@ -74,11 +58,9 @@ class Lookahead:
         self._world = world
         self._state = reader.state()
         self._fetched: _Fetched | None = None
-        self._wait: Callable[[], Sums] | None = None
+        self._wait: Callable[[], tuple[list[int], list[float]]] | None = None
         self.num_corrupt_blocks = reader.num_corrupt_blocks
         """Number of corrupt blocks that this rank has skipped so far."""
-        self.lay_out: Callable[[Update], Callable[[], list[Any]] | None] | None = None
-        """If set, is called with every update that is fetched, for `Update.laid_out`."""
 
     @property
     def epoch(self) -> int:
@@ -86,9 +68,9 @@ class Lookahead:
         return self.reader.epoch
 
     @property
-    def has_next(self) -> bool:
-        """Whether an update is fetched and counted."""
-        return self._fetched is not None
+    def fetched(self) -> Update | None:
+        """The update that is fetched and not taken."""
+        return None if self._fetched is None else self._fetched.update
 
     def state(self) -> StreamState:
         """The stream's state after the last update taken."""
@@ -110,7 +92,7 @@ class Lookahead:
         self._state = self.reader.state()
         return epoch
 
-    def begin(self, flags: LocalFlags, *, step: int, fetch: bool) -> float:
+    def begin(self, flags: Flags, *, step: int, fetch: bool) -> float:
         """Fetch the next update, and begin to tell the others of it; returns the seconds of waiting for its data.
 
         Args:
@@ -124,8 +106,8 @@ class Lookahead:
         self._fetched = self._fetch(step) if fetch else None
         seconds = time.monotonic() - begin
         mine = count([] if self._fetched is None else self._fetched.update.micro_batches)
-        told = [flags.stop_requested, flags.time_is_up, flags.is_writing]
-        self._wait = self._world.begin_sums([*mine.numbers(), *map(int, told), flags.milliseconds], flags.loss_sums)
+        told = [flags.stop_requested, flags.time_is_up, flags.is_writing, flags.milliseconds]
+        self._wait = self._world.begin_sums([*mine.numbers(), *map(int, told)], flags.loss_sums)
         return seconds
 
     def _fetch(self, step: int) -> _Fetched:
@@ -135,11 +117,9 @@ class Lookahead:
         except Exception as error:  # raised when the update is taken, so that those before it are not lost
             micro_batches, problem = [], error
         update = Update(epoch=epoch, number=number, micro_batches=micro_batches, seconds_step=step)
-        if self.lay_out is not None:
-            update = dataclasses.replace(update, laid_out=self.lay_out(update))
         return _Fetched(update, self.reader.state(), self.reader.num_corrupt_blocks, problem)
 
-    def read(self) -> GlobalFlags:
+    def read(self) -> Flags:
         """Wait for the message of all ranks, and return it."""
         assert self._wait is not None
         (*numbers, stops, times, writing, milliseconds), loss_sums = self._wait()
@@ -147,8 +127,12 @@ class Lookahead:
         if self._fetched is not None:
             counts, seconds = UpdateCounts(*numbers), milliseconds / 1000
             self._fetched.update = dataclasses.replace(self._fetched.update, counts=counts, seconds=seconds)
-        return GlobalFlags(
-            stop_requested=stops > 0, time_is_up=times > 0, is_writing=writing > 0, loss_sums=tuple(loss_sums)
+        return Flags(
+            stop_requested=stops > 0,
+            time_is_up=times > 0,
+            is_writing=writing > 0,
+            milliseconds=milliseconds,
+            loss_sums=loss_sums,
         )
 
     def take(self) -> Update | None:

@@ -1,10 +1,15 @@
-"""The training loop: next update, train on it, log, evaluate, save, stop if asked."""
+"""The training loop: next update, train on it, log, evaluate, save, stop if asked.
+
+The device is always one update behind: what became of an update is read once the device has the next one's passes to
+compute (`Trainer._settle`), or where it matters at once: before a line, an evaluation, a save, a phase and the end.
+"""
 
 import contextlib
 import functools
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,28 +19,27 @@ import torch
 from configs import UserError
 from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
-from trainer.curriculum import Curriculum
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
 from trainer.engines.batches import Losses, Update
 from trainer.engines.host_copy import HostCopy
-from trainer.engines.layouts import LayoutThread, passes
+from trainer.engines.layouts import Layouts
 from trainer.engines.protocol import StepResult
 from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.best import last_and_best
 from trainer.evaluation.evaluator import Evaluator
-from trainer.limits import Limits, reasons
-from trainer.lookahead import GlobalFlags, LocalFlags
-from trainer.ranks.device import is_host, seed
+from trainer.limits import Limits
+from trainer.lookahead import Flags
+from trainer.phases import begin_next, ends_with_next, next_is_due
+from trainer.ranks.device import seed
 from trainer.records.interval import Interval
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.utilization import Work, machine_figures
 from trainer.runs.failure import TrainingError
 from trainer.runs.status import Progress, write_status
 from trainer.saving import Saver
+from trainer.spikes import go_back, is_skipped, note_left_out, note_skip, spike
 from trainer.stability import memory
-from trainer.stability.recovery import Recovery
-from trainer.stability.rewind import is_skipped
 from trainer.terminal.bar import View
 from trainer.terminal.forecast import Forecast
 from trainer.terminal.steps import log_evaluation, log_step
@@ -45,7 +49,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class _Made:
-    """An update that the device has been given, and whose outcome is read when it has more to do."""
+    """An update that the device has been given."""
 
     update: Update
     step: int
@@ -73,40 +77,38 @@ class Trainer:
         saver: Saver,
         forecast: Forecast | None = None,
         begins_trained: bool = False,
-        retrain: Callable[[], None] = lambda: None,
     ) -> None:
         """Assemble the parts.
 
         Args:
+            run: of this rank.
+            evaluator: of the run.
+            saver: of the run.
             forecast: predicts the end; the default one does not know how long an epoch is.
             begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
-            retrain: see `Curriculum`.
         """
         self._run = run
         self._evaluator = evaluator
         self._saver = saver
         self._begins_trained = begins_trained
-        self._curriculum = Curriculum(run, saver, retrain)
         self._forecast = forecast or Forecast(run.config, run.state)
         self._limits = Limits(run.config, run.state, self._forecast)
-        self._was_time_up = self._limits.is_time_up()  # from the checkpoint, so the same on every rank
         self.end: str | None = None
         """The limits that ended it; None before, and if a stop was requested."""
-        self._layouts = LayoutThread(run.engine, run.config.seed)
-        run.updates.lay_out = self._layouts.begin
+        self._layouts = Layouts(run.engine, run.config.seed)
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
         weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
-        of_mixture = tuple(names) if len(names) > 1 else ()
-        self._new_interval = functools.partial(Interval, of_mixture, work, weighed_by)
+        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work, weighed_by)
         self._interval = self._new_interval()
         self._logged: dict[str, float] = {}
         """What `Progress` has of the last log line."""
-        self._recovery = Recovery(run, saver)
-        self._made: _Made | None = None
-        """The newest update, until it is recorded: while the next one is made, or by `_settle`."""
-        self._global_flags = GlobalFlags()
-        self._was_saving = False  # at the last exchange
+        self._previous: _Made | None = None
+        """The newest update, until `_settle` reads what became of it."""
+        self._settled: list[tuple[_Made, float]] = []
+        """Those whose losses are not summed over the ranks yet, oldest first, with this rank's part."""
+        # from the checkpoint, so the same on every rank
+        self._flags = Flags(time_is_up=self._limits.is_time_up())
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
@@ -117,40 +119,43 @@ class Trainer:
             Rewind: it can go on from the newest checkpoint if some updates are skipped.
             DataError: a shard is corrupt.
         """
-        if self._run.world.sum([int(self._run.stop_requested())])[0]:
+        run, state = self._run, self._run.state
+        if run.world.sum([int(run.stop_requested())])[0]:
             return "stopped"  # nothing has begun, so nothing is touched
         if not self._evaluate_if_due():  # an evaluation that was interrupted
             return "stopped"
-        last: Update | None = None
-        while (update := self._next_update()) is not None:
-            last = update
+        update = None
+        for update in self._updates():
             self._train_on(update)
-            if self._is_log_due(self._run.state.step):
+            if self._is_log_due(state.step):
                 self._log(update)
-            if self._run.queue is not None:
-                self._run.queue.poll()
-            stop = self._global_flags.stop_requested or not self._evaluate_if_due()
-            if stop or self._global_flags.time_is_up:
-                break
+            if run.queue is not None:
+                run.queue.poll()
+            if self._flags.stop_requested or not self._evaluate_if_due():
+                return self._end(update, is_stopped=True)
             self._save_if_due()
-        else:
-            stop = self._global_flags.stop_requested
+        return self._end(update, is_stopped=self._flags.stop_requested)
+
+    def _end(self, last: Update | None, *, is_stopped: bool) -> Literal["finished", "stopped"]:
+        """Evaluate what is not, if nobody asked to stop, and save; `last` is the newest update."""
+        run, state = self._run, self._run.state
         if last is not None and self._interval.update_seconds:  # updates that no line has counted
             self._log(last)
-        if not stop:
-            if not _is_due(self._run.state.step, self._run.config.evaluation.every_updates):
-                self._run.state.unplanned.append(self._run.state.step)
-            stop = not self._evaluate()
-        self._check_now()
+        if not is_stopped:
+            if not _is_due(state.step, run.config.evaluation.every_updates):
+                state.unplanned.append(state.step)
+            is_stopped = not self._evaluate()
+        self._settle_all()
         self._tick()
-        self.end = None if stop else reasons(self._limits.reached(self._run.updates.epoch))
-        self._saver.save_for_good(is_finished=not stop)
-        if self._run.queue is not None and not stop:
-            with self._run.activities("shutdown"):
-                minutes = self._run.config.evaluation.queued_end_minutes
-                self._run.queue.finish(seconds=60 * minutes, stop_requested=self._run.stop_requested)
+        if not is_stopped:
+            self.end = "; ".join(limit.reason for limit in self._limits.reached(run.updates.epoch)) or None
+        self._saver.save_for_good(is_finished=not is_stopped)
+        if run.queue is not None and not is_stopped:
+            with run.activities("shutdown"):
+                minutes = run.config.evaluation.queued_end_minutes
+                run.queue.finish(seconds=60 * minutes, stop_requested=run.stop_requested)
         self._tell()
-        return "stopped" if stop else "finished"
+        return "stopped" if is_stopped else "finished"
 
     def close(self) -> None:
         """End its thread."""
@@ -171,61 +176,60 @@ class Trainer:
             activity=self._run.activities.current,
         )
 
-    def early_ends(self) -> Iterator[str]:
-        """What ends training before `training.max_updates`; see `Limits.early_ends`."""
-        return self._limits.early_ends((self._run.updates.epoch, self._run.updates.reader.update))
-
-    def _next_update(self) -> Update | None:
-        """The next update, while the one after it is being fetched. None at the end of the run, and if it is to stop.
+    def _updates(self) -> Iterator[Update]:
+        """The updates to train on, each while the one after it is being fetched, up to a limit or a stop.
 
         Raises:
             UserError: a whole pass over the data had no update to train on.
         """
-        passes = 0  # epochs that ended since the last update; the first may have begun before this start
-        while self._run.state.step < self._limits.last_step and not self._was_time_up:
+        run, state = self._run, self._run.state
+        ended = 0  # epochs since the last update; the first may have begun before this start
+        while state.step < self._limits.last_step and not self._flags.stop_requested and not self._flags.time_is_up:
             self._tick()
-            self._curriculum.go_on_if_due(settle=self._check_now)
-            if self._limits.is_over(self._run.updates.epoch) or self._global_flags.ends:
-                return None
-            if passes > 1:
+            if (why := next_is_due(run.config, state, run.updates.epoch)) is not None:
+                self._settle_all()
+                begin_next(run, why)
+                self._saver.note_position()
+            if self._limits.is_over(run.updates.epoch):
+                return
+            if ended > 1:
                 raise UserError(
                     "stream: a whole pass over the data has nothing to train on: all pairs are left out, or have "
                     "weight 0; look at stream.source_tokens, target_tokens and on_oversized_pair, and at loss_weight"
                 )
-            with self._run.activities("data", step=self._run.state.step + 1):
-                if not self._run.updates.has_next:  # at the start, and after a skipped update
+            with run.activities("data", step=state.step + 1):
+                if run.updates.fetched is None:  # at the start, and after one that was left out
                     self._begin_exchange(fetch=True)
                     self._finish_exchange()
-                update = self._run.updates.take()
+                update = run.updates.take()
                 if update is None:
-                    passes += 1
+                    ended += 1
                     continue
-                if is_skipped(self._run.state.skipped_ranges, update.epoch, update.number):
-                    self._settle()
-                    self._recovery.note_skipped_range(update.epoch, update.number, update.counts)
-                    passes = 0  # what is skipped could have been trained on
+                if is_skipped(state.skipped_ranges, update.epoch, update.number):
+                    note_left_out(run, update, "it is near one after which the run was rewound")
+                    ended = 0
                     continue
                 if not update.counts.has_weight:
-                    self._settle()
-                    self._recovery.note_weightless(update.epoch, update.number, update.counts)
+                    note_left_out(run, update, "all of its pairs have weight 0")
                     continue
-                self._begin_exchange(
-                    fetch=self._run.state.step + 1 < self._limits.last_step and not self._curriculum.ends_with_next
-                )
-            return update
-        return None
+                is_last = state.step + 1 >= self._limits.last_step or ends_with_next(run.config, state)
+                self._begin_exchange(fetch=not is_last)
+            yield update
+            ended = 0
 
     def _begin_exchange(self, *, fetch: bool) -> None:
         """Fetch the next update, and begin the exchange with the other ranks. `_finish_exchange` completes it."""
-        is_main, self._was_saving = self._run.world.is_main, self._saver.in_flight
-        note = LocalFlags(
-            stop_requested=self._run.stop_requested(),
-            time_is_up=is_main and self._limits.is_time_up(),  # by the clock that is saved, or time would be left
+        run = self._run
+        flags = Flags(
+            stop_requested=run.stop_requested(),
+            time_is_up=run.world.is_main and self._limits.is_time_up(),  # by the clock that is saved
             is_writing=self._saver.is_writing,
-            milliseconds=round(1000 * self._run.state.seconds) if is_main else 0,
-            loss_sums=self._recovery.tell(),
+            milliseconds=round(1000 * run.state.seconds) if run.world.is_main else 0,
+            loss_sums=[loss_sum for _, loss_sum in self._settled],
         )
-        self._interval.waiting_seconds += self._run.updates.begin(note, step=self._run.state.step, fetch=fetch)
+        self._interval.waiting_seconds += run.updates.begin(flags, step=run.state.step, fetch=fetch)
+        if (update := run.updates.fetched) is not None:
+            self._layouts.begin(update)
 
     def _finish_exchange(self) -> None:
         """Complete the exchange begun before this update, and commit a save that all ranks had written by then.
@@ -233,85 +237,47 @@ class Trainer:
         Raises:
             Rewind: a loss that was told of was a spike.
         """
-        self._global_flags = self._run.updates.read()
-        if self._was_saving and not self._global_flags.is_writing:
+        self._flags = self._run.updates.read()
+        if self._saver.in_flight and not self._flags.is_writing:
             self._interval.pause(self._saver.commit())
-        self._recovery.look_for_spikes(self._global_flags.loss_sums)
+        self._look_at(self._flags.loss_sums)
 
     def _train_on(self, update: Update) -> None:
-        """One optimizer step on the token-normalised loss of the whole update."""
-        begin, state = time.monotonic(), self._run.state
-        with self._run.activities("step", step=state.step + 1):
+        """One optimizer step on the token-normalised loss of the whole update.
+
+        Raises:
+            Rewind: an update before it was a spike, or the last of too many that were skipped.
+        """
+        begin, run, state = time.monotonic(), self._run, self._run.state
+        with run.activities("step", step=state.step + 1):
             try:
                 lanes, on_device = self._accumulate(update)
-                sums, last = HostCopy(on_device), self._made
-                self._note_outcome(last)  # the rate follows the updates that were applied
+                sums = HostCopy(on_device)
+                self._finish_exchange()
+                self._settle()  # the rate follows the updates that were applied
                 lr = self._limits.rate(
                     update.seconds,
                     update.seconds_step,
                     (update.epoch, update.number),
                     target_tokens=update.counts.target_tokens,
                 )
-                sizes = UpdateSizes(self._run.engine) if self._is_log_due(state.step + 1) else None
-                result = self._run.engine.step(lr)
+                sizes = UpdateSizes(run.engine) if self._is_log_due(state.step + 1) else None
+                result = run.engine.step(lr)
                 self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_out_of_memory(error):
                     raise
-                raise TrainingError(memory.advice(error, self._run.config)) from error
-            self._made = None
-            self._finish_exchange()
-            if last is not None:
-                self._record(last)
-            if _is_due(state.step + 1, self._run.config.stability.hash_every_updates):
-                problem = replicas.compare(self._run.world.gather(self._run.engine.replica_digest()))
+                raise TrainingError(memory.advice(error, run.config)) from error
+            if _is_due(state.step + 1, run.config.stability.hash_every_updates):
+                problem = replicas.compare(run.world.gather(run.engine.replica_digest()))
                 if problem is not None:
                     raise TrainingError(f"step {state.step + 1}: {problem}")
         state.step += 1
         state.target_tokens += update.counts.target_tokens
         state.lr = lr
         self._interval.update_seconds.append(time.monotonic() - begin)
-        self._run.pairs.write(state.step, update.micro_batches)
-        self._made = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
-
-    def _note_outcome(self, made: _Made | None) -> None:
-        """Count an update as applied or skipped; wait for the device if it has not made it yet."""
-        if made is not None:
-            tokens = made.update.counts.target_tokens
-            self._run.state.note_outcome(applied=made.result.applied, target_tokens=tokens)
-
-    def _record(self, made: _Made) -> None:
-        """Record an update that is counted."""
-        update, result, losses = made.update, made.result, made.losses()
-        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-        self._interval.add_update(update.counts, made.lr, result.grad_norm, self._run.config.stream.micro_batches)
-        self._interval.add_batches(update.micro_batches, losses if result.applied else {})
-        self._recovery.watch(update, float(mine[0]), step=made.step, is_applied=result.applied)
-        if result.applied:
-            self._interval.add_losses(mine, update.counts)
-        else:
-            self._recovery.check_now()
-            self._recovery.note_skip(update, result, losses, step=made.step)
-
-    def _settle(self) -> None:
-        """Count and record the newest update now: before anything is made of what the run has done so far.
-
-        Raises:
-            Rewind: it was one too many in a row that were skipped.
-        """
-        made, self._made = self._made, None
-        if made is not None:
-            self._note_outcome(made)
-            self._record(made)
-
-    def _check_now(self) -> None:
-        """Settle the newest update, and look at its loss, too.
-
-        Raises:
-            Rewind: it was a spike, or see `_settle`.
-        """
-        self._settle()
-        self._recovery.check_now()
+        run.pairs.write(state.step, update.micro_batches)
+        self._previous = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
 
     def _accumulate(self, update: Update) -> tuple[list[tuple[int, ...]], torch.Tensor]:
         """Forward and backward of this rank's micro-batches.
@@ -319,21 +285,68 @@ class Trainer:
         Returns:
             Lanes of each pass that were not dry, and on the device its sums, as `_Made.sums`.
         """
-        device, engine = self._run.world.device, self._run.engine
-        ahead = passes(update, engine, seed=self._run.config.seed)
+        device, ahead = self._run.world.device, self._layouts.passes(update)
         lanes, losses = [], []
         divisor = update.counts.divisor(self._run.config.training.normalize_by)
         for number, one in enumerate(ahead, 1):
-            self._run.activities.reach(self._run.state.step + 1, number, in_device=not is_host(device))
             seed(device, one.seed)
             scale = 1 / divisor if one.lanes else 0.0
-            out = engine.accumulate(one.batch, scale=scale, is_last=number == len(ahead))
+            out = self._run.engine.accumulate(one.send(), scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)
                 losses += [out.loss_sum, out.nll_sum]
             self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
-        self._run.activities.reach(self._run.state.step + 1, len(ahead) + 1, in_device=not is_host(device))
         return lanes, torch.stack(losses).view(len(lanes), -1) if losses else torch.zeros(0, 2, device=device)
+
+    def _settle(self) -> None:
+        """Read what became of the newest update, and record it; waits for the device if it has not made it yet.
+
+        Raises:
+            Rewind: it was one too many in a row that were skipped.
+        """
+        made, self._previous = self._previous, None
+        if made is None:
+            return
+        run, state, update, counts = self._run, self._run.state, made.update, made.update.counts
+        is_applied, losses = made.result.applied, made.losses()
+        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+        state.note_outcome(applied=is_applied, target_tokens=counts.target_tokens)
+        self._interval.add_update(counts, made.lr, made.result.grad_norm, run.config.stream.micro_batches)
+        self._interval.add_batches(update.micro_batches, losses if is_applied else {})
+        self._settled.append((made, float(mine[0])))
+        if is_applied:
+            self._interval.add_losses(mine, counts)
+            return
+        note_skip(run, update, made.result, losses, step=made.step)
+        most = run.config.training.max_skipped_in_a_row
+        if state.skipped_in_a_row >= most:
+            reason = f"{most} updates in a row had a gradient that is not finite"
+            go_back(run, self._saver, update, most, reason, step=made.step)
+
+    def _settle_all(self) -> None:
+        """Settle the newest update, and look at all losses: before anything is made of what the run has done so far.
+
+        Raises:
+            Rewind: see `_settle` and `_look_at`.
+        """
+        self._settle()
+        if self._settled:
+            self._look_at(self._run.world.begin_sums([], [loss_sum for _, loss_sum in self._settled])()[1])
+
+    def _look_at(self, loss_sums: Sequence[float]) -> None:
+        """Record the oldest losses, now that they are summed over the ranks.
+
+        Raises:
+            Rewind: one is a spike.
+        """
+        section = self._run.config.stability
+        for loss_sum in loss_sums:
+            made, _ = self._settled.pop(0)
+            loss = loss_sum / made.update.counts.divisor(self._run.config.training.normalize_by)
+            self._saver.newest_loss = loss
+            why = spike(loss, self._run.state.recent_losses, section) if made.result.applied else None
+            if why is not None:
+                go_back(self._run, self._saver, made.update, section.skip_updates, why, step=made.step)
 
     def _log(self, update: Update) -> None:
         """The figures of the updates since the last line; `update` is the newest."""
@@ -350,7 +363,6 @@ class Trainer:
             "rewinds": len(state.skipped_ranges),
             TARGET_TOKENS: state.target_tokens,
             "total_seconds": round(state.seconds, 3),
-            **self._limits.figures(),
         }
         ranks, slow = self._interval.figures_of_ranks(self._run.world, self._run.engine.take_forward_seconds())
         figures |= ranks
@@ -362,7 +374,7 @@ class Trainer:
         self._logged = {"train_loss": figures["loss"], "target_tokens_per_second": figures["tokens_per_second"]}
         self._tell()
         self._run.metrics.train(state.step, figures)
-        if (warning := self._limits.clock_warning((update.epoch, update.number + 1))) is not None:
+        if (warning := self._limits.warning((update.epoch, update.number + 1))) is not None:
             log.warning("%s", warning)
         log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
         self._interval = self._new_interval()
@@ -402,7 +414,7 @@ class Trainer:
         is_new = step == 0 and not self._begins_trained
         if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
             return True
-        self._check_now()
+        self._settle_all()
         pause = time.monotonic()
         with self._run.activities("evaluation", step=step):
             try:
@@ -416,7 +428,10 @@ class Trainer:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
         figures = evaluation.figures()
-        self._recovery.note_evaluation(step, evaluation, figures)
+        state.note(step, {key: figures[key] for key in config.evaluation.at_once})
+        if wrong := {k: x for k, x in figures.items() if k.split("/")[0] == "loss" and not math.isfinite(x)}:
+            self._run.metrics.event(step, {"event": "loss_not_finite", "figures": list(wrong)})
+            log.warning("step %d: the validation loss is not finite: %s", step, ", ".join(wrong))
         if self._run.queue is not None:
             self._run.queue.add(step, evaluation)
         shown = config.evaluation
@@ -432,8 +447,8 @@ class Trainer:
         """Save, but not the last step: that is evaluated first, and its checkpoint has the scores."""
         step = self._run.state.step
         is_due = self._saver.is_overdue or _is_due(step, self._run.config.checkpoint.every_updates)
-        if is_due and step < self._limits.last_step:
-            self._check_now()
+        if is_due and step < self._limits.last_step and not self._flags.time_is_up:
+            self._settle_all()
             self._tick()
             self._interval.pause(self._saver.begin())
             self._tell()

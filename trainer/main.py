@@ -307,9 +307,9 @@ def _fit(
     # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
     with quick_imports():
         from trainer.build import build
-        from trainer.stability.rewind import NONE, Rewind
+        from trainer.spikes import Rewind
 
-    rewind = NONE
+    rewind: Rewind | None = None
     while True:
         try:
             with activities("setup"):
@@ -326,7 +326,6 @@ def _fit(
             rewind = decision
             gc.collect()
             continue
-        built.announce(rewind, is_main=world.is_main)
         try:
             with bar_shown(built.trainer.view, is_main=world.is_main):
                 outcome = built.trainer.fit()

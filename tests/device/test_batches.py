@@ -32,23 +32,22 @@ def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
     lanes = [micro_batch(rows=3, source=5, target=7), None, micro_batch(rows=2, source=4, target=4)]
     update = Update(epoch=1, number=2, micro_batches=lanes, seconds_step=0)
     engine: Any = SimpleNamespace(device=DEVICE, merged_lanes=2 if kind == "flash" else 1, layout_kind=kind)
-    expected = layouts.passes(update, engine, seed=3)
-    thread = layouts.LayoutThread(engine, 3)
-    ahead = dataclasses.replace(update, laid_out=thread.begin(update))
-    assert ahead.laid_out is not None
-    assert len(ahead.laid_out()) == len(expected)
-    thread.close()
+    plain: Any = SimpleNamespace(**{**vars(engine), "device": torch.device("cpu")})
+    expected = layouts.Layouts(plain, 3).passes(update)
+    ahead = layouts.Layouts(engine, 3)
+    ahead.begin(dataclasses.replace(update, micro_batches=[lanes[2]]))  # which is left out
+    ahead.begin(update)
+    ahead._thread.begin(lambda: None)()  # type: ignore[union-attr]  # behind them
+    ahead.close()
     monkeypatch.setattr(layouts, "lay_out", None)
+    found = ahead.passes(update)
     with metered() as meter:
-        found = layouts.passes(ahead, engine, seed=3)
+        sent = [one.send() for one in found]
     assert meter.by_operator()["copy_"] == sum(one.lanes != () for one in found), "one copy each"
     assert not meter.uploads
     assert not meter.waits
-    assert [(one.lanes, one.seed, tensors(one.batch)) for one in found] == [
-        (one.lanes, one.seed, tensors(one.batch)) for one in expected
-    ]
-    engine.device = torch.device("cpu")
-    assert layouts.LayoutThread(engine, 3).begin(update) is None, "there it would only be in the way"
+    assert [(one.lanes, one.seed) for one in found] == [(one.lanes, one.seed) for one in expected]
+    assert [tensors(batch) for batch in sent] == [tensors(one.send()) for one in expected]
 
 
 def micro_batch(*, rows: int, source: int, target: int) -> MicroBatch:

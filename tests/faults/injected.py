@@ -275,11 +275,11 @@ def _patch_build(injector: Injector, module: Any) -> None:
 
 
 def _patch_loop(injector: Injector, module: Any) -> None:
-    def note(update: Any, _engine: Any, *, seed: int) -> None:
+    def note(_trainer: Any, update: Any) -> None:
         injector.update = update.number
 
     _before(module.Trainer, "fit", lambda *_: injector.meet("fit", step=injector.step))
-    _before(module, "passes", note)  # of what is trained on next
+    _before(module.Trainer, "_train_on", note)
 
 
 def _patch_engine(injector: Injector, module: Any) -> None:

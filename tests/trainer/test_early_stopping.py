@@ -50,14 +50,13 @@ def test_only_scores_since_a_reset_count() -> None:
     config = load_run("debug", ["training.early_stopping={metric: chrf, patience: 2}"])
     chrf = {10: 50.0, 20: 40.0, 30: 30.0, 40: 29.0}
     state = TrainerState(step=40, scores={"bleu": {10: 1.0, 20: 2.0, 30: 3.0, 40: 4.0}, "chrf": chrf})
-    found = Limits(config, state).is_standing_still()
-    assert found is not None
+    [found] = Limits(config, state).reached(0)
     assert found.reason == "training.early_stopping: no chrf better than 50 of step 10 in 3 evaluations"
-    assert found.advice.endswith("training.early_stopping.patience above 3 goes on")
+    assert found.advice.endswith("; a larger training.early_stopping.patience goes on")
     state.start_step = 20
-    assert Limits(config, state).is_standing_still() is None
+    assert not Limits(config, state).reached(0)
     state.scores = {}  # measured otherwise
-    assert Limits(config, state).is_standing_still() is None
+    assert not Limits(config, state).reached(0)
 
 
 def test_a_run_ends_by_it_and_goes_on_with_more_patience(forked: Forked, tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ class TestSchedulesAndClocks:
         state = TrainerState(step=100, seconds=seconds)
         limits = self.limits(state, ends_with="first", max_updates=most)
         assert limits.schedule_end(seconds, 100, place) == expected
-        assert not list(limits.early_ends(place))
+        assert limits.warning(place) is None
 
     @pytest.mark.parametrize(
         ("settings", "said"),
@@ -157,31 +156,24 @@ class TestSchedulesAndClocks:
         with pytest.raises(ConfigError, match=f"^schedule.ends_with: {said}$"):
             load_run("debug", [*given, *settings])
 
-    def test_what_is_known_to_cut_one_is_warned_of_at_the_start(self) -> None:
-        assert list(self.limits(TrainerState()).early_ends((0, 0))) == [
-            "training.max_epochs=4 ends the run near step 200, and the schedule is made for 1,000: the learning rate "
-            "will be at 81% of its peak then; schedule.ends_with=epochs brings it to its end with them"
-        ]
-        assert not list(self.limits(TrainerState(), ends_with="epochs").early_ends((0, 0)))
-        assert not list(self.limits(TrainerState(step=240), ends_with="updates").early_ends((1, 0))), "240 each"
-        phases = ["phases=[{name: a, until: {updates: 300}}, {name: b, until: {updates: 200}}]"]
-        config = load_run("debug", [*phases, "training.max_updates=1000", "schedule={kind: cosine, warmup_updates: 9}"])
-        [said] = Limits(config, TrainerState()).early_ends((0, 0))
-        assert said.startswith("phases end the run near step 500, and the schedule is made for 1,000")
-        assert said.endswith("; training.max_updates=500 brings it to its end with them")
-
-    def test_a_clock_that_cuts_one_is_warned_of_once(self) -> None:
-        state = TrainerState(step=10, seconds=59.0)
+    @pytest.mark.parametrize(
+        ("place", "state", "said"),
+        [
+            ((0, 10), TrainerState(step=10, seconds=59.0), None),  # too early to tell
+            ((0, 20), TrainerState(step=20, seconds=20.0), "max_epochs=4 ends the run near step 200, before its sch"),
+            ((0, 10), TrainerState(step=10, seconds=61.0), "max_minutes=10.0 ends the run near step 98, before its "),
+            ((0, 900), TrainerState(step=900, seconds=580.0), None),
+        ],
+    )
+    def test_what_cuts_one_short_is_warned_of_once(
+        self, place: tuple[int, int], state: TrainerState, said: str | None
+    ) -> None:
         limits = self.limits(state)
-        assert limits.clock_warning() is None, "too early to tell"
-        state.seconds = 61.0
-        said = limits.clock_warning()
-        assert said is not None
-        assert said.startswith("training.max_minutes=10 ends the run near step 98, and the schedule is made for 1,000")
-        assert "will be at 91% of its peak then" in said
-        assert limits.clock_warning() is None
-        assert self.limits(state, ends_with="minutes").clock_warning() is None
-        assert self.limits(TrainerState(step=900, seconds=580.0)).clock_warning() is None
+        found = limits.warning(place)
+        assert (found or "").startswith("" if said is None else f"training.{said}")
+        assert (found is None) == (said is None)
+        assert limits.warning(place) is None
+        assert self.limits(state, ends_with="first").warning(place) is None
 
     def test_in_a_run_of_epochs(self, place: Path, forked: Forked) -> None:
         """All ranks have the same rate, or they would not stay alike."""
@@ -192,7 +184,7 @@ class TestSchedulesAndClocks:
         assert done.code == 0, done.err
         rates = [line["lr"] for line in read_metrics(place / "runs" / "epochs")]
         assert rates[-1] < 0.02 * max(rates)
-        assert "training.max_epochs=2 ends the run near step " not in done.out
+        assert "ends the run near step " not in done.out
         out_of_step = "evaluation.every_updates=9 is no multiple of checkpoint.every_updates=7, so the best step"
         assert done.out.index(out_of_step) < done.out.index("\nstep 1 ")
 
@@ -204,7 +196,7 @@ class TestSchedulesAndClocks:
         rates = [line["lr"] for line in read_metrics(place / "runs" / "clock")]
         assert rates[-1] < 0.1 * max(rates)
         assert "training.max_minutes=0.06 is reached" in done.out
-        assert "the schedule is made for" not in done.out
+        assert "ends the run near step " not in done.out
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from tests.conftest import Corpus
 from tests.forked import Forked, fork
 from tests.trainer.many_runs import train_all
 from trainer.build import build
-from trainer.lookahead import LocalFlags, Lookahead
+from trainer.lookahead import Flags, Lookahead
 from trainer.ranks.distributed import World
-from trainer.stability.rewind import Rewind
+from trainer.spikes import Rewind
 
 SMALL = [
     "training.tensorboard=false",
@@ -132,7 +132,7 @@ def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[dict
     return [spike_at(world, [*overrides, f"name=at-{step}"], step) for step in steps]
 
 
-def test_a_spike_is_seen_two_updates_later_and_before_it_is_saved(
+def test_a_spike_is_seen_before_the_second_update_after_it_and_before_it_is_saved(
     corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     settings = [*corpus_en_fr.overrides, *SMALL, "training.max_updates=24", "stability.skip_updates=4"]
@@ -142,7 +142,7 @@ def test_a_spike_is_seen_two_updates_later_and_before_it_is_saved(
         for (where, step), found in zip(steps.items(), of_rank, strict=True):
             assert found["ranges"] == [(0, step - 4, step - 1)], f"{where}; updates are counted from 0"
             assert found["step"] == step, where
-            assert found["done"] == step + 2 * (where == "between"), "seen more than two updates later"
+            assert found["done"] == step + (where == "between"), "it is seen before the second update after it"
             assert found["saved"] == (20 if step == 24 else 10), "a checkpoint holds what the spike has done"
 
 
@@ -173,7 +173,7 @@ class Reader:
         return self.epoch, self.update
 
 
-FLAGS = LocalFlags(stop_requested=False, time_is_up=False, is_writing=False, milliseconds=1500, loss_sums=(2.0, 0.5))
+FLAGS = Flags(milliseconds=1500, loss_sums=[2.0, 0.5])
 
 
 def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
@@ -182,7 +182,7 @@ def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
     updates, found = Lookahead(reader, World(timeout_minutes=1)), list[tuple[Any, ...]]()
     updates.begin(FLAGS, step=0, fetch=True)
     for step in range(5):
-        assert updates.read().loss_sums == (2.0, 0.5)
+        assert updates.read().loss_sums == [2.0, 0.5]
         try:
             update = updates.take()
         except OSError as error:
@@ -219,8 +219,8 @@ def test_nothing_is_fetched_behind_the_last_update() -> None:
         updates.read()
         updates.take()
         updates.begin(FLAGS, step=0, fetch=False)
-        assert not updates.has_next
-        assert updates.read().loss_sums == (2.0, 0.5)
+        assert updates.fetched is None
+        assert updates.read().loss_sums == [2.0, 0.5]
         return int(reader.update)
 
     assert fork(look) == 1

@@ -15,8 +15,8 @@ from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.stream.reader import StreamReader
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
-from trainer.build import _loss
 from trainer.datasets import open_datasets, open_reader
+from trainer.phases import loss_of
 from zeromt.inspecting.found import find_update
 
 SETTINGS = (
@@ -140,7 +140,7 @@ def test_weights_follow_their_pairs(
 
 def test_a_loss_that_takes_no_weights(weighted: Path, corpus_en_fr: Corpus) -> None:
     config = load_run("debug", overrides(weighted, corpus_en_fr, "no", SEVERAL))
-    assert callable(_loss(config))
+    assert callable(loss_of(config))
     other = SimpleNamespace(kind="mine", build=lambda: lambda hidden, weight, bias, targets, *, padding_id: None)
     with pytest.raises(UserError, match=r"loss\.kind: mine takes no weights of pairs"):
-        _loss(cast(RunConfig, SimpleNamespace(loss=other, weighs_pairs=True)))
+        loss_of(cast(RunConfig, SimpleNamespace(loss=other, weighs_pairs=True)))

@@ -16,7 +16,7 @@ from tests.trainer.test_oracle import stored
 from trainer.checkpoint.format import read_checkpoint
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
-from trainer.phase import has_next, phase_end
+from trainer.phases import next_is_due, phase_end
 from trainer.runs.history import read_switches
 from trainer.runs.layout import HISTORY_FILE, checkpoint_folder
 from zeromt.cli.main import main
@@ -113,12 +113,15 @@ class TestEnds:
         assert phase_end(config, state, 7) is None
         state.step = 5
         assert phase_end(config, state, 7) == "5 updates of a are done"
-        state.phase = PhaseState(number=1, name="b", step=5, epoch=8, applied=4)
+        late = TrainerState(step=5, phase=PhaseState(number=1, name="b", step=5, epoch=8, applied=4))
+        state.phase = late.phase
         assert phase_end(config, state, 9) is None
         assert phase_end(config, state, 10) == "2 passes over the data of b are done"
         state.phase = PhaseState(number=2, name="c", step=5, epoch=8, applied=4)
         assert phase_end(config, state, 100) is None
-        assert not has_next(config, state)
+        assert (
+            next_is_due(config_of("{name: a, until: {passes: 1}}", "{name: b, until: {passes: 2}}"), late, 10) is None
+        ), "it is the last"
 
     @pytest.mark.parametrize(
         ("scores", "is_over"),
@@ -141,11 +144,11 @@ class TestEnds:
         config = config_of(*phases, training__early_stopping="{patience: 2}")
         scores = {"bleu": {10: 5.0, 20: 4.0, 30: 4.0}}
         state = TrainerState(step=30, scores=scores, phase=PhaseState(number=0, name="a", step=0, epoch=0, applied=0))
-        assert Limits(config, state).is_standing_still() is None, "the phase is over, not the run"
+        assert not Limits(config, state).reached(0), "the phase is over, not the run"
         state.phase = PhaseState(number=1, name="b", step=30, epoch=1, applied=30)
-        assert Limits(config, state).is_standing_still() is None
+        assert not Limits(config, state).reached(1)
         state.scores["bleu"] |= {40: 3.0, 50: 3.0}
-        assert Limits(config, state).is_standing_still() is not None
+        assert [limit.field for limit in Limits(config, state).reached(1)] == ["early_stopping"]
 
     def test_a_schedule_that_ends_with_its_phase(self) -> None:
         second = "{name: b, until: {updates: 12}, schedule: {kind: linear, warmup_updates: 2}}"

@@ -155,7 +155,7 @@ class TestLimits:
             ("training.max_updates=11", "training.max_updates=11 is reached at step 11; training.max_updates above 11"),
             ("training.max_updates=5", "training.max_updates=5 is reached at step 11; training.max_updates above 11"),
             ("training.max_epochs=1", "training.max_epochs=1 is reached at step 11; training.max_epochs above 1"),
-            ("training.max_minutes=1e-6", "training.max_minutes=1e-06 is reached after"),
+            ("training.max_minutes=1e-6", "training.max_minutes=1e-06 is reached at step 11"),
         ):
             more = () if "max_updates" in limit else ("training.max_updates=1000",)
             done = train(limit, *more)
@@ -167,7 +167,7 @@ class TestLimits:
         run = place / "runs" / "small"
         done = train("--reset", "optimizer", "training.max_updates=3")
         assert done.code == 0, done.err
-        assert "limit 3 updates, counted from step 10" in done.out
+        assert "counted from step 10" in done.out
         assert "finished (training.max_updates=3, counted from step 10 is reached): runs/small" in done.out
         assert [line["step"] for line in read_metrics(run)][-3:] == [11, 12, 13]
         assert status(run)["stop_reason"] == "training.max_updates=3, counted from step 10 is reached"
@@ -200,10 +200,13 @@ class TestLimits:
         assert limits.last_step == 100
         assert not limits.is_time_up()
         assert limits.reached(4) == []
-        assert [str(limit) for limit in limits.reached(5)] == ["training.max_epochs=3, counted from step 40"]
+        assert [limit.reason for limit in limits.reached(5)] == [
+            "training.max_epochs=3, counted from step 40 is reached"
+        ]
         state.seconds = 1021.0
-        assert [str(limit) for limit in limits.reached(4)] == ["training.max_minutes=2, counted from step 40"]
-        assert limits.describe() == "limit 60 updates, 3 epochs, 2 minutes, counted from step 40"
+        [limit] = limits.reached(4)
+        said = "training.max_minutes=2, counted from step 40 is reached at step 50; training.max_minutes above 2.017 go"
+        assert limit.advice.startswith(said)
 
 
 class TestChanges:

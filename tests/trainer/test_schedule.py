@@ -161,9 +161,10 @@ class TestTokens:
         limits = Limits(load_run("debug", self.GIVEN), state)
         assert limits.rate(0.0, 9, target_tokens=250) == pytest.approx(0.6)
         assert limits.schedule_end(0.0) == 10_000
-        assert not limits.are_tokens_over()
+        assert not limits.reached(0)
         state.target_tokens = 15_000
-        assert [limit.name for limit in limits.reached(0)] == ["training.max_target_tokens=10,000, counted from step 7"]
+        [limit] = limits.reached(0)
+        assert limit.reason == "training.max_target_tokens=10,000, counted from step 7 is reached"
 
     @pytest.mark.parametrize(("most", "end"), [(1_000, 10_000), (50, 5_000)])
     def test_first_is_the_tokens_or_the_updates_by_their_mean(self, most: int, end: int) -> None:
@@ -183,7 +184,7 @@ class TestTokens:
     def test_tokens_that_cut_a_schedule_short_are_told_of(self) -> None:
         given = ["schedule={kind: linear, warmup_updates: 10}", self.GIVEN[1], "training.max_updates=1000"]
         limits = Limits(load_run("debug", given), TrainerState(step=20, target_tokens=2_000))
-        said = limits.clock_warning()
+        said = limits.warning((0, 20))
         assert said is not None
         assert "training.max_target_tokens=10000 ends the run near step 100" in said
         assert "schedule.ends_with=tokens" in said

@@ -5,7 +5,7 @@ import hashlib
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -81,8 +81,6 @@ class Update:
     """Over all ranks."""
     seconds: float = 0.0
     """Seconds of the run when it was fetched, by rank 0's clock."""
-    laid_out: Callable[[], list[Any]] | None = field(default=None, compare=False, repr=False)
-    """Waits for what `trainer.engines.layouts.lay_out` gives; None where nobody does that ahead of need."""
 
 
 def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:

@@ -18,7 +18,7 @@ from trainer.runs.history import Position, read_position, read_switches
 from trainer.runs.layout import CHECKPOINTS, CONFIG, HISTORY_FILE, LEDGER_FILE, METRICS_FILE, list_steps, step_of
 from trainer.runs.ledger import read_highest_step
 from trainer.runs.metrics_file import read_lines, whole
-from trainer.stability.rewind import is_skipped
+from trainer.spikes import is_skipped
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

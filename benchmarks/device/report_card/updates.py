@@ -24,7 +24,8 @@ from model.layout import LayoutKind
 from trainer.engines.batches import Update, count
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.layout_times import VOCABULARY, milliseconds
-from trainer.engines.layouts import Pass, passes
+from trainer.engines.layouts import lay_out
+from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.checks import check_compiler
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES
@@ -145,7 +146,7 @@ def _tokens(micro_batch: MicroBatch) -> int:
 
 def _parts(engine: DeepSpeedEngine, batches: Sequence[MicroBatch], device: str, operators: int) -> Figures:
     """Seconds of a pass on host and device, as a mean over all batches, and the dearest kernels of an update."""
-    laid_out = [_pass(engine, micro_batch, 0).batch for micro_batch in batches]
+    laid_out = [_batch(engine, micro_batch, 0) for micro_batch in batches]
 
     def run_all() -> None:
         """Back to back, as in training."""
@@ -202,18 +203,16 @@ def _micro_batch(lengths: NDArray[np.int64], vocab: int) -> MicroBatch:
     return collate(0, np.arange(len(lengths)), sides[0], sides[1], LENGTH_MULTIPLE)
 
 
-def _pass(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> Pass:
+def _batch(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> DeviceBatch:
     """As the trainer lays it out."""
     counts = count([micro_batch])
     update = Update(epoch=1, number=number, micro_batches=[micro_batch], counts=counts, seconds=0, seconds_step=0)
-    return passes(update, engine, seed=1)[0]
+    return lay_out(update, engine, seed=1)[0].send()
 
 
 def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int, waits: bool = False) -> torch.Tensor:
     """One update; returns the loss of each target token."""
-    out = engine.accumulate(
-        _pass(engine, micro_batch, number).batch, scale=1 / micro_batch.num_target_tokens, is_last=True
-    )
+    out = engine.accumulate(_batch(engine, micro_batch, number), scale=1 / micro_batch.num_target_tokens, is_last=True)
     result = engine.step(1e-4)
     if waits and not result.applied:
         raise ValueError("an update is not finite")
