@@ -108,12 +108,9 @@ def test_a_section_that_was_changed_afterwards(
     check_prepared([dataset], dataclasses.replace(stale, stream=mixture), saved=None, reset=False)
     monkeypatch.chdir(tmp_path)
     save_run(stale, Path("my.yaml"))
-    for command in (["train"], ["launch", "local", "--nproc", "1"]):
-        capsys.readouterr()
-        assert main([*command, "my.yaml", "prepare.max_pieces=98"]) == 2
-        [error] = capsys.readouterr().err.splitlines()
-        assert "prepare.max_pieces: 98, the dataset has 512; prepare.seed: 2, the dataset has 1; " in error
-        assert "run `zeromt prepare my.yaml prepare.max_pieces=98` with another prepare.output" in error
+    assert main(["train", "my.yaml", "prepare.max_pieces=98"]) == 2
+    said = "run `zeromt prepare my.yaml prepare.max_pieces=98` with another prepare.output"
+    assert said in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -127,15 +124,6 @@ def test_a_section_that_was_changed_afterwards(
 def test_languages_without_a_tag(changes: dict[str, str], said: str, tagged: PrepareSection) -> None:
     with pytest.raises(UserError, match=said):
         prepare.run(dataclasses.replace(tagged, **changes))  # type: ignore[arg-type]
-
-
-def test_tags_stand_in_one_way(tagged: PrepareSection) -> None:
-    separate = dataclasses.replace(tagged.tokenizer, vocabulary="separate")
-    problems = list(dataclasses.replace(tagged, target_tag=">>fr<<", tokenizer=separate).problems())
-    assert problems == [
-        "target_tag: >>fr<< with tag_both_sides=true; use one of them",
-        "tag_both_sides: true with tokenizer.vocabulary=separate; use a joint one",
-    ]
 
 
 class TestLanguages:

@@ -82,58 +82,33 @@ class TestSchedulesAndClocks:
         config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
         return Limits(config, state, Forecast(config, state, updates_an_epoch=50))
 
-    def test_a_schedule_ends_where_the_clock_does(self) -> None:
-        state = TrainerState(step=100, seconds=300.0)
-        assert self.limits(state).schedule_end(300.0) == 1000
-        assert self.limits(state, ends_with="minutes").schedule_end(300.0) == 200
-        assert self.limits(state, ends_with="minutes").schedule_end(30.0) == 1000, "max_updates is sooner"
-        assert self.limits(state, ends_with="minutes").schedule_end(599.9999) == 101
-        assert self.limits(state, ends_with="minutes").schedule_end(700.0) == 101, "never behind the next update"
-        assert self.limits(TrainerState(), ends_with="minutes").schedule_end(0.0) == 1000
-        assert self.limits(TrainerState(step=100, skipped_updates=7)).schedule_end(0.0) == 993, (
-            "nor is a skip part of it"
-        )
-        after_reset = TrainerState(step=100, seconds=300.0, start_step=90, start_seconds=270.0, schedule_start=90)
-        assert self.limits(after_reset, ends_with="minutes").schedule_end(300.0) == 10 + 190
-
     @pytest.mark.parametrize(
-        ("step", "start", "place", "expected"),
+        ("ends_with", "seconds", "place", "state", "expected"),
         [
-            (0, 0, (0, 0), 200),
-            (30, 0, (0, 30), 200),  # as estimated
-            (55, 0, (0, 55), 200),  # until the first is over
-            (60, 0, (1, 0), 240),  # as counted: 60 in the first
-            (70, 0, (1, 10), 240),
-            (239, 0, (3, 59), 240),
-            (245, 0, (3, 65), 246),  # never behind the next update
-            (900, 0, (1, 0), 1000),  # max_updates is sooner
-            (90, 90, (0, 0), 200),  # after a reset, in the schedule's own count
+            ("updates", 300.0, (0, 55), {"step": 100}, 1000),
+            ("updates", 0.0, (0, 55), {"step": 100, "skipped_updates": 7}, 993),  # nor is a skip part of it
+            ("minutes", 300.0, None, {"step": 100}, 200),
+            ("minutes", 30.0, None, {"step": 100}, 1000),  # max_updates is sooner
+            ("minutes", 599.9999, None, {"step": 100}, 101),
+            ("minutes", 700.0, None, {"step": 100}, 101),  # never behind the next update
+            ("minutes", 0.0, None, {}, 1000),
+            ("minutes", 300.0, None, {"step": 100, "start_step": 90, "start_seconds": 270, "schedule_start": 90}, 200),
+            ("epochs", 0.0, (0, 0), {}, 200),
+            ("epochs", 0.0, (0, 55), {"step": 55}, 200),  # as estimated until the first is over
+            ("epochs", 0.0, (1, 10), {"step": 70}, 240),  # as counted: 60 in the first
+            ("epochs", 0.0, (3, 65), {"step": 245}, 246),  # never behind the next update
+            ("epochs", 0.0, (1, 0), {"step": 900}, 1000),  # max_updates is sooner
+            ("epochs", 0.0, (0, 0), {"step": 90, "start_step": 90, "schedule_start": 90}, 200),  # in its own count
+            ("first", 100.0, (0, 100), {"step": 100}, 200),
+            ("first", 200.0, (1, 0), {"step": 100}, 300),
+            ("first", 590.0, (0, 100), {"step": 100}, 102),
         ],
     )
-    def test_a_schedule_ends_where_the_epochs_do(
-        self, step: int, start: int, place: tuple[int, int], expected: int
+    def test_where_a_schedule_ends(
+        self, ends_with: str, seconds: float, place: tuple[int, int] | None, state: dict[str, Any], expected: int
     ) -> None:
-        state = TrainerState(step=step, start_step=start, schedule_start=start)
-        assert self.limits(state, ends_with="epochs").schedule_end(0.0, step, place) == expected
-        assert self.limits(state).schedule_end(0.0, step, place) == 1000, "and with the updates it does not"
-
-    @pytest.mark.parametrize(
-        ("seconds", "place", "most", "expected"),
-        [
-            (100.0, (0, 100), 1000, 200),
-            (200.0, (1, 0), 1000, 300),
-            (590.0, (0, 100), 1000, 102),
-            (300.0, (0, 100), 150, 150),
-        ],
-    )
-    def test_a_schedule_ends_with_what_comes_first(
-        self, seconds: float, place: tuple[int, int], most: int, expected: int
-    ) -> None:
-        """Four epochs of 50 updates or of the first one's 100, ten minutes, or the updates."""
-        state = TrainerState(step=100, seconds=seconds)
-        limits = self.limits(state, ends_with="first", max_updates=most)
-        assert limits.schedule_end(seconds, 100, place) == expected
-        assert limits.warning(place) is None
+        limits = self.limits(TrainerState(**state), ends_with=ends_with)
+        assert limits.schedule_end(seconds, None, place) == expected
 
     @pytest.mark.parametrize(
         ("settings", "said"),

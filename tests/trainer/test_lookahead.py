@@ -1,19 +1,17 @@
 """Updates that are fetched and counted ahead: what ranks wait for, and that what is saved knows nothing of it."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch.distributed as dist
 
-from configs import load_run
 from data_pipeline.stream.batch import MicroBatch
+from model import ObjectiveOutput
 from tests.conftest import Corpus
 from tests.forked import Forked, fork
 from tests.trainer.many_runs import train_all
-from trainer.build import build
+from trainer.build import BuiltRun
 from trainer.lookahead import Flags, Lookahead
 from trainer.ranks.distributed import World
 from trainer.spikes import Rewind
@@ -26,66 +24,28 @@ SMALL = [
     "stream.source_tokens=384",
     "stream.target_tokens=384",
 ]
-BLOCKING = [
-    "all_gather",
-    "all_gather_into_tensor",
-    "all_gather_object",
-    "all_reduce",
-    "barrier",
-    "broadcast",
-    "broadcast_object_list",
-    "gather",
-    "gather_object",
-    "monitored_barrier",
-    "recv",
-    "reduce",
-    "reduce_scatter_tensor",
-    "scatter",
-    "send",
-]
 
 
-class Counter:
-    """Collectives that the main thread calls, while no engine is at work, by the number of updates done then."""
+def count_messages(world: World, overrides: list[str]) -> list[int]:
+    """As a rank: updates done at each message that the ranks wait for, but for those of the engine."""
+    steps: list[int] = []
 
-    def __init__(self, engine: Any) -> None:
-        self.calls: list[tuple[int, str]] = []
-        self.step = 0
-        self._is_inside = False
-        for name in BLOCKING:
-            setattr(dist, name, self._counted(name, getattr(dist, name)))
-        for name in ("accumulate", "step"):
-            setattr(engine, name, self._inside(name, getattr(engine, name)))
+    def count(built: BuiltRun, world: World) -> None:
+        def counted(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*items: Any) -> Any:
+                steps.append(built.context.state.step)
+                return method(*items)
 
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            if threading.current_thread() is threading.main_thread() and not self._is_inside:
-                self.calls.append((self.step, name))
-            return function(*args, **kwargs)
+            return call
 
-        return counted
+        for name in ("sum", "sum_floats", "gather", "from_main"):
+            setattr(world, name, counted(getattr(world, name)))
 
-    def _inside(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            self._is_inside = True
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._is_inside = False
-                self.step += name == "step"
-
-        return inside
+    train_all(world, [overrides], count)
+    return steps
 
 
-def count_collectives(world: World, overrides: list[str]) -> dict[int, list[str]]:
-    """As a rank: collectives between two updates, by the number of the first."""
-    counters: list[Counter] = []
-    train_all(world, [overrides], lambda built, _: counters.append(Counter(built.context.engine)))
-    [counter] = counters
-    return {step: [name for at, name in counter.calls if at == step] for step in range(counter.step + 1)}
-
-
-def test_blocking_collectives_between_two_updates(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+def test_messages_that_ranks_wait_for_between_two_updates(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
     settings = [
         *corpus_en_fr.overrides,
         *SMALL,
@@ -93,43 +53,33 @@ def test_blocking_collectives_between_two_updates(corpus_en_fr: Corpus, forked: 
         "training.log_every=5",
         "evaluation.every_updates=0",
     ]
-    for found in forked.ranks(2, count_collectives, settings, cwd=tmp_path):
-        plain = {step: found[step] for step in (2, 3, 4, 6, 7, 8, 9)}
-        print(f"blocking collectives after updates {list(plain)}: {sum(map(len, plain.values()))}; after 5: {found[5]}")
-        assert not any(plain.values())
-        assert found[5], "the figures of a log step are summed: this test would see it"
+    for found in forked.ranks(2, count_messages, settings, cwd=tmp_path):
+        assert {*found} & {*range(1, 10)} == {5}, "but for the log line's"
 
 
-def spike_at(world: World, overrides: list[str], step: int) -> dict[str, Any]:
+def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[tuple[Any, ...]]:
     """As a rank: train with one update whose loss jumps; what became of it."""
-    config = load_run("debug", overrides)
-    if world.is_main:
-        Path(config.folder).mkdir(parents=True)
-    world.barrier()
-    built = build(config, world, stop_requested=lambda: False)
-    engine, done = built.context.engine, [0]
-    accumulate, apply = engine.accumulate, engine.step
+    found: list[tuple[Any, ...]] = []
+    for step in steps:
+        runs: list[BuiltRun] = []
 
-    def louder(*args: Any, **kwargs: Any) -> Any:
-        out = accumulate(*args, **kwargs)
-        return type(out)(*(20 * figure for figure in out)) if done[0] == step - 1 else out
+        def spoil(built: BuiltRun, _: World, step: int = step, runs: list[BuiltRun] = runs) -> None:
+            accumulate, state = built.context.engine.accumulate, built.context.state
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        done[0] += 1
-        return apply(*args, **kwargs)
+            def louder(*args: Any, **kwargs: Any) -> ObjectiveOutput:
+                out = accumulate(*args, **kwargs)
+                return ObjectiveOutput(*(20 * figure for figure in out)) if state.step == step - 1 else out
 
-    engine.accumulate, engine.step = louder, counted  # type: ignore[method-assign]
-    try:
-        built.trainer.fit()
-    except Rewind as rewind:
-        return {"step": rewind.step, "ranges": rewind.skipped_ranges, "done": done[0], "saved": built.saved_step}
-    finally:
-        built.close()
-    return {}
+            built.context.engine.accumulate = louder  # type: ignore[method-assign]
+            runs.append(built)
 
-
-def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[dict[str, Any]]:
-    return [spike_at(world, [*overrides, f"name=at-{step}"], step) for step in steps]
+        try:
+            train_all(world, [[*overrides, f"name=at-{step}"]], spoil)
+        except Rewind as rewind:
+            [built] = runs
+            found.append((rewind.step, rewind.skipped_ranges, built.context.state.step, built.saved_step))
+            built.close()
+    return found
 
 
 def test_a_spike_is_seen_before_the_second_update_after_it_and_before_it_is_saved(
@@ -137,13 +87,13 @@ def test_a_spike_is_seen_before_the_second_update_after_it_and_before_it_is_save
 ) -> None:
     settings = [*corpus_en_fr.overrides, *SMALL, "training.max_updates=24", "stability.skip_updates=4"]
     settings += ["checkpoint.every_updates=10", "evaluation.every_updates=0", f"output={tmp_path}"]
-    steps = {"between": 18, "where it is saved": 20, "at the end": 24}
-    for of_rank in forked.ranks(2, spikes_at, settings, list(steps.values()), cwd=tmp_path):
-        for (where, step), found in zip(steps.items(), of_rank, strict=True):
-            assert found["ranges"] == [(0, step - 4, step - 1)], f"{where}; updates are counted from 0"
-            assert found["step"] == step, where
-            assert found["done"] == step + (where == "between"), "it is seen before the second update after it"
-            assert found["saved"] == (20 if step == 24 else 10), "a checkpoint holds what the spike has done"
+    between, saved, at_the_end = 18, 20, 24
+    expected = [
+        (between, [(0, 14, 17)], 19, 10),  # updates are counted from 0
+        (saved, [(0, 16, 19)], 20, 10),
+        (at_the_end, [(0, 20, 23)], 24, 20),
+    ]
+    assert forked.ranks(2, spikes_at, settings, [between, saved, at_the_end], cwd=tmp_path) == [expected, expected]
 
 
 class Reader:
@@ -159,12 +109,8 @@ class Reader:
         self.num_corrupt_blocks += 1
         if self.update == 4:
             return [None]
-        tokens = np.full((2, 3), 5)
-        return [
-            MicroBatch(
-                lane=0, dataset=0, pair_ids=np.arange(2), source=tokens, target_input=tokens, target_output=tokens
-            )
-        ]
+        ids = np.full((2, 3), 5)
+        return [MicroBatch(lane=0, dataset=0, pair_ids=np.arange(2), source=ids, target_input=ids, target_output=ids)]
 
     def end_epoch(self) -> None:
         self.epoch, self.update = self.epoch + 1, 0
@@ -173,23 +119,22 @@ class Reader:
         return self.epoch, self.update
 
 
-FLAGS = Flags(milliseconds=1500, loss_sums=[2.0, 0.5])
-
-
 def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
-    """What is taken, and the state and the corrupt blocks after it although more is fetched by then."""
+    """What is taken, and state and corrupt blocks after it, although more is fetched by then; but for the last."""
     reader: Any = Reader(problem)
     updates, found = Lookahead(reader, World(timeout_minutes=1)), list[tuple[Any, ...]]()
-    updates.begin(FLAGS, step=0, fetch=True)
+    flags = Flags(milliseconds=1500, loss_sums=[2.0, 0.5])
+    updates.begin(flags, step=0, fetch=True)
     for step in range(5):
-        assert updates.read().loss_sums == [2.0, 0.5]
+        assert updates.read() == flags
         try:
             update = updates.take()
         except OSError as error:
             return [*found, (str(error), updates.state())]
         told = None if update is None else (update.number, update.counts.pairs, update.seconds, update.seconds_step)
-        updates.begin(FLAGS, step=step + 1, fetch=True)
+        updates.begin(flags, step=step + 1, fetch=step < 4)
         found.append((told, updates.state(), updates.num_corrupt_blocks))
+    assert updates.fetched is None
     return found
 
 
@@ -208,19 +153,3 @@ def test_what_the_reader_raises_comes_in_its_place() -> None:
         ((2, 2, 1.5, 2), (0, 3), 3),
         ("block 7 is broken", (0, 3)),
     ]
-
-
-def test_nothing_is_fetched_behind_the_last_update() -> None:
-    reader: Any = Reader()
-
-    def look() -> int:
-        updates = Lookahead(reader, World(timeout_minutes=1))
-        updates.begin(FLAGS, step=0, fetch=True)
-        updates.read()
-        updates.take()
-        updates.begin(FLAGS, step=0, fetch=False)
-        assert updates.fetched is None
-        assert updates.read().loss_sums == [2.0, 0.5]
-        return int(reader.update)
-
-    assert fork(look) == 1

@@ -107,21 +107,26 @@ def config_of(*phases: str, **more: str) -> RunConfig:
 
 
 class TestEnds:
-    def test_updates_and_passes(self) -> None:
-        config = config_of("{name: a, until: {updates: 5}}", "{name: b, until: {passes: 2}}", "{name: c}")
-        state = TrainerState(step=4, phase=PhaseState(number=0, name="a", step=0, epoch=0, applied=0))
-        assert phase_end(config, state, 7) is None
-        state.step = 5
-        assert phase_end(config, state, 7) == "5 updates of a are done"
-        late = TrainerState(step=5, phase=PhaseState(number=1, name="b", step=5, epoch=8, applied=4))
-        state.phase = late.phase
-        assert phase_end(config, state, 9) is None
-        assert phase_end(config, state, 10) == "2 passes over the data of b are done"
-        state.phase = PhaseState(number=2, name="c", step=5, epoch=8, applied=4)
-        assert phase_end(config, state, 100) is None
-        assert (
-            next_is_due(config_of("{name: a, until: {passes: 1}}", "{name: b, until: {passes: 2}}"), late, 10) is None
-        ), "it is the last"
+    @pytest.mark.parametrize(
+        ("number", "step", "epoch", "said"),
+        [
+            (0, 4, 7, None),
+            (0, 5, 7, "5 updates of a are done"),
+            (1, 59, 9, None),
+            (1, 59, 10, "2 passes over the data of b are done"),
+            (2, 59, 100, None),
+            (3, 59, 9, "1 pass over the data of d is done"),
+        ],
+    )
+    def test_updates_and_passes(self, number: int, step: int, epoch: int, said: str | None) -> None:
+        until = ["{updates: 5}", "{passes: 2}", "{updates: 100}", "{passes: 1}"]
+        config = config_of(*(f"{{name: {name}, until: {one}}}" for name, one in zip("abcd", until, strict=True)))
+        begun = PhaseState(number=number, name="abcd"[number], step=0, epoch=8 if number else 0, applied=0)
+        state = TrainerState(step=step, phase=begun)
+        assert phase_end(config, state, epoch) == said
+        assert next_is_due(config, state, epoch) == (None if number == 3 else said)
+        over = [limit.reason for limit in Limits(config, state).reached(epoch)]
+        assert over == (["phases: 1 pass over the data of d is done, the last"] if number == 3 else [])
 
     @pytest.mark.parametrize(
         ("scores", "is_over"),
@@ -139,16 +144,17 @@ class TestEnds:
         state = TrainerState(step=70, scores={"bleu": scores}, phase=phase)
         assert (phase_end(config, state, 3) is not None) == is_over
 
-    def test_early_stopping_waits_for_the_next_phase(self) -> None:
+    @pytest.mark.parametrize(
+        ("number", "later", "reached"), [(0, {}, []), (1, {}, []), (1, {40: 3.0, 50: 3.0}, ["early_stopping"])]
+    )
+    def test_early_stopping_waits_for_the_next_phase(
+        self, number: int, later: dict[int, float], reached: list[str]
+    ) -> None:
         phases = "{name: a, until: {plateau: {patience: 2}}}", "{name: b}"
         config = config_of(*phases, training__early_stopping="{patience: 2}")
-        scores = {"bleu": {10: 5.0, 20: 4.0, 30: 4.0}}
-        state = TrainerState(step=30, scores=scores, phase=PhaseState(number=0, name="a", step=0, epoch=0, applied=0))
-        assert not Limits(config, state).reached(0), "the phase is over, not the run"
-        state.phase = PhaseState(number=1, name="b", step=30, epoch=1, applied=30)
-        assert not Limits(config, state).reached(1)
-        state.scores["bleu"] |= {40: 3.0, 50: 3.0}
-        assert [limit.field for limit in Limits(config, state).reached(1)] == ["early_stopping"]
+        phase = PhaseState(number=number, name="ab"[number], step=30 * number, epoch=number, applied=30 * number)
+        state = TrainerState(step=30, scores={"bleu": {10: 5.0, 20: 4.0, 30: 4.0, **later}}, phase=phase)
+        assert [limit.field for limit in Limits(config, state).reached(number)] == reached
 
     def test_a_schedule_that_ends_with_its_phase(self) -> None:
         second = "{name: b, until: {updates: 12}, schedule: {kind: linear, warmup_updates: 2}}"

@@ -166,28 +166,17 @@ class TestTokens:
         [limit] = limits.reached(0)
         assert limit.reason == "training.max_target_tokens=10,000, counted from step 7 is reached"
 
-    @pytest.mark.parametrize(("most", "end"), [(1_000, 10_000), (50, 5_000)])
-    def test_first_is_the_tokens_or_the_updates_by_their_mean(self, most: int, end: int) -> None:
-        given = [text.replace("ends_with: tokens", "ends_with: first") for text in self.GIVEN]
-        config = load_run("debug", [*given, f"training.max_updates={most}"])
+    @pytest.mark.parametrize(
+        ("schedule", "most", "end"),
+        [
+            (GIVEN[0].replace("ends_with: tokens", "ends_with: first"), 1_000, 10_000),
+            (GIVEN[0].replace("ends_with: tokens", "ends_with: first"), 50, 5_000),  # updates by their mean
+            ("schedule={kind: linear, ends_with: tokens, warmup_updates: 10}", 1_000, 100),  # it counts updates
+        ],
+    )
+    def test_where_they_end_it(self, schedule: str, most: int, end: int) -> None:
+        config = load_run("debug", [schedule, self.GIVEN[1], f"training.max_updates={most}"])
         assert Limits(config, TrainerState(step=20, target_tokens=2_000)).schedule_end(0.0) == end
-
-    def test_one_that_counts_updates_may_end_with_them(self) -> None:
-        given = [
-            "schedule={kind: linear, ends_with: tokens, warmup_updates: 10}",
-            self.GIVEN[1],
-            "training.max_updates=1000",
-        ]
-        limits = Limits(load_run("debug", given), TrainerState(step=20, target_tokens=2_000))
-        assert limits.schedule_end(0.0) == 100
-
-    def test_tokens_that_cut_a_schedule_short_are_told_of(self) -> None:
-        given = ["schedule={kind: linear, warmup_updates: 10}", self.GIVEN[1], "training.max_updates=1000"]
-        limits = Limits(load_run("debug", given), TrainerState(step=20, target_tokens=2_000))
-        said = limits.warning((0, 20))
-        assert said is not None
-        assert "training.max_target_tokens=10000 ends the run near step 100" in said
-        assert "schedule.ends_with=tokens" in said
 
     @pytest.mark.parametrize(
         ("setting", "said"),
