@@ -17,7 +17,7 @@ from trainer.limits import Limits, NothingToDo
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError
 from trainer.runs.layout import CONFIG, STATUS_FILE
-from trainer.runs.status import finished_step
+from trainer.runs.status import read_status
 from trainer.transfer import Ancestry
 
 log = logging.getLogger(__name__)
@@ -38,35 +38,26 @@ def check_changes(
     reset: frozenset[str],
     is_rewind: bool,
 ) -> None:
-    """Refuse data that were not prepared as the configuration says, and limits that are reached already.
+    """Check that the data were prepared as the configuration says, and that there is anything left to do.
 
     Raises:
-        UserError: either is the case.
+        NothingToDo: a limit is reached, and the step has its scores; those of a finished run may be newer than its
+            checkpoint.
+        TrainingError: a limit is reached, with a validation loss that is not finite.
+        UserError: the data are others.
     """
     saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
     check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
-    if checkpoint is not None and not reset and not is_rewind:
-        check_limits(config, checkpoint, finished=world.from_main(finished_step(Path(config.folder) / STATUS_FILE)))
-
-
-def check_limits(config: RunConfig, checkpoint: Checkpoint, *, finished: int | None) -> None:
-    """Check that there is anything left to do.
-
-    Args:
-        config: the run's, as it is now.
-        checkpoint: the one that it would resume from.
-        finished: the step at which the run's status says that it finished; its scores may be newer than its checkpoint.
-
-    Raises:
-        NothingToDo: a limit is reached, and the step has its scores.
-        TrainingError: a limit is reached, with a validation loss that is not finite.
-    """
+    if checkpoint is None or reset or is_rewind:
+        return
     tree = checkpoint.state()
     state = TrainerState.from_json(tree["trainer"])
     limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
     if limits and (problem := state.problem()) is not None:
         raise TrainingError(problem)
-    if limits and (state.step in state.best_scores or state.step == finished):
+    status = read_status(Path(config.folder) / STATUS_FILE) if world.is_main else None
+    is_finished = status is not None and (status.state, status.step) == ("finished", state.step)
+    if limits and (state.step in state.best_scores or world.from_main(is_finished)):
         raise NothingToDo(limits, step=state.step)
 
 

@@ -40,7 +40,7 @@ from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
-from trainer.runs.status import LAUNCH_ID, read_status, withdraw_status, write_status
+from trainer.runs.status import LAUNCH_ID, read_status, write_status
 from trainer.terminal.bar import bar_shown
 from trainer.terminal.lines import OVER, configure_logging
 from trainer.terminal.tables import show_summary
@@ -229,7 +229,6 @@ def _train(
     ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
         stop.watch_file(folder / STOP_FILE)
-        write_status(folder, "running")
     activities = Activities(watchdog, ledger, config.supervision)
     try:
         outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
@@ -238,7 +237,7 @@ def _train(
         if world.is_main:
             stop.consume()
             with _warned(folder / STATUS_FILE):
-                withdraw_status(folder, step=nothing.step, reason=nothing.reason)
+                write_status(folder, "finished", step=nothing.step, stop_reason=nothing.reason)
         return _leave(world, activities, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
     log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder, extra=OVER)
@@ -326,6 +325,8 @@ def _fit(
             rewind = decision
             gc.collect()
             continue
+        if world.is_main:  # not before: a start that is refused, or has nothing to do, leaves what was written
+            write_status(Path(config.folder), "running")
         try:
             with bar_shown(built.trainer.view, is_main=world.is_main):
                 outcome = built.trainer.fit()
@@ -347,7 +348,7 @@ def _fit(
 
 
 def _ledger(folder: Path, started: float, world: World) -> Ledger:
-    """The run's ledger, opened before this process writes that it is running."""
+    """The run's ledger."""
     before = read_status(folder / STATUS_FILE)
     return Ledger(
         folder / LEDGER_FILE,

@@ -24,7 +24,7 @@ from trainer.runs.layout import (
     complete_steps,
 )
 from trainer.runs.ledger import read_figures
-from trainer.runs.run_lock import holder_since, is_locked
+from trainer.runs.run_lock import is_locked
 from trainer.runs.status import Status, read_status
 
 ACTIVE = ("starting", "running")
@@ -118,14 +118,13 @@ def jobs_of_run(run: Path, status: Status) -> Iterator[JobState]:
 def read_state(run: Path) -> tuple[str, Status]:
     """The state of a run, as in `Overview`, and what was written last."""
     status = read_status(run / STATUS_FILE) or Status()
-    is_launched = is_locked(run, LAUNCH_LOCK)
+    held = [name for name in (LAUNCH_LOCK, RUN_LOCK) if is_locked(run, name)]
     if status.state == "running":
-        is_there = is_launched or is_locked(run, RUN_LOCK) or is_alive(status)
-        return "running" if is_there else "died", status
-    # A launcher that began after that was written is about to start ranks; one that has not is about to end, or starts
-    # ranks that failed again.
-    since = holder_since(run, LAUNCH_LOCK) or 0.0
-    is_starting = is_launched and ((status.updated or 0.0) < since or status.state in ("empty", "failed"))
+        return "running" if held or is_alive(status) else "died", status
+    # A launcher or rank that began after that was written is about to train; one that has not is about to end, or is a
+    # launcher that starts ranks again which failed.
+    is_new = any(written(run / STATUS_FILE) < written(run / name) for name in held)
+    is_starting = is_new or (LAUNCH_LOCK in held and status.state in ("empty", "failed"))
     return "starting" if is_starting else status.state, status
 
 

@@ -17,7 +17,7 @@ from tests.forked import Forked
 from trainer.changes import changed_fields, describe, describe_jump
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import Limits
-from trainer.runs.status import LAUNCH_ID, read_ended, read_status, withdraw_status, write_status
+from trainer.runs.status import LAUNCH_ID, read_status, write_status
 
 Again = Callable[..., Finished]
 
@@ -116,10 +116,6 @@ class TestRefusedStarts:
         write_status(tmp_path, "running", step=7)
         write_status(tmp_path, "stopped", step=8, stop_reason="SIGTERM")
         monkeypatch.setenv(LAUNCH_ID, "two")
-        write_status(tmp_path, "running")
-        ended = read_ended(path)
-        assert ended is not None
-        assert (ended.state, ended.step) == ("stopped", 8)
         write_status(tmp_path, "refused", error="no")
         write_status(tmp_path, "failed", error="a victim")
         ours, runs = read_status(path, "two"), read_status(path)
@@ -134,15 +130,6 @@ class TestRefusedStarts:
         found = read_status(tmp_path / "status.json")
         assert found is not None
         assert (found.state, found.error, found.refusal) == ("refused", "no", None)
-
-    def test_withdrawn(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(LAUNCH_ID, "one")
-        write_status(tmp_path, "finished", step=9)
-        before = (tmp_path / "status.json").read_bytes()
-        monkeypatch.setenv(LAUNCH_ID, "two")
-        write_status(tmp_path, "running")
-        withdraw_status(tmp_path, step=9, reason="")
-        assert json.loads((tmp_path / "status.json").read_bytes()) == json.loads(before)
 
 
 class TestLimits:
@@ -161,7 +148,8 @@ class TestLimits:
             done = train(limit, *more)
             assert done.code == 0, done.err
             assert done.out.splitlines()[-1].startswith(f"runs/small: nothing to do: {said}")
-            assert files(run) == before
+            assert {**files(run), "status.json": b""} == {**before, "status.json": b""}
+            assert (status(run)["state"], status(run)["step"]) == ("finished", 11)
 
     def test_after_a_reset_they_count_from_there(self, place: Path, train: Again) -> None:
         run = place / "runs" / "small"

@@ -6,7 +6,6 @@ The rank with the earliest note is the cause: the others fail because it is gone
 """
 
 import json
-import math
 import os
 import socket
 import time
@@ -19,10 +18,7 @@ from configs.process.files import describe
 from configs.process.files.inside import look_again, read_json, write_text
 from configs.process.streams import hidden
 from trainer.runs.layout import FAILURES
-from trainer.runs.status import LAUNCH_ID
-
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""Environment variable with the path of each rank's error file, set by torchrun."""
+from trainer.runs.status import LAUNCH_ID, known
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -48,29 +44,21 @@ class Failure:
 
 
 def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
-    """Record the error that ends this rank: in the run's folder, and in torchrun's file in torchrun's own format.
-
-    Must be called before anything that may take time. Without torchrun or a launcher nothing is written for it.
+    """Record the error that ends this rank in the run's folder, before anything that may take time.
 
     Returns:
-        Whether the launcher will find the note, and so show the traceback.
+        Whether there is a launcher that will find the note, and so show the traceback.
     """
-    now = time.time()
-    trace = hidden("".join(traceback.format_exception(error)))
     failure = Failure(
         rank=rank,
         host=socket.gethostname(),
-        time=now,
+        time=time.time(),
         message=message_of(error),
-        traceback="" if says_all(error) else trace,
+        traceback="" if says_all(error) else hidden("".join(traceback.format_exception(error))),
         says_all=says_all(error),
     )
-    launch_id, path = os.environ.get(LAUNCH_ID), os.environ.get(ERROR_FILE)
-    is_noted = launch_id is not None and leave_note(folder, launch_id, failure)
-    if path:  # torchrun may name no file
-        extra = {"py_callstack": trace, "timestamp": str(int(now))}
-        _write(Path(path), json.dumps({"message": {"message": failure.message, "extraInfo": extra}}))
-    return is_noted
+    launch_id = os.environ.get(LAUNCH_ID)
+    return launch_id is not None and leave_note(folder, launch_id, failure)
 
 
 def message_of(error: BaseException) -> str:
@@ -91,14 +79,7 @@ def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
     path = folder / FAILURES / launch_id / f"rank-{failure.rank}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return _write(path, json.dumps(asdict(failure)))
-
-
-def _write(path: Path, text: str) -> bool:
-    try:
-        write_text(path, text + "\n")
+        write_text(path, json.dumps(asdict(failure)) + "\n")
     except OSError:
         return False
     return True
@@ -110,19 +91,10 @@ def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:
     look_again(folder / FAILURES / launch_id)
     for path in (folder / FAILURES / launch_id).glob("rank-*.json"):
         try:
-            tree = read_json(path)
-            failure = Failure(
-                rank=int(tree["rank"]),
-                host=str(tree["host"]),
-                time=float(tree["time"]),
-                message=str(tree["message"]),
-                traceback=str(tree["traceback"]),
-                says_all=bool(tree.get("says_all", False)),
-            )
-        except (OSError, ValueError, KeyError, TypeError):
+            failure = Failure(**known(Failure, read_json(path)))
+        except (OSError, ValueError, AttributeError, TypeError):
             continue
-        if math.isfinite(failure.time):
-            failures[failure.rank] = failure
+        failures[failure.rank] = failure
     return failures
 
 

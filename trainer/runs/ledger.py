@@ -2,9 +2,8 @@
 
 import json
 import logging
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -47,50 +46,50 @@ class Ledger:
         """
         self._path = path
         self._clock = clock
+        self._ranks, self._device = ranks, device
+        self._is_warned = False
         now = clock()
         started = now if started is None else started
-        self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
-        self._device_seconds: dict[str, float] = {}
-        self._ranks, self._device = ranks, device
-        self.highest_step = 0
-        """The highest update made so far by any process of the run."""
-        self._restarts = 0
-        self._is_warned = False
+        self._tree: dict[str, Any] = {"highest_step": 0, "restarts": -1}
+        self._tree |= {"seconds": dict.fromkeys(KINDS, 0.0), "device_seconds": {}}
         try:
-            tree = _read(path)
-            self._seconds, self._device_seconds = tree["seconds"], tree["device_seconds"]
-            self.highest_step, self._restarts = tree["highest_step"], tree["restarts"] + 1
+            self._tree = _read(path)
             if not was_over:
-                self.add("stalled", started - tree["time"])
+                self.add("stalled", started - self._tree["time"])
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s is not a ledger, a new one is begun: %s", path, error)
+        self._tree["restarts"] += 1
         self.add("setup", now - started)
+
+    @property
+    def highest_step(self) -> int:
+        """The highest update made so far by any process of the run."""
+        return int(self._tree["highest_step"])
 
     def add(self, kind: Kind, seconds: float) -> None:
         """Add seconds. Negative ones, of a clock that was set back, are ignored."""
-        self._seconds[kind] += max(0.0, seconds)
+        seconds = max(0.0, seconds)
+        self._tree["seconds"][kind] += seconds
         if kind != "stalled":
-            spent = self._device_seconds.get(self._device, 0.0)
-            self._device_seconds[self._device] = spent + self._ranks * max(0.0, seconds)
+            of_devices = self._tree["device_seconds"]
+            of_devices[self._device] = of_devices.get(self._device, 0.0) + self._ranks * seconds
 
     def note_step(self, step: int) -> None:
         """Note that an update was made."""
-        self.highest_step = max(self.highest_step, step)
+        self._tree["highest_step"] = max(self.highest_step, step)
 
     def figures(self) -> dict[str, float]:
         """Seconds of every kind as `setup_seconds` and so on, their sum as `wall_seconds`, and the `goodput`: the
         fraction of them that was productive. `restarts`: how often the run was started again.
         """
-        return {**_figures(self._seconds), "restarts": self._restarts}
+        return _figures(self._tree)
 
     def write(self) -> None:
         """Replace the file atomically. Warns once if it cannot be written."""
-        tree: dict[str, Any] = {"seconds": self._seconds, "highest_step": self.highest_step, "time": self._clock()}
-        tree |= {"restarts": self._restarts, "device_seconds": self._device_seconds}
         try:
-            write_text(self._path, json.dumps(tree) + "\n")
+            write_text(self._path, json.dumps({**self._tree, "time": self._clock()}) + "\n")
         except OSError as error:
             if not self._is_warned:
                 log.warning("%s cannot be written, training goes on: %s", self._path, error)
@@ -99,11 +98,8 @@ class Ledger:
 
 def read_figures(path: Path) -> dict[str, float] | None:
     """The figures in a ledger's file, for another process; None if it cannot be read."""
-    try:
-        tree = _read(path)
-        return {**_figures(tree["seconds"]), "restarts": tree["restarts"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    tree = _read_any(path)
+    return None if tree is None else _figures(tree)
 
 
 def read_device_seconds(path: Path) -> dict[str, float] | None:
@@ -111,41 +107,36 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
 
     None if there is no readable ledger.
     """
-    try:
-        return dict(_read(path)["device_seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    tree = _read_any(path)
+    return None if tree is None else dict(tree["device_seconds"])
 
 
 def read_highest_step(path: Path) -> int:
     """The highest update made, from a ledger's file; 0 if it is not known."""
-    try:
-        return int(_read(path)["highest_step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    tree = _read_any(path)
+    return 0 if tree is None else int(tree["highest_step"])
 
 
-def _figures(seconds: Mapping[Kind, float]) -> dict[str, float]:
+def _figures(tree: dict[str, Any]) -> dict[str, float]:
+    seconds = tree["seconds"]
     total = sum(seconds.values())
-    figures = {f"{kind}_seconds": round(s, 3) for kind, s in seconds.items()}
     goodput = seconds["productive"] / total if total else 0.0
-    return {**figures, "wall_seconds": round(total, 3), "goodput": round(goodput, 6)}
+    rounded = {f"{kind}_seconds": round(s, 3) for kind, s in seconds.items()}
+    return {**rounded, "wall_seconds": round(total, 3), "goodput": round(goodput, 6), "restarts": tree["restarts"]}
+
+
+def _read_any(path: Path) -> dict[str, Any] | None:
+    try:
+        return _read(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _read(path: Path) -> dict[str, Any]:
     """What `Ledger.write` wrote. Raises OSError, ValueError, KeyError or TypeError on an invalid file."""
     tree = read_json(path)
     return {
-        "seconds": {kind: _number(tree["seconds"][kind]) for kind in KINDS},
-        "device_seconds": {str(device): _number(s) for device, s in dict(tree["device_seconds"]).items()},
-        "highest_step": int(tree["highest_step"]),
-        "restarts": int(_number(tree["restarts"])),
-        "time": _number(tree["time"]),
+        "seconds": {kind: float(tree["seconds"][kind]) for kind in KINDS},
+        "device_seconds": {device: float(s) for device, s in dict(tree["device_seconds"]).items()},
+        **{name: tree[name] + 0 for name in ("highest_step", "restarts", "time")},
     }
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{value!r} is not a number of seconds")
-    return number

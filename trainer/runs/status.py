@@ -100,39 +100,21 @@ def read_status(path: Path, launch_id: str | None = None) -> Status | None:
     written = _read(path)
     refusal = _part(written, "refusal")
     if launch_id is not None and refusal.get("launch_id") == launch_id:
-        return _status({**refusal, "state": "refused"})
+        return Status(**known(Status, {**refusal, "state": "refused"}))
     if not written or (launch_id is not None and written.get("launch_id") != launch_id):
         return None
-    return _status(written)
+    parts = {
+        "progress": Progress(**known(Progress, _part(written, "progress"))),
+        "refusal": refusal.get("error"),
+        "refused_job": refusal.get("job_id"),
+    }
+    return Status(**known(Status, {**written, **parts}))
 
 
-def read_ended(path: Path) -> Status | None:
-    """The status before a start that has not made a step yet; otherwise like `read_status`."""
-    before = _part(_read(path), "before")
-    return _status(before) if before else read_status(path)
-
-
-def finished_step(path: Path) -> int | None:
-    """The step at which a run finished; None if it did not."""
-    ended = read_ended(path)
-    return ended.step if ended is not None and ended.state == "finished" else None
-
-
-def _status(written: Mapping[str, Any]) -> Status:
-    refusal, progress = _part(written, "refusal"), _part(written, "progress")
-    told = {"refusal": refusal.get("error"), "refused_job": refusal.get("job_id")}
-    return Status(**{**_known(Status, {**written, **told}), "progress": Progress(**_known(Progress, progress))})
-
-
-def _known(kind: type, tree: Mapping[str, Any]) -> dict[str, Any]:
+def known(kind: type, tree: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a dataclass that a tree has, each of its type: the folder may be anybody's."""
     types = get_type_hints(kind)
     return {name: value for name, value in tree.items() if name in types and isinstance(value, types[name])}
-
-
-def _part(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """A mapping in a tree; empty if there is none."""
-    return part if isinstance(part := tree.get(name), dict) else {}
 
 
 def write_status(
@@ -148,8 +130,8 @@ def write_status(
 ) -> None:
     """Write `status.json` atomically.
 
-    If several ranks fail, the first status stands, as does a refusal: the later ones are victims. A refusal keeps the
-    status from before and is added to it; without a run's folder it is not recorded.
+    If several ranks of a start fail, the first word stands: the later ones are victims. A refusal is added to the
+    status from before the start, which stays; without a run's folder it is not recorded.
 
     Args:
         folder: the run's.
@@ -166,64 +148,33 @@ def write_status(
     """
     path = folder / STATUS_FILE
     launch_id = launch_id or os.environ.get(LAUNCH_ID)
-    outcome = _outcome_before(path, launch_id)
-    before = None if launch_id is None else read_status(path, launch_id)
-    if state == "failed" and before is not None and before.state in ("failed", "refused") and not is_cause:
+    ours, last = None if launch_id is None else read_status(path, launch_id), _read(path)
+    if ours is not None and ours.state in ("failed", "refused") and state in ("running", "failed") and not is_cause:
         return
     if state == "refused" and not folder.is_dir():
         return
-    says_step = step is not None or state in ("finished", "stopped")  # for these it is the saved step
-    last = _read(path)
     status = {
         "state": state,
         "error": error and hidden(error),
-        "step": step if says_step else last.get("step"),
+        "step": step if step is not None or state in ("finished", "stopped") else last.get("step"),
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "updated": time.time(),
         "launch_id": launch_id,
         "job_id": os.environ.get("SLURM_JOB_ID") or None,
         "stop_reason": stop_reason,
-        "progress": asdict(progress) if progress is not None else last.get("progress"),
+        "progress": last.get("progress") if progress is None else asdict(progress),
     }
-    if state == "refused" and outcome is not None:
-        keys = ("error", "pid", "host", "updated", "launch_id", "job_id")
-        status = {**outcome, "refusal": {key: status[key] for key in keys}}
-    elif outcome is not None and not says_step:
-        status["before"] = outcome  # until this start has made a step, the earlier outcome counts
-    _write(folder, status)
+    is_of_this_start = ours is not None or (launch_id is None and last.get("pid") == os.getpid())
+    if state == "refused" and last and (not is_of_this_start or "refusal" in last):
+        status = {**last, "refusal": status}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, to_json(status) + "\n")
 
 
-def withdraw_status(folder: Path, *, step: int, reason: str) -> None:
-    """Restore the `status.json` from before this start, which had nothing to do.
-
-    A run that is at its end without being marked as finished (stopped there, killed, or with a lowered limit) is marked
-    now.
-
-    Args:
-        folder: the run's.
-        step: updates done.
-        reason: the limit that was reached.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    outcome = _outcome_before(folder / STATUS_FILE, os.environ.get(LAUNCH_ID))
-    if outcome is not None and outcome.get("state") == "finished":
-        _write(folder, outcome)
-    else:
-        write_status(folder, "finished", step=step, stop_reason=reason)
-
-
-def _outcome_before(path: Path, launch_id: str | None) -> dict[str, Any] | None:
-    """The status from before this launch; None if there was none."""
-    tree = _read(path)
-    is_this_start = tree.get("launch_id") == launch_id if launch_id else tree.get("pid") == os.getpid()
-    if is_this_start or (tree.get("state") == "running" and _part(tree, "before")):
-        tree = _part(tree, "before")
-    if not tree or tree.get("state") == "refused":
-        return None
-    return {key: value for key, value in tree.items() if key not in ("before", "refusal")}
+def _part(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A mapping in a tree; empty if there is none."""
+    return part if isinstance(part := tree.get(name), dict) else {}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -233,8 +184,3 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return written if isinstance(written, dict) else {}
-
-
-def _write(folder: Path, status: Mapping[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / STATUS_FILE, to_json(status) + "\n")
