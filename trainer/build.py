@@ -125,6 +125,7 @@ def build(
     checkpoints, checkpoint, ancestry = _open_checkpoints(
         config, datasets, precision, world, reset, parent, passed_over
     )
+    begins = ancestry.source is not None
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world, reset)
     evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
@@ -135,16 +136,16 @@ def build(
         state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     except NotFiniteError as error:
         engine.close()
-        raise past(checkpoint, rewind, error) from error
+        raise past(None if begins else checkpoint, rewind, error) from error
     checkpoints.identity = _identity(
         config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source
     )
-    ancestry.begin(engine, world)
+    ancestry.begin(engine)
     enter_phase(config, state, reset=reset)
     Limits(config, state).check_rates()
     changed = enter_series(config, datasets, held_out, state)
     forecast = announce(config, reader, engine, world, held_out, state, is_new=skipped_ranges is None)
-    metrics = _metrics(config, checkpoints.identity, state, -1 if ancestry.begins else state.step, world)
+    metrics = _metrics(config, checkpoints.identity, state, -1 if begins else state.step, world)
     context = RunContext(
         config=config,
         world=world,
@@ -157,8 +158,8 @@ def build(
         activities=activities or Activities(Watchdog(world.rank, on=False), None, config.supervision),
         stop_requested=stop_requested,
     )
-    saver = Saver(context, checkpoints)
-    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=ancestry.begins)
+    saver = Saver(context, checkpoints, has_own=not begins)
+    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
     if changed is not None:
         metrics.event(state.step, changed)
     if rewind is not None:
@@ -205,7 +206,9 @@ def _open_checkpoints(
     """
     identity = _identity(config, datasets, precision)
     checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
-    checkpoint = checkpoints.newest(passed_over)
+    own = checkpoints.newest(passed_over)
+    ancestry = ancestry_of(config, parent, own, world)
+    checkpoint = own or ancestry.continued
     if checkpoint is not None:
         check_reset(checkpoint, reset)
         if "data" not in reset:
@@ -213,7 +216,6 @@ def _open_checkpoints(
         fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
         tokenizer = tokenizer_of(datasets)
         check_identity(checkpoint, config, tokenizer, fingerprints, reset=reset, num_ranks=world.size)
-    ancestry = ancestry_of(config, parent, checkpoint, world)
     return checkpoints, checkpoint, ancestry
 
 
@@ -282,7 +284,7 @@ def _identity(
             "precision": precision,
             "versions": versions(),
             "fingerprints": data,
-            **({} if parent is None else {PARENT: parent.to_json()}),
+            **({} if parent is None else {PARENT: dataclasses.asdict(parent)}),
             **({TARGET_TAGS: tags} if any(tags) else {}),
             **_sources(datasets, [] if earlier is None else earlier.manifest.get(SOURCES, [])),
         },

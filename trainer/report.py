@@ -32,7 +32,7 @@ from trainer.runs.course import TRAINING, Cost, Course, cost_table, read_cost, r
 from trainer.runs.layout import CONFIG, CURVES, EVALUATIONS, REPORT, checkpoint_folder, hypotheses_file, newest_step
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Shown, number, read_shown
-from trainer.runs.parents import noted_parent
+from trainer.runs.parents import parent_of_run
 from trainer.runs.versions import source_commit
 from trainer.terminal.forecast import interval
 from trainer.terminal.tables import describe_model, describe_phases, describe_schedule
@@ -270,7 +270,7 @@ def _facts(run: _Run) -> Table:
         pieces = run.datasets[0].index.tokenizer
         sizes = f"{pieces.source_vocab_size:,} of the source, {pieces.target_vocab_size:,} of the target"
         rows["vocabulary"] = f"{sizes}; tied embeddings: {str(config.model.tied_embeddings).lower()}"
-    if parent := noted_parent(run.folder):
+    if parent := parent_of_run(run.folder):
         rows["began from"] = parent.describe()
     rows["an update"] = (
         f"{stream.micro_batches} micro-batches of up to {stream.source_tokens:,} source and {stream.target_tokens:,} "
@@ -293,8 +293,8 @@ def _commands(run: _Run) -> Iterator[str]:
     if not run.config.prepare.train.is_empty:
         yield f"zeromt prepare {config}"
     ranks = 1 if run.checkpoint is None else run.checkpoint.manifest.get("world_size", 1)
-    parent = noted_parent(run.folder)
-    begun = "" if parent is None else f" --from {shlex.quote(f'{parent.run}@{parent.step}')}"
+    parent = parent_of_run(run.folder)
+    begun = "" if parent is None else f" --from {shlex.quote(parent.named)}"
     name = shlex.quote(f"name={run.config.name}-again")
     yield f"zeromt launch local {config} {name} --nproc {ranks}{begun}"
     yield f"zeromt evaluate {shlex.quote(str(run.folder.parent / f'{run.config.name}-again'))}"

@@ -23,8 +23,14 @@ RETRY_SECONDS = 5.0
 class Saver:
     """Saves a run's state, stream and engine; all ranks make the same calls. Training goes on after a failed save."""
 
-    def __init__(self, run: RunContext, checkpoints: CheckpointManager) -> None:
-        """Record in the run's history what it is started with, and where its data stand; as all calls, by all ranks."""
+    def __init__(self, run: RunContext, checkpoints: CheckpointManager, *, has_own: bool = True) -> None:
+        """Record in the run's history what it is started with, and where its data stand; as all calls, by all ranks.
+
+        Args:
+            run: the run.
+            checkpoints: its own.
+            has_own: whether it resumes from one of them, and not from another run's.
+        """
         self._run = run
         self._checkpoints = checkpoints
         self._history = self._opened_history()
@@ -32,7 +38,7 @@ class Saver:
         """Of the newest update, applied or skipped, by the weights before it; the same on all ranks."""
         self.is_overdue = False
         """Whether the newest save was left out, because of weights that are not good; the same on all ranks."""
-        self.saved_step = run.state.step or None
+        self.saved_step = (run.state.step or None) if has_own else None
         """The newest step that was saved or is being saved; None if there is none."""
         self._has_scores = run.state.is_scored  # whether the checkpoint of that step has its scores
 

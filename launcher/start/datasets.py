@@ -10,7 +10,6 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import open_index
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS
-from trainer.runs.parents import noted_parent
 
 
 def check_datasets(
@@ -42,13 +41,12 @@ def check_datasets(
         check_apart({key: source.path}, {"output/name": run.folder})
     with naming("output"):
         is_new = not is_dir(Path(run.folder) / CHECKPOINTS)  # otherwise the ranks compare with the checkpoint
-    has_parent = parent is not None or noted_parent(Path(run.folder)) is not None
     if is_new and run.reads_prepared and "://" not in run.prepare.output:
         try:
             _, index, _ = open_index(run.prepare.output)
         except UserError:  # the ranks read all of it, and report what is corrupt
             return
-        if fields := stale_fields(run.prepare, index, has_parent=has_parent):
+        if fields := stale_fields(run.prepare, index, has_parent=parent is not None):
             raise stale_error(fields, run.prepare.output, command)
 
 

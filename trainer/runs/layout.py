@@ -2,8 +2,6 @@
 
     config.yaml                  the resolved configuration
     status.json                  what the run is doing
-    parent.json                  the checkpoint of another run that it began from (`--from`)
-    cooldown.json                the checkpoint of another run that it goes on with (`--cooldown`)
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
     report.md, report.svg        what came of it: data, model, scores, cost, how to make it again; and its curves
@@ -42,8 +40,6 @@ CONFIG = RUN_CONFIG
 CHECKPOINTS, STATUS_FILE, METRICS_FILE = RUN_FILES
 HISTORY_FILE = "history.jsonl"
 REPORT, CURVES = "report.md", "report.svg"
-PARENT_FILE = "parent.json"
-COOLDOWN_FILE = "cooldown.json"
 LEDGER_FILE = "ledger.json"
 RUN_LOCK = "run.lock"
 """Held by rank 0."""

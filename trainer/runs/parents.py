@@ -1,29 +1,41 @@
-"""Parents (`--from RUN[@step]`): how they are named, and what a run records of its own. Imports no torch."""
+"""Parents: `--from RUN[@step]` begins a run from another's checkpoint, and `--cooldown N` goes on from it.
 
+`--from` takes the weights; `--from RUN@step:all`, for which `--cooldown` stands, takes moments and place in the data
+too. A run's checkpoints name its parent in their manifests; before the first, the same command begins again. Imports no
+torch.
+"""
+
+import contextlib
 import dataclasses
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs import UserError
+from configs import UserError, load_run
 from configs.process.files import FileError, expand, is_dir, is_file, naming
-from configs.process.files.inside import read_json, read_text, write_text
+from configs.process.files.inside import read_json, read_text
 from trainer.runs.layout import (
     CHECKPOINTS,
+    CONFIG,
     MANIFEST,
     MANIFEST_HASH,
-    PARENT_FILE,
+    STATE,
     checkpoint_folder,
     list_steps,
     looks_complete,
-    step_folder,
+    read_config,
     step_of,
 )
 
-OPTION = "--from"
+OPTION, COOLDOWN = "--from", "--cooldown"
+PARENT = "parent"
+"""The key in a checkpoint's manifest."""
+SETS = ("schedule", "schedule.kind", "optimizer.lr", "training.max_updates")
+"""What `--cooldown` sets, and nobody beside it."""
+ALL = "all"
+"""What a run takes of its parent's checkpoint that goes on with it."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -36,28 +48,29 @@ class Named:
     """The run's folder, absolute."""
     step: int | None
     """None: the newest whole one."""
+    takes_all: bool = False
+    """Not its weights alone."""
+    option: str = OPTION
 
     @classmethod
-    def parse(cls, text: str) -> "Named":
-        """Read RUN or RUN@step; RUN is a run's folder, or one checkpoint in it.
+    def parse(cls, text: str, option: str = OPTION) -> "Named":
+        """Read RUN or RUN@step, with `:all` or without; RUN is a run's folder, or one checkpoint in it.
 
-        An existing folder with an `@` in its name is taken literally.
+        An existing folder with an `@` or `:all` in its name is taken literally.
 
         Raises:
             UserError: the text cannot be a path.
         """
-        with naming(OPTION):
-            name, at, step = expand(text).rpartition("@")
-            has_step = bool(name and at) and step.isascii() and step.isdigit() and not is_dir(Path(expand(text)))
-            folder = Path(name if has_step else expand(text)).absolute()
+        with naming(option):
+            given = expand(text)
+            takes_all = given.endswith(f":{ALL}") and not is_dir(Path(given))
+            given = given.removesuffix(f":{ALL}") if takes_all else given
+            name, at, step = given.rpartition("@")
+            has_step = bool(name and at) and step.isascii() and step.isdigit() and not is_dir(Path(given))
+            folder, number = Path(name if has_step else given).absolute(), int(step) if has_step else None
             if not has_step and is_file(folder / MANIFEST) and folder.parent.name == CHECKPOINTS:
-                return cls(text=text, run=folder.parent.parent, step=step_of(folder))
-        return cls(text=text, run=folder, step=int(step) if has_step else None)
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the run's checkpoints."""
-        return self.run / CHECKPOINTS
+                folder, number = folder.parent.parent, step_of(folder)
+        return cls(text=text, run=folder, step=number, takes_all=takes_all, option=option)
 
     def candidates(self) -> list[Path]:
         """The checkpoints that it may stand for, newest first; they are not verified.
@@ -65,19 +78,16 @@ class Named:
         Raises:
             UserError: there is none.
         """
-        with naming(OPTION):
+        with naming(self.option):
             if not is_dir(self.run):
-                raise UserError(f"{OPTION}: no such folder: {str(self.run)!r}; give a run's folder, or RUN@step")
-            folders = [folder for folder in list_steps(self.checkpoints) if looks_complete(folder)]
-            steps = [step for folder in folders if (step := step_of(folder)) is not None]
-            if self.step is not None:
-                folders = [folder for folder in folders if folder.name == step_folder(self.step)]
-            if folders:
-                return folders
-            if steps:
-                there = ", ".join(str(step) for step in reversed(steps))
-                raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint of step {self.step}; it has {there}")
-            raise UserError(f"{OPTION}: {str(self.run)!r} has no checkpoint yet; give a run that has one")
+                raise UserError(f"{self.option}: no such folder: {str(self.run)!r}; give a run's folder, or RUN@step")
+            there = [folder for folder in list_steps(self.run / CHECKPOINTS) if looks_complete(folder)]
+            found = [folder for folder in there if self.step in (None, step_of(folder))]
+            if not found:
+                of_step = "yet" if self.step is None else f"of step {self.step}"
+                steps = ", ".join(str(step_of(folder)) for folder in reversed(there)) or "none"
+                raise UserError(f"{self.option}: {str(self.run)!r} has no checkpoint {of_step}; it has {steps}")
+            return found
 
 
 def tokenizer_folder(text: str) -> Path:
@@ -88,19 +98,11 @@ def tokenizer_folder(text: str) -> Path:
     """
     from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE  # imports sentencepiece, which no other command needs
 
-    folder = Path(expand(text))
-    with naming("--tokenizer-of"):
+    option, folder = "--tokenizer-of", Path(expand(text))
+    with naming(option):
         if any(is_file(folder / name) for name in (JOINT_FILE, SOURCE_FILE)):
             return folder
-    try:
-        return Named.parse(text).candidates()[0]
-    except UserError as error:
-        raise UserError(str(error).replace(OPTION, "--tokenizer-of", 1)) from error
-
-
-def is_same_place(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same folder, which need not exist."""
-    return os.path.realpath(one) == os.path.realpath(other)  # unlike `resolve`, it accepts cyclic links
+    return Named.parse(text, option).candidates()[0]
 
 
 def hash_of(checkpoint: Path) -> str | None:
@@ -111,14 +113,9 @@ def hash_of(checkpoint: Path) -> str | None:
         return None
 
 
-PARENT = "parent"
-"""The key in a checkpoint's manifest."""
-_ON = "leave --from out to go on with it, or begin anew by --fresh or under another name (name=...)"
-
-
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Parent:
-    """The checkpoint whose weights a run began with."""
+    """The checkpoint that a run began from."""
 
     run: str
     """Its run's folder at that time, absolute."""
@@ -126,80 +123,38 @@ class Parent:
     sha256: str
     """SHA-256 of its manifest, which lists the hashes of all other files."""
     weights: str
-    """`model`, or `ema` if their moving average was taken."""
+    """`model`, `ema` if their moving average was taken, or `all`, with moments and place in the data."""
     rows: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     """For a new vocabulary, by side: how many rows were copied, averaged from the parent's, or new; else empty."""
 
     @property
-    def name(self) -> str:
-        """The run's."""
-        return Path(self.run).name
-
-    @property
-    def folder(self) -> Path:
-        """The checkpoint's folder at that time."""
-        return checkpoint_folder(Path(self.run), self.step)
+    def named(self) -> str:
+        """As `--from` names it."""
+        return f"{self.run}@{self.step}" + (f":{ALL}" if self.weights == ALL else "")
 
     def describe(self) -> str:
         """For people."""
-        return f"{self.name}, step {self.step}, {self.sha256[:12]} ({self.run})"
-
-    def is_meant_by(self, named: Named) -> bool:
-        """Whether `--from` names this parent, which may have moved, trained on, or deleted that checkpoint."""
-        if named.step is not None and named.step != self.step:
-            return False
-        digest = hash_of(checkpoint_folder(named.run, self.step))
-        return is_same_place(named.run, Path(self.run)) if digest is None else digest == self.sha256
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON without empty fields."""
-        return {key: value for key, value in dataclasses.asdict(self).items() if value != {}}
-
-    @classmethod
-    def from_json(cls, tree: Mapping[str, Any]) -> "Parent":
-        """Read what `to_json` gave."""
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in tree.items() if key in known})
+        all_of = "all of " if self.weights == ALL else ""
+        return f"{all_of}{Path(self.run).name}, step {self.step}, {self.sha256[:12]} ({self.run})"
 
 
 def parent_in(manifest: Mapping[str, Any]) -> Parent | None:
     """The parent in a checkpoint's manifest."""
     tree = manifest.get(PARENT)
-    return Parent.from_json(tree) if isinstance(tree, dict) else None
+    return Parent(**tree) if isinstance(tree, dict) else None
 
 
-def noted_parent(run: Path) -> Parent | None:
-    """The parent that the first start of an unsaved run has noted; None if it has none.
-
-    Raises:
-        UserError: the note cannot be read.
-    """
-    path = run / PARENT_FILE
-    try:
-        return Parent.from_json(read_json(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}; begin anew by --fresh") from error
-
-
-def note_parent(run: Path, parent: Parent) -> None:
-    """Note the parent of a run before its first update.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    write_text(run / PARENT_FILE, json.dumps(parent.to_json(), indent=1) + "\n")
+def newest_manifest(run: Path) -> Mapping[str, Any] | None:
+    """The manifest of a run's newest readable checkpoint, whose files are not verified; None if there is none."""
+    for folder in list_steps(run / CHECKPOINTS):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return dict(read_json(folder / MANIFEST))
+    return None
 
 
 def parent_of_run(run: Path) -> Parent | None:
-    """The parent of a run, from its newest checkpoint or, before the first, from its note.
-
-    Raises:
-        UserError: the note cannot be read.
-    """
-    manifest = _newest_manifest(run)
-    return noted_parent(run) if manifest is None else parent_in(manifest)
+    """The parent of a run, from its newest checkpoint."""
+    return parent_in(newest_manifest(run) or {})
 
 
 def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
@@ -226,21 +181,17 @@ def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | No
     if text is None:
         return
     named = Named.parse(text)
-    if is_same_place(named.run, run):
+    if _is_same_place(named.run, run):
         raise UserError(f"{OPTION}: {text} is the run itself; give the new one another name (name=...)")
-    if fresh:
-        named.candidates()
-        return
-    manifest = _newest_manifest(run)
-    parent = parent_of_run(run)
-    if manifest is None and parent is None:
+    manifest = None if fresh else newest_manifest(run)
+    if manifest is None:
         named.candidates()
     else:
-        check_same(parent, named, run)
+        check_same(parent_in(manifest), named, run)
 
 
 def check_same(parent: Parent | None, named: Named, run: Path) -> None:
-    """Refuse a parent other than the one that a run began from.
+    """Refuse a parent other than the one that a run began from, which may have moved, trained on, or be gone.
 
     Args:
         parent: of the run, which has begun; None if it has no parent.
@@ -250,20 +201,76 @@ def check_same(parent: Parent | None, named: Named, run: Path) -> None:
     Raises:
         UserError: it is another.
     """
+    on = "leave --from out to go on with it, or begin anew by --fresh or under another name (name=...)"
     if parent is None:
-        raise UserError(f"{OPTION}: {named.text}, and {run} has checkpoints and began from no other run; {_ON}")
-    if not parent.is_meant_by(named):
-        raise UserError(f"{OPTION}: {named.text}, and {run} began from {parent.describe()}; {_ON}")
+        raise UserError(f"{OPTION}: {named.text}, and {run} has checkpoints and began from no other run; {on}")
+    found = hash_of(checkpoint_folder(named.run, parent.step))
+    is_same = _is_same_place(named.run, Path(parent.run)) if found is None else found == parent.sha256
+    if not is_same or named.step not in (None, parent.step) or named.takes_all != (parent.weights == ALL):
+        raise UserError(f"{OPTION}: {named.text}, and {run} began from {parent.describe()}; {on}")
 
 
-def _newest_manifest(run: Path) -> Mapping[str, Any] | None:
-    """The manifest of the newest readable checkpoint, whose files are not verified; None if there is none."""
-    for folder in list_steps(run / CHECKPOINTS):
-        if looks_complete(folder):
-            try:
-                tree = read_json(folder / MANIFEST)
-            except (OSError, ValueError):
-                continue
-            if isinstance(tree, dict):
-                return tree
-    return None
+def _is_same_place(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same folder, which need not exist."""
+    return os.path.realpath(one) == os.path.realpath(other)  # unlike `resolve`, it accepts cyclic links
+
+
+def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a command that trains, with `--cooldown` replaced by the settings that it stands for.
+
+    Args:
+        arguments: of the command, by name.
+
+    Raises:
+        UserError: the options, the runs or the configuration do not allow it.
+    """
+    num_updates, parent = arguments.pop("cooldown"), arguments["parent"]
+    if parent is None or arguments["config"] is None:
+        raise UserError(f"{COOLDOWN}: of which run? Give CONFIG, and --from RUN or --from RUN@step too")
+    if arguments["fresh"] or arguments.get("reset"):
+        raise UserError(
+            f"{COOLDOWN}: with --fresh or --reset; leave that out, and give the cooldown its own name (name=...)"
+        )
+    overrides: Sequence[str] = arguments["overrides"]
+    for key in (text.partition("=")[0] for text in overrides):
+        if key in SETS:
+            raise UserError(f"{key}: {COOLDOWN} sets it; leave it out")
+    config = load_run(arguments["config"], overrides, plugins=arguments["plugins"])
+    for number, phase in enumerate(config.phases):
+        if phase.schedule is not None:
+            raise UserError(f"phases.{number}.schedule: {COOLDOWN} is for phases without schedules of their own")
+    named = dataclasses.replace(Named.parse(parent), takes_all=True)
+    step, lr, counted_from = _beginning(Path(config.folder), named)
+    settings = [
+        "schedule={}",  # nothing of the configuration's own remains
+        f"schedule={{kind: wsd, warmup_updates: 0, decay_updates: {num_updates}}}",
+        f"optimizer.lr={lr!r}",
+        f"training.max_updates={step - counted_from + num_updates}",
+        "training.max_target_tokens=null",
+        "training.max_epochs=null",
+        "training.max_minutes=null",
+        "training.early_stopping=null",
+    ]
+    return arguments | {"overrides": [*settings, *overrides], "parent": f"{named.run}@{step}:{ALL}"}
+
+
+def _beginning(run: Path, named: Named) -> tuple[int, float, int]:
+    """Where a cooldown began, or else begins: the step, its learning rate, and where the run's limits count from."""
+    own = [folder for folder in list_steps(run / CHECKPOINTS) if looks_complete(folder)]
+    parent = parent_of_run(run)
+    if own:
+        check_same(parent, named, run)
+    checkpoint = own[0] if own else named.candidates()[0]
+    try:
+        trainer, saved = read_json(checkpoint / STATE)["trainer"], read_config(checkpoint / CONFIG)
+        step = int(trainer["step"]) if parent is None else parent.step
+        lr = float(trainer["lr"] if parent is None else saved["optimizer"]["lr"])
+        counted_from = int(trainer["start_step"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{COOLDOWN}: {checkpoint} cannot be read: {error}; give another with --from") from error
+    if not lr > 0:
+        raise UserError(
+            f"{COOLDOWN}: {checkpoint} has no learning rate to go on from, as it has weights alone or is at the end of "
+            "a schedule; go on with a checkpoint of training before that"
+        )
+    return step, lr, counted_from

@@ -64,7 +64,7 @@ def _run(argv: list[str]) -> int:
         if "config" not in arguments and (plugins := arguments.pop("plugins", [])):  # with CONFIG, it loads them itself
             resolve("configs.plugins:load_named")(plugins)
         if "cooldown" in arguments:
-            arguments = resolve("trainer.runs.cooldown:with_cooldown")(arguments)
+            arguments = resolve("trainer.runs.parents:with_cooldown")(arguments)
         return int(resolve(command.target)(**arguments))
 
 

@@ -104,11 +104,9 @@ def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
 DEEP = [
     ("status.json", "status"),
     ("ledger.json", "status"),
-    ("launch.lock", "status"),
     ("metrics.jsonl", "inspect"),
     (f"{CHECKPOINT}/state.json", "inspect"),
     (f"{CHECKPOINT}/manifest.json", "inspect"),
-    ("parent.json", "inspect"),
     ("dataset/index.json", "inspect"),
     ("config.yaml", "inspect"),
 ]
