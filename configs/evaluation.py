@@ -14,7 +14,7 @@ from configs.components import Choice, Metric, Sampler, make
 from configs.components.training import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
-from configs.reading.interpolations import as_saved
+from configs.reading.variables import as_saved
 
 BleuTokenizer = Literal[
     "auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores101", "flores200", "spm", "spBLEU-1K", "none"

@@ -4,11 +4,11 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import OmegaConf
+import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -18,12 +18,11 @@ from configs.plugins import OtherPluginError, PluginError, another_file, install
 from configs.plugins.of_run import plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
-from configs.reading.interpolations import as_plain_text, refuse_unread, with_variables
+from configs.reading.layers import Layers
 from configs.reading.own_files import other_kind
-from configs.reading.scalars import Texts, as_written, number_problems, place_of
-from configs.reading.sections import expanded, unknown_keys, without_leftovers, without_unknown
+from configs.reading.sections import Fitting
 from configs.reading.shipped import find_config, find_preset
-from configs.reading.tree import Tree, dotted
+from configs.reading.variables import FromEnvironment, Place, as_saved, dotted, escaped, leaves, remembering
 from configs.schema import RunConfig
 
 RUN_CONFIG = "config.yaml"
@@ -34,12 +33,7 @@ CHECKPOINT_FILE = "manifest.json"
 _SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
-def load_run(
-    name: str,
-    overrides: Sequence[str] = (),
-    *,
-    plugins: Sequence[str] = (),
-) -> RunConfig:
+def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str] = ()) -> RunConfig:
     """Read a run's configuration: defaults < preset < YAML < overrides.
 
     The key `preset` of the file or of an override names the preset; the result holds the merged values, not its name.
@@ -55,19 +49,20 @@ def load_run(
         UserError: the file, or a plugin, cannot be read.
     """
     path, what = find_config(name), f"CONFIG: {name}"
-    tree = Tree.read(path, what=what, is_saved=is_resolved_one(path))
-    saved = (path, tree.take_plain("plugins", [], what=what)) if is_resolved_one(path) else None
-    _merge(tree, path, overrides, what=what)
-    named = tree.take_plain("plugins", [], what=what)
+    is_saved = is_resolved_one(path)
+    layers = Layers.read(path, what=what, is_saved=is_saved)
+    saved = (path, layers.values.pop("plugins", [])) if is_saved else None
+    _merge(layers, path, overrides, what=what)
+    named = layers.values.pop("plugins", [])
     base = path.parent if path == Path(name) else Path.cwd()
     run_plugins = plugins_of_run(named, plugins, base=base, saved=saved, pins=pinned(name, os.environ))
-    if saved is not None:
-        refuse_unread(tree.node, what=what)
-    plain = _current(tree, RunConfig, what=what)
-    config = parse_run({**plain, "plugins": list(map(dataclasses.asdict, run_plugins))}, tree.texts)
-    config = dataclasses.replace(config, plugins=[*run_plugins, *installed(config)])
-    marked: RunConfig = with_variables(config, tree.variables())
-    return marked
+    for place, text in leaves(layers.values):
+        if isinstance(text, FromEnvironment):
+            key = dotted(place)
+            raise UserError(f"{what}: {key}: a saved configuration keeps no value of {text}; give it: {key}=VALUE")
+    tree = {**layers.resolved(what=what), "plugins": list(map(dataclasses.asdict, run_plugins))}
+    config = parse_run(tree, layers.leftovers)
+    return dataclasses.replace(config, plugins=[*run_plugins, *installed(config)])
 
 
 def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
@@ -81,35 +76,32 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         OtherPluginError: a given plugin has different content.
         UserError: the file cannot be read.
     """
-    tree = Tree.read(path, what=str(path), is_saved=True)
-    _merge(tree, path, (), what=str(path))
-    named = tree.take_plain("plugins", [], what=str(path))
+    layers = Layers.read(path, what=str(path), is_saved=True)
+    _merge(layers, path, (), what=str(path))
+    named = layers.values.pop("plugins", [])
     if problems := list(missing(named, loaded(), path)):
         raise PluginError("\n".join(problems))
     if problems := [] if any_version else list(another_file(named, loaded(), path)):
         raise OtherPluginError("\n".join(problems))
-    config = parse_run({**_current(tree, RunConfig, what=str(path)), "plugins": named}, tree.texts)
-    marked: RunConfig = with_variables(config, tree.variables())  # a password that someone has written there
-    return marked
+    return parse_run({**layers.resolved(what=str(path)), "plugins": named})
 
 
-def _merge(tree: Tree, path: Path, overrides: Sequence[str], *, what: str) -> None:
-    """Merge a file's tree with the overrides, which replace its values, and with its preset, which it replaces."""
-    plain = cast("dict[Any, Any]", OmegaConf.to_container(tree.node, resolve=False))
-    if (said := other_kind(plain, "run", str(path))) is not None:
+def _merge(layers: Layers, path: Path, overrides: Sequence[str], *, what: str) -> None:
+    """Merge a file's values with the overrides, which replace them, and with its preset, which they replace."""
+    values = layers.values
+    if (said := other_kind(values, "run", str(path))) is not None:
         raise UserError(f"{what}: {said}")
-    if "name" not in tree.node:
-        tree.node["name"] = path.stem
-    if is_of_a_run(path, tree.node):  # the run's folder may have been moved: it resumes where it is now
+    values.setdefault("name", path.stem)
+    if is_of_a_run(path, values):  # the run's folder may have been moved: it resumes where it is now
         here = path.parent.absolute()
         here = here.resolve() if ".." in here.parts else here
-        if Path(str(tree.node["output"]), str(tree.node["name"])).resolve() != here.resolve():
-            tree.node["output"], tree.node["name"] = str(here.parent), here.name
+        if Path(str(values["output"]), str(values["name"])).resolve() != here.resolve():
+            values["output"], values["name"] = str(here.parent), here.name
     for item in overrides:
-        tree.put(item)
-    preset = tree.take("preset", what=what)
+        layers.put(item)
+    preset = layers.values.pop("preset", None)
     if preset is not None:
-        tree.put_below(_read_preset(preset), what=what)
+        layers.put_below(_read_preset(preset).values)
 
 
 def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
@@ -146,10 +138,10 @@ def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
         UserError: there is no such preset.
         ConfigError: the section has errors; the message has a line for each.
     """
-    tree = _read_preset(preset)
+    layers = _read_preset(preset)
     for change in changes:
-        tree.put_values({"model": dict(change)})
-    return _model_of(tree)
+        layers.put_values({"model": dict(change)})
+    return _model_of(layers)
 
 
 def model_section(**fields: Any) -> ModelSection:
@@ -158,72 +150,7 @@ def model_section(**fields: Any) -> ModelSection:
     Raises:
         ConfigError: the section has errors; the message has a line for each.
     """
-    tree = Tree.empty()
-    tree.put_values({"model": fields})
-    return _model_of(tree)
-
-
-def parse_run(tree: dict[str, Any], texts: Texts | None = None) -> RunConfig:
-    """Validate a configuration that consists of plain dictionaries, and make it typed.
-
-    Args:
-        tree: the given values.
-        texts: how the values were written in YAML, if they were read from it.
-
-    Raises:
-        ConfigError: the configuration has errors; the message has a line for each.
-    """
-    config: RunConfig = parse_tree(tree, RunConfig, texts)
-    return config
-
-
-def parse_tree(tree: dict[str, Any], type_: Any, texts: Texts | None = None) -> Any:
-    """Like `parse_run`, for a section of any type.
-
-    Raises:
-        ConfigError: the section has errors; the message has a line for each.
-    """
-    texts = texts or {}
-    tree = expanded(tree, type_)
-    unknown = list(unknown_keys(tree, type_, ""))
-    problems = list(unknown)
-    adapter = _adapter(type_)  # made only once, because that takes longer than using it
-    known = as_written(without_unknown(tree, type_), texts, lambda given: _errors(adapter, given))
-    odd_numbers = dict(number_problems(known, texts))
-    try:
-        config = _typed(adapter, known)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        problems += [_described(e, texts) for e in errors]
-        problems += [line for place, line in odd_numbers.items() if place not in map(place_of, errors)]
-        broken = {str(e["loc"][0]) for e in errors if e["loc"]}
-        for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
-            if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
-                problems += _section_problems(_typed(_adapter(section.type), known[section.name]), section.name)
-        raise ConfigError(problems) from error
-    problems += [*odd_numbers.values(), *_without_consequences(unknown, _section_problems(config, ""))]
-    if problems:
-        raise ConfigError(problems)
-    return config
-
-
-def _without_consequences(unknown: Sequence[str], problems: Iterable[str]) -> Iterator[str]:
-    """Problems, except those of list items that have an unknown key, which is usually the cause of their problems."""
-    items = {line.partition(":")[0].rpartition(".")[0] for line in unknown}
-    for line in problems:
-        place = line.partition(":")[0].rpartition(".")[0]
-        if not (place in items and place.rpartition(".")[2].isdecimal()):
-            yield line
-
-
-def _read_preset(preset: object) -> Tree:
-    return Tree.read(find_preset(preset), what=f"preset: {preset}")
-
-
-def _current(tree: Tree, type_: Any, *, what: str) -> dict[str, Any]:
-    """A tree's values as plain dictionaries, without fields of kinds that a higher layer has replaced."""
-    plain: dict[str, Any] = without_leftovers(expanded(tree.plain(what=what), type_), type_, tree.leftovers)
-    return plain
+    return _model_of(Layers({"model": fields}))
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -233,9 +160,88 @@ class _Model:
     model: ModelSection
 
 
-def _model_of(tree: Tree) -> ModelSection:
-    parsed: _Model = parse_tree({"model": _current(tree, _Model, what="model").get("model", {})}, _Model)
+def _model_of(layers: Layers) -> ModelSection:
+    tree = {"model": layers.resolved(what="model").get("model", {})}
+    parsed: _Model = parse_tree(tree, _Model, layers.leftovers)
     return parsed.model
+
+
+def _read_preset(preset: object) -> Layers:
+    return Layers.read(find_preset(preset), what=f"preset: {preset}")
+
+
+def parse_run(tree: dict[str, Any], leftovers: Collection[Place] = ()) -> RunConfig:
+    """Validate a configuration that consists of plain dictionaries, and make it typed.
+
+    Args:
+        tree: the given values.
+        leftovers: see `Layers`.
+
+    Raises:
+        ConfigError: the configuration has errors; the message has a line for each.
+    """
+    config: RunConfig = parse_tree(tree, RunConfig, leftovers)
+    return config
+
+
+def parse_tree(tree: dict[str, Any], type_: Any, leftovers: Collection[Place] = ()) -> Any:
+    """Like `parse_run`, for a section of any type.
+
+    Raises:
+        ConfigError: the section has errors; the message has a line for each.
+    """
+    config = _parsed(tree, type_, leftovers)
+    if not any(isinstance(text, FromEnvironment) for _, text in leaves(tree)):
+        return config
+    # what is saved must be readable again: a variable can only be where any text can
+    return remembering(config, _parsed(as_saved(tree), type_, leftovers))
+
+
+def _parsed(tree: dict[str, Any], type_: Any, leftovers: Collection[Place]) -> Any:
+    fitting = Fitting(leftovers)
+    known = fitting.fitted(tree, type_)
+    problems = fitting.problems
+    try:
+        config = _typed(type_, known)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        problems += _described_all(errors, known)
+        broken = {str(e["loc"][0]) for e in errors if e["loc"]}
+        for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
+            if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
+                problems += section_problems(_typed(section.type, known[section.name]), section.name)
+        raise ConfigError(problems) from error
+    unknown = {line.partition(":")[0].rpartition(".")[0] for line in problems}
+    for line in section_problems(config):
+        item = line.partition(":")[0].rpartition(".")[0]
+        if not (item in unknown and item.rpartition(".")[2].isdecimal()):  # of which the unknown key is the cause
+            problems.append(line)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _typed(type_: Any, tree: Any) -> Any:
+    """The validated tree. It goes through JSON, since strict mode then takes mappings, but no text for numbers."""
+    return TypeAdapter(type_).validate_json(json.dumps(tree))
+
+
+def section_problems(section: Any, where: str = "") -> list[str]:
+    """Problems of a section and of its subsections, each beginning with the path of a field.
+
+    Args:
+        section: a dataclass.
+        where: its path.
+    """
+    prefix = f"{where}." if where else ""
+    problems = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
+    for f in dataclasses.fields(section):
+        value = getattr(section, f.name)
+        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for name, item in [(None, value), *items]:
+            if dataclasses.is_dataclass(item):
+                problems += section_problems(item, prefix + (f.name if name is None else f"{f.name}.{name}"))
+    return problems
 
 
 def save_run(config: RunConfig, path: Path) -> None:
@@ -244,43 +250,19 @@ def save_run(config: RunConfig, path: Path) -> None:
 
 
 def dump_run(config: RunConfig) -> str:
-    """The resolved configuration as YAML, without values of environment variables and passwords in URLs."""
-    tree = to_jsonable_python(as_plain_text(dataclasses.asdict(config), is_raw=False))
+    """The resolved configuration as YAML, without values of environment variables."""
+    tree = to_jsonable_python(escaped(dataclasses.asdict(config)))
     if not config.phases:
         del tree["phases"]
-    return OmegaConf.to_yaml(OmegaConf.create(tree))
+    return yaml.dump(tree, Dumper=_Dumper, allow_unicode=True, sort_keys=False, default_flow_style=False)
 
 
-def _section_problems(section: Any, where: str) -> list[str]:
-    """Problems of a section and of its subsections, each beginning with the path of a field."""
-    prefix = f"{where}." if where else ""
-    problems = [prefix + p for p in section.problems()] if hasattr(section, "problems") else []
-    for f in dataclasses.fields(section):
-        value = getattr(section, f.name)
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        for name, item in [(None, value), *items]:
-            if dataclasses.is_dataclass(item):
-                problems += _section_problems(item, prefix + (f.name if name is None else dotted((f.name, name))))
-    return problems
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.1 or 1.2 reads as anything else."""
 
 
-def _adapter(type_: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(type_)
-
-
-def _typed(adapter: TypeAdapter[Any], tree: Any) -> Any:
-    """The validated tree. It goes through JSON, since strict mode then takes mappings, but no text for numbers."""
-    return adapter.validate_json(json.dumps(tree))
-
-
-def _errors(adapter: TypeAdapter[Any], tree: Any) -> list[Any]:
-    """Pydantic's errors for a tree."""
-    try:
-        _typed(adapter, tree)
-    except ValidationError as error:
-        return list(error.errors(include_url=False))
-    return []
-
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9.][0-9_.]*([eE][-+]?[0-9]+)?$"), None)
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"0o[0-7]+$"), None)
 
 _SECTIONS_WANTED = ("dataclass_type", "dataclass_exact_type", "dict_type")
 _TYPES = {
@@ -293,15 +275,29 @@ _TYPES = {
 }
 
 
-def _described(error: Any, texts: Texts | None = None) -> str:
-    """The line for one of pydantic's errors: field, value and what is allowed.
+def _described_all(errors: Sequence[Any], tree: Any) -> list[str]:
+    """A line for each field with errors; of a field of several types pydantic has an error for each type."""
+    lines: dict[Place, str] = {}
+    for error in errors:
+        place = _place_of(error, tree)
+        line = _described(error, dotted(place))
+        lines[place] = f"{lines[place]} or {line.partition('allowed is ')[2]}" if place in lines else line
+    return list(lines.values())
 
-    Args:
-        error: it, as a mapping.
-        texts: how plain scalars were written.
-    """
-    place = place_of(error)
-    where = dotted(place)
+
+def _place_of(error: Any, tree: Any) -> Place:
+    """Where an error is; pydantic's own place also has names of types and kinds."""
+    place: Place = ()
+    for step in error["loc"]:
+        is_there = (isinstance(tree, dict) and step in tree) or (isinstance(tree, list) and isinstance(step, int))
+        if is_there or (error["type"] == "missing" and step == error["loc"][-1]):
+            place = (*place, str(step))
+            tree = tree[step] if is_there else None
+    return place
+
+
+def _described(error: Any, where: str) -> str:
+    """The line for one of pydantic's errors: field, value and what is allowed."""
     value = error["input"]
     if isinstance(value, dict):
         shown = "a section"
@@ -313,18 +309,18 @@ def _described(error: Any, texts: Texts | None = None) -> str:
         return f"{where}: {error['ctx']['error']}"
     if error["type"] == "missing":
         return f"{where}: missing; give it a value"
-    if error["type"] == "unexpected_keyword_argument":
-        return f"{where}: unknown key"
     if error["type"].startswith("union_tag") and isinstance(value, dict):
-        if "kind" not in value:
-            return f"{where}.kind: missing; name a kind"
-        return f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
+        return (
+            f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
+            if "kind" in value
+            else (f"{where}.kind: missing; name a kind")
+        )
     if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
         return f"{where}: {shown}; write a section with keys"
     if error["type"] == "string_pattern_mismatch":
         return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
     if error["type"] == "string_type" and isinstance(value, bool | int | float):
-        return f"{where}: {shown}; allowed is text: put it in quotes, '{(texts or {}).get(place, shown)}'"
+        return f"{where}: {shown}; allowed is text: put it in quotes, '{shown}'"
     if error["type"] in ("int_from_float", "int_type") and isinstance(value, float) and value.is_integer():
         return f"{where}: {shown}; allowed is a whole number, such as {int(value)}"
     if error["type"] == "list_type" and isinstance(value, str) and re.fullmatch(r"[\w./-]+", value):

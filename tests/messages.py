@@ -32,7 +32,7 @@ FILES = {
     "thousands.yaml": "training: {max_updates: 12,000}\n",
     "space.yaml": "optimizer: {lr:1}\n",
     "comma.yaml": "evaluation: {metrics: [bleu], chrf}\n",
-    "base60.yaml": "training: {max_minutes: 8:30}\n",
+    "minutes.yaml": "training: {max_minutes: 8:30}\n",
     "corpus.en": "A dog runs.\nA cat sleeps.\n" * 5000,
     "runs/my/config.yaml": RUN,
     "runs/my/checkpoints/step-00000005/config.yaml": RUN,

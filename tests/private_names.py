@@ -44,7 +44,6 @@ ROWS: tuple[Row, ...] = (
     ("sacrebleu.metrics.bleu:BLEU", "_aggregate_and_compute", "_extract_corpus_statistics"),
     ("sacrebleu.significance", "_bootstrap_resample"),
     ("fsspec.asyn:AsyncFileSystem", "_info", "_cat_file"),
-    ("omegaconf:DictConfig", "_get_node"),
 )
 
 _ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"

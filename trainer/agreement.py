@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from configs import RunConfig, UserError
-from configs.reading.interpolations import saved_fields
+from configs.reading.variables import saved_fields
 from data_pipeline.prepared.dataset import open_index
 from trainer.changes import differences
 from trainer.ranks.distributed import World

@@ -11,7 +11,7 @@ from configs.components import make
 from configs.load import dump_run
 from configs.plugins import hashes
 from configs.process.files.inside import write_text
-from configs.reading.interpolations import saved_fields
+from configs.reading.variables import saved_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer

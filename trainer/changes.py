@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, load_saved
-from configs.reading.interpolations import saved_fields
+from configs.reading.variables import saved_fields
 from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint

@@ -10,6 +10,9 @@ import sys
 import types
 from pathlib import Path
 
+SECRETS: dict[str, str] = {}
+"""URLs of the configuration with a value of an environment variable, and what was written."""
+
 
 def open_standard_streams() -> None:
     """Open closed standard streams (`>&-`) on /dev/null, and escape what would control a terminal.
@@ -67,12 +70,9 @@ def live_terminal() -> types.ModuleType | None:
 
 
 def hidden(text: str) -> str:
-    """The text without passwords in URLs; see `configs.reading.passwords`, which is imported only if needed."""
-    if "://" in text:
-        with contextlib.suppress(ImportError):  # somebody else's `configs`
-            from configs.reading.passwords import without_passwords
-
-            return without_passwords(text)
+    """The text with URLs that have a value of an environment variable as the user wrote them."""
+    for value, written in SECRETS.items():
+        text = text.replace(value, written)
     return text
 
 

@@ -10,7 +10,7 @@ from configs import CorpusFiles, PrepareSection, UserError
 from configs.languages import same_language
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
-from configs.reading.interpolations import as_saved
+from configs.reading.variables import as_saved
 from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.filters.languages import LanguageIdentification
 from data_pipeline.preparation.identification import PY3LANGID

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from configs import StreamSection, UserError
 from configs.process.files import expand
 from configs.process.files.inside import opened, parse_json, replacing
-from configs.reading.passwords import without_passwords
+from configs.process.streams import hidden
 from data_pipeline.errors import DataError, MissingError, ReadError
 from data_pipeline.prepared import bounded_http
 from data_pipeline.prepared.disk_cache import DiskCache
@@ -255,5 +255,5 @@ def _reason(error: Exception, timeout: float) -> str:
         return f"HTTP {status} {getattr(error, 'message', '')}".rstrip()
     if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
         return f"no answer within stream.timeout_seconds={timeout:g}"
-    text = without_passwords(" ".join(str(error).split()))
+    text = hidden(" ".join(str(error).split()))
     return text if isinstance(error, ReadError) else f"{type(error).__name__}: {text}"

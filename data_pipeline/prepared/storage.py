@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from configs import StreamSection, UserError
 from configs.process.files.inside import opened, read_bytes
-from configs.reading.passwords import without_passwords
+from configs.process.streams import hidden
 from data_pipeline.errors import DataError, MissingError, ReadError
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, FileEntry, hash_file
 from data_pipeline.prepared.remote import SCHEMES, RemoteStorage
@@ -78,7 +78,7 @@ def open_storage(location: Path | str, stream: StreamSection | None = None) -> S
         return LocalStorage(Path(location))
     if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
         raise UserError(
-            f"dataset: {without_passwords(str(location))!r}: cannot be read; give a folder of this machine, or a URL "
+            f"dataset: {hidden(str(location))!r}: cannot be read; give a folder of this machine, or a URL "
             f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
         )
     return RemoteStorage(location, stream or StreamSection())

@@ -10,9 +10,9 @@ from pydantic import ConfigDict, Field
 from configs.errors import UserError
 from configs.fields import STRICT, Count, Home, Positive
 from configs.load import parse_tree
+from configs.reading.layers import Layers
 from configs.reading.own_files import other_kind
 from configs.reading.shipped import find_yaml
-from configs.reading.tree import Tree
 
 OURS = (
     "array",
@@ -109,12 +109,12 @@ def load_profile(
         UserError: the file does not exist or cannot be read, or is of another kind.
     """
     what = f"--site: {name}"
-    tree = Tree.empty() if name is None else Tree.read(find_yaml("--site", name, "configs.sites"), what=what)
+    layers = Layers() if name is None else Layers.read(find_yaml("--site", name, "configs.sites"), what=what)
     for item in settings:
-        tree.put(item, what="--set")
-    plain = tree.plain(what=what)
+        layers.put(item, what="--set")
+    plain = layers.resolved(what=what)
     given = {field: value for field, value in (changes or {}).items() if value is not None}
     if (said := other_kind(plain, "site", str(name))) is not None:
         raise UserError(f"{what}: {said}")
-    profile: Profile = parse_tree({**plain, **given}, Profile, tree.texts)
+    profile: Profile = parse_tree({**plain, **given}, Profile)
     return profile

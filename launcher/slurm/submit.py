@@ -9,8 +9,7 @@ from typing import Any
 from configs import Plugin, UserError, load_run
 from configs.plugins import keep_copies, pins_of, variables
 from configs.process.files import disk_errors
-from configs.process.streams import note
-from configs.reading.passwords import HIDDEN, without_passwords
+from configs.process.streams import hidden, note
 from launcher import resolve
 from launcher.slurm.profile import Profile, load_profile
 from launcher.slurm.queue import GONE, exit_code, find_job, sbatch, wait_for
@@ -63,7 +62,7 @@ def launch(
         gpus_per_node: of every node.
         words: a command; none for a training.
         wait: adopt jobs that were sent before, and end as they do.
-        dry_run: print only, with `***` for values of the profile's `environment` and for passwords in URLs.
+        dry_run: print only, with `***` for values of the profile's `environment`.
         fresh: start at step 0, and rename an existing run.
         arguments: those of a training or of a command.
 
@@ -75,7 +74,7 @@ def launch(
     """
     profile = load_profile(site, settings, {"time": time, "gpus_per_node": gpus_per_node})
     if dry_run:
-        shown = {name: text if _PLAIN.match(name) else HIDDEN for name, text in profile.environment.items()}
+        shown = {name: text if _PLAIN.match(name) else "***" for name, text in profile.environment.items()}
         profile = dataclasses.replace(profile, environment=shown)
     sending = (_command if words else _training)(profile, words=words, fresh=fresh, **arguments)
     has_cores = profile.cpus_per_node or {"exclusive", "cpus-per-gpu"} & profile.sbatch.keys()
@@ -85,7 +84,7 @@ def launch(
             f"core unless the site says otherwise; give it, such as --set cpus_per_node={8 * profile.gpus_per_node}"
         )
     if dry_run:
-        print("\n".join(map(without_passwords, sending.scripts)), end="", flush=True)
+        print("\n".join(map(hidden, sending.scripts)), end="", flush=True)
         for line in sending.amount:
             note(line)
         return 0

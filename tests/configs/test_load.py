@@ -54,7 +54,7 @@ RULES = [
     ),
     ("prepare={scores: {qe: {command: [a]}}, train: {tsv: [a, b], scores: {qe: c}}}", "prepare.scores.qe"),
     ("prepare={valid: {tsv: [a], scores: {x: '3'}}}", "prepare.valid.scores"),
-    ("prepare={scores: {../x: {command: [a]}}}", "prepare.scores.../x.[key]"),
+    ("prepare={scores: {../x: {command: [a]}}}", "prepare.scores.../x"),
     ("prepare.tokenizer.vocabulary=separate", "model.tied_embeddings"),
     ("prepare.max_pieces=2000", "model.max_positions"),
     ("stream.target_tokens=512", "prepare.max_pieces"),

@@ -12,7 +12,7 @@ from tests.small import small_runs
 from zeromt.cli.main import COMMANDS
 
 OURS = {"configs", "data_pipeline", "launcher", "model", "trainer"}
-CONFIGURATION = {"omegaconf", "pydantic", "yaml"}
+CONFIGURATION = {"pydantic", "yaml"}
 """The libraries that a command which reads a configuration cannot do without."""
 HEAVY = {
     "PIL", "aiohttp", "deepspeed", "fsspec", "google", "jinja2", "langcodes", "numpy", "psutil", "regex", "sacrebleu",

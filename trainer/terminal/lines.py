@@ -9,8 +9,8 @@ from typing import IO, Protocol
 
 from typing_extensions import override
 
+from configs.process.streams import hidden
 from configs.process.terminal import Colour, columns, escaped, is_live, packed, painted, unfiltered
-from configs.reading.passwords import without_passwords
 
 ROW = "  {name:<13} {text}"
 _ROW_INDENT, _STEP_INDENT = 16, 4
@@ -59,11 +59,11 @@ class LogHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class PlainFormatter(logging.Formatter):
-    """The message and its traceback, without passwords in URLs."""
+    """The message and its traceback, without values of environment variables in URLs."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        return without_passwords(super().format(record))
+        return hidden(super().format(record))
 
 
 class LiveFormatter(PlainFormatter):

@@ -21,9 +21,9 @@ from configs.errors import ConfigError, UserError
 from configs.fields import Positive
 from configs.load import parse_tree
 from configs.process import files
+from configs.reading.layers import Layers
 from configs.reading.own_files import other_kind
 from configs.reading.shipped import find_yaml
-from configs.reading.tree import Tree
 from zeromt.pipeline.records import RECORDS
 
 _OWN = ("output", "folder", "config")
@@ -145,14 +145,14 @@ class Pipeline:
         """
         what = f"PIPELINE: {name}"
         path = find_yaml("PIPELINE", name, "configs.pipelines")
-        tree = Tree.read(path, what=what)
+        layers = Layers.read(path, what=what)
         for item in overrides:
-            tree.put(item)
-        given = tree.plain(what=what)
+            layers.put(item)
+        given = layers.resolved(what=what)
         if (said := other_kind(given, "pipeline", name)) is not None:
             raise UserError(f"{what}: {said}")
         plain, problems = _renamed(given)
-        section: _File = parse_tree(plain, _File, tree.texts)
+        section: _File = parse_tree(plain, _File)
         return cls._checked(name, path, section, problems)
 
     @classmethod

@@ -5,7 +5,7 @@ from typing import Any
 
 from configs import ConfigError
 from configs.load import parse_tree
-from configs.reading.tree import Tree
+from configs.reading.layers import Layers
 
 
 def parse_option(option: str, items: Sequence[str], type_: Any) -> Any:
@@ -20,10 +20,10 @@ def parse_option(option: str, items: Sequence[str], type_: Any) -> Any:
         ConfigError: with every error that was found.
         UserError: a value is not valid YAML.
     """
-    tree = Tree.empty()
+    layers = Layers()
     for item in items:
-        tree.put(item, what=option)
+        layers.put(item, what=option)
     try:
-        return parse_tree(tree.plain(what=option), type_, tree.texts)
+        return parse_tree(layers.resolved(what=option), type_, layers.leftovers)
     except ConfigError as error:
         raise ConfigError([f"--{problem}" for problem in error.problems]) from error

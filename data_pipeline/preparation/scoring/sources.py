@@ -10,7 +10,7 @@ import numpy as np
 
 from configs import PrepareSection, UserError
 from configs.process.files import inside
-from configs.reading.interpolations import as_saved
+from configs.reading.variables import as_saved
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.scoring.numbers import Scores, parse
 from data_pipeline.preparation.staging import Input

@@ -1,7 +1,7 @@
 """Who is to be named for a dataset's corpus."""
 
 from configs import PrepareSection
-from configs.reading.interpolations import as_saved
+from configs.reading.variables import as_saved
 from data_pipeline.preparation.raw.corpus import unit_paths
 from data_pipeline.prepared.index import SourceEntry
 

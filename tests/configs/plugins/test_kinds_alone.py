@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from configs import ConfigError, RunConfig, load_run
 from configs.components import choice_of, component, item_of, kinds
 from configs.evaluation import SearchSection
-from configs.reading.tree import Tree
+from configs.reading.layers import Layers
 from zeromt.translating.parsing import parse_option
 
 PLACES = {
@@ -104,24 +104,14 @@ def test_every_place_that_takes_a_component_is_among_them() -> None:
 
 def test_a_preset_below_a_file_and_settings(tmp_path: Path) -> None:
     """The preset is the lowest layer, and is merged last."""
-    lower, higher = Tree.empty(), Tree.empty()
-    lower.put_values({"schedule": "cosine", "model": {"norm": "further"}})
+    higher = Layers()
     higher.put("schedule.warmup_updates=8")
     higher.put("model.norm.extra=4")
-    higher.put_below(lower, what="")
-    assert higher.plain(what="") == {
+    higher.put_below({"schedule": "cosine", "model": {"norm": "further"}})
+    assert higher.resolved(what="") == {
         "schedule": {"kind": "cosine", "warmup_updates": 8}, "model": {"norm": {"kind": "further", "extra": 4}}
     }  # fmt: skip
     assert parse_option("search", ["sampler=further", "sampler.extra=4"], SearchSection).sampler.extra == 4
-
-
-@pytest.mark.parametrize("written", ["${phases.0.schedule}", "${name}", "${oc.env:KIND_ALONE}"])
-def test_a_kind_alone_that_stands_elsewhere(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KIND_ALONE", "cosine")
-    phases = [{**PHASE, "schedule": {"kind": "cosine", "warmup_updates": 2}}, {"name": "second"}]
-    tree = {"name": "cosine", "schedule": written, "phases": phases}
-    found = load(tmp_path, tree, "schedule.warmup_updates=9").schedule
-    assert (found.kind, found.warmup_updates) == ("cosine", 9)
 
 
 def test_an_item_of_another_kind_drops_what_that_lacks_and_no_more(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ def profile(folder: Path, text: str) -> str:
 
 
 def test_references_are_followed(tmp_path: Path) -> None:
-    text = "sbatch: {account: mt, partition: '${.account}'}\nenvironment: {A: '${.B}', B: '${sbatch.account}'}\n"
+    text = "sbatch: {account: mt, partition: '${sbatch.account}'}\n"
+    text += "environment: {A: '${environment.B}', B: '${sbatch.account}'}\n"
     site = load_profile(profile(tmp_path, text))
     assert (site.sbatch["partition"], site.environment) == ("mt", {"A": "mt", "B": "mt"})
 

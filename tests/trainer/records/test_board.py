@@ -16,7 +16,7 @@ from tensorboard.plugins.text.text_plugin import text_array_to_html
 
 from configs import EvaluationSection
 from configs.components import ScoredText, make
-from configs.reading.interpolations import saved_fields
+from configs.reading.variables import saved_fields
 from trainer.evaluation.outcome import Evaluation
 from trainer.metrics.scoring import Scorer
 from trainer.records.board import Board, table

@@ -11,8 +11,8 @@ from configs.load import parse_tree
 from configs.process.environment import restored_environment
 from configs.process.files import check_apart, naming
 from configs.process.files.inside import read_text
+from configs.reading.layers import Layers
 from configs.reading.own_files import other_kind
-from configs.reading.tree import Tree
 from zeromt.translating.corpus.folder import Part, begin
 from zeromt.translating.corpus.merging import Choose, beside, merge
 from zeromt.translating.corpus.parts import make_part
@@ -98,12 +98,10 @@ def read_engine(name: str, run: str | None, given: Mapping[str, Any]) -> Transla
             shown = "RUN" if option == "run" else f"--{option.replace('_', '-')}"
             raise UserError(f"{shown}: given with --engine, whose file says what translates; leave one of them out")
     what = f"--engine: {name}"
-    tree = Tree.read(Path(name), what=what)
-    texts = {("engine", *place): text for place, text in tree.texts.items()}
-    plain = tree.plain(what=what)
+    plain = Layers.read(Path(name), what=what).resolved(what=what)
     if (said := other_kind(plain, "engine", name)) is not None:
         raise UserError(f"{what}: {said}")
-    file: EngineFile = parse_tree({"engine": plain}, EngineFile, texts)
+    file: EngineFile = parse_tree({"engine": plain}, EngineFile)
     return file.engine
 
 

@@ -11,7 +11,7 @@ PACKAGES = ("configs", "data_pipeline", "launcher", "trainer", "zeromt")
 OTHERS = {
     "this place": ["configs/process/files/inside.py"],
     "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
-        "configs/reading/tree.py",
+        "configs/reading/layers.py",
         "data_pipeline/preparation/raw/parquet.py",
         "data_pipeline/preparation/raw/text.py",
         "data_pipeline/preparation/raw/lines.py",
