@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,8 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
-from configs.plugins import OtherPluginError, PluginError, another_file, installed, loaded, missing, pinned
-from configs.plugins.of_run import plugins_of_run
+from configs.plugins import check_given, installed, plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
 from configs.reading.layers import Layers
@@ -51,11 +49,12 @@ def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str]
     path, what = find_config(name), f"CONFIG: {name}"
     is_saved = is_resolved_one(path)
     layers = Layers.read(path, what=what, is_saved=is_saved)
-    saved = (path, layers.values.pop("plugins", [])) if is_saved else None
+    saved = layers.values.pop("plugins", []) if is_saved else []
     _merge(layers, path, overrides, what=what)
     named = layers.values.pop("plugins", [])
     base = path.parent if path == Path(name) else Path.cwd()
-    run_plugins = plugins_of_run(named, plugins, base=base, saved=saved, pins=pinned(name, os.environ))
+    run_plugins = plugins_of_run(named, plugins, config=name, base=base)
+    check_given(saved, path, any_version=True)
     for place, text in leaves(layers.values):
         if isinstance(text, FromEnvironment):
             key = dotted(place)
@@ -79,10 +78,7 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
     layers = Layers.read(path, what=str(path), is_saved=True)
     _merge(layers, path, (), what=str(path))
     named = layers.values.pop("plugins", [])
-    if problems := list(missing(named, loaded(), path)):
-        raise PluginError("\n".join(problems))
-    if problems := [] if any_version else list(another_file(named, loaded(), path)):
-        raise OtherPluginError("\n".join(problems))
+    check_given(named, path, any_version=any_version)
     return parse_run({**layers.resolved(what=str(path)), "plugins": named})
 
 

@@ -2,32 +2,23 @@
 the user names them.
 """
 
-from configs.plugins.files import Source, dumps, load, load_named, loaded, loads, read, source_of
-from configs.plugins.pins import PINS, keep_copies, pinned, pins_of, variables
+from configs.plugins.files import dumps, keep_copies, load_named, loads, variables
 from configs.plugins.record import Plugin, hashes, installed, label, origin_of
-from configs.plugins.saved import OtherPluginError, PluginError, another_file, missing
+from configs.plugins.saved import OtherPluginError, PluginError, check_given, plugins_of_run
 
 __all__ = [
-    "PINS",
     "OtherPluginError",
     "Plugin",
     "PluginError",
-    "Source",
-    "another_file",
+    "check_given",
     "dumps",
     "hashes",
     "installed",
     "keep_copies",
     "label",
-    "load",
     "load_named",
-    "loaded",
     "loads",
-    "missing",
     "origin_of",
-    "pinned",
-    "pins_of",
-    "read",
-    "source_of",
+    "plugins_of_run",
     "variables",
 ]

@@ -3,11 +3,12 @@
 import dataclasses
 import hashlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 from configs.components.registry import FAMILIES, check, kinds, registered, restore
 from configs.errors import UserError
 from configs.plugins.record import Plugin, label, origins
-from configs.process.files import FileError, expand, explain
-from configs.process.files.inside import read_bytes
+from configs.process.files import FileError, expand, naming
+from configs.process.files.inside import read_bytes, write_bytes
 from configs.process.text import visible
 
-_NO_WORD = re.compile(r"[^A-Za-z0-9]+")
+COPIES = "plugins"
+"""The folder with copies of plugins, in the run's folder."""
+VARIABLE = "ZEROMT_PLUGINS"
+"""The environment variable by which a launcher tells ranks a configuration and the copies that they are to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +49,14 @@ def read(name: str, what: str, *, base: Path | None = None) -> Source:
         base: folder that a relative path is relative to; by default the current one.
 
     Raises:
-        FileError: the file cannot be read, or imports modules from its own folder.
+        FileError: the file cannot be read.
     """
-    try:
+    with naming(what):
         path = ((base or Path.cwd()) / expand(name)).absolute()
-        str(path).encode()
-        content = read_bytes(path)
-    except FileError as error:
-        raise FileError(f"{what}: {error}") from error
-    except UnicodeEncodeError as error:
-        raise FileError(f"{what}: {name!r}: the name is not UTF-8; give the file one that is") from error
-    except FileNotFoundError as error:
-        raise FileError(f"{what}: {str(path)!r}: no such file; give a Python file") from error
-    except OSError as error:
-        raise FileError(f"{what}: {name!r}: {explain(error)}") from error
-    source = Source(str(path), content)
-    if (sibling := next(_siblings(source), None)) is not None:
-        raise FileError(
-            f"{what}: {str(path)!r} imports {sibling} from its own folder, but a plugin must be a single file; "
-            f"put {sibling} into it, or install both as a package with an entry point (zeromt.plugins)"
-        )
-    return source
+        try:
+            return Source(str(path), read_bytes(path))
+        except FileNotFoundError as error:
+            raise FileError(f"{str(path)!r}: no such file; give a Python file") from error
 
 
 def load(source: Source) -> Plugin:
@@ -79,7 +70,7 @@ def load(source: Source) -> Plugin:
     for family in FAMILIES:  # ours first, so that the error about a kind that exists names the plugin
         kinds(family)
     before = registered()
-    module = types.ModuleType(f"zeromt_plugin_{_word(source.file)}_{source.sha256[:12]}")
+    module = types.ModuleType(f"zeromt_plugin_{source.sha256[:16]}")
     module.__file__ = source.file
     sys.modules[module.__name__] = module  # dataclasses, pydantic and pickle look up names in the module
     try:
@@ -140,53 +131,46 @@ def loads(content: bytes) -> Any:
     return pickle.loads(work)
 
 
-def copy_name(plugin: Plugin) -> str:
-    """The name of the copy of a plugin file in the run's folder."""
-    return f"{_word(str(plugin.file))}-{str(plugin.sha256)[:16]}.py"
+def copy_of(plugin: Plugin, folder: Path) -> Path:
+    """The copy of a plugin file in a run's folder: its name contains the hash."""
+    end = f"-{str(plugin.sha256)[:16]}"
+    word = re.sub(r"[^A-Za-z0-9]+", "_", Path(str(plugin.file)).stem.removesuffix(end))[:80].strip("_") or "plugin"
+    return folder / COPIES / f"{word}{end}.py"
 
 
-def _word(file: str) -> str:
-    return _NO_WORD.sub("_", Path(file).stem)[:80].strip("_") or "plugin"
+def keep_copies(folder: Path, plugins: Iterable[Plugin]) -> None:
+    """Copy the plugin files of a run to its folder, so that a later change of a file does not change the run.
+
+    Raises:
+        UserError: a copy cannot be written.
+    """
+    for plugin in plugins:
+        if plugin.file is not None and not (path := copy_of(plugin, folder)).exists():
+            with naming("output"):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_bytes(path, source_of(plugin).content)
 
 
-def _siblings(source: Source) -> Iterator[str]:
-    """Modules that the file imports from its own folder and that cannot be imported from elsewhere."""
-    import ast  # imported late: most commands read a configuration, but few load a plugin
-
-    folder = Path(source.file).parent
-    try:
-        nodes = list(ast.walk(ast.parse(source.content)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # reported when the file is run
-        return
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom) and node.level:
-            yield "." * node.level + (node.module or "")
-            continue
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-        for name in (name.partition(".")[0] for name in names):
-            beside = [folder / f"{name}.py", folder / name / "__init__.py"]
-            if any(path.is_file() for path in beside) and not _is_elsewhere(name, folder):
-                yield name
+def variables(config_name: str, plugins: Sequence[Plugin], folder: Path) -> dict[str, str]:
+    """The environment variables with which ranks of a configuration read the copies in the run's folder."""
+    copies = [str(copy_of(plugin, folder).absolute()) for plugin in plugins if plugin.file is not None]
+    return {VARIABLE: os.pathsep.join([config_name, *copies])} if copies else {}
 
 
-def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Whether a module can be imported from outside this folder."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return True
-    if spec is None:
-        return False
-    return (
-        not spec.has_location
-        or spec.origin is None
-        or folder.resolve()
-        not in (
-            Path(spec.origin).resolve().parent,
-            Path(spec.origin).resolve().parent.parent,
-        )
-    )
+def load_copies(config_name: str, environ: Mapping[str, str]) -> list[Plugin] | None:
+    """Load the copies that a launcher named for a configuration; None if it named none.
+
+    Raises:
+        UserError: a copy is missing, or has been changed.
+    """
+    name, *copies = environ.get(VARIABLE, "").split(os.pathsep)
+    if not copies or name != config_name:
+        return None
+    sources = [read(copy, VARIABLE) for copy in copies]
+    for source in sources:
+        if not Path(source.file).stem.endswith(source.sha256[:16]):
+            raise UserError(f"plugin {source.file!r}: has been changed since the run was started; start it again")
+    return [load(source) for source in sources]
 
 
 def _execute(source: Source, module: types.ModuleType) -> list[type[Any]]:

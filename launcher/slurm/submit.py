@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import Plugin, UserError, load_run
-from configs.plugins import keep_copies, pins_of, variables
+from configs.plugins import keep_copies, variables
 from configs.process.files import disk_errors
 from configs.process.streams import hidden, note
 from launcher import resolve
@@ -134,7 +134,7 @@ def _training(
         name=job_name or run.name,
         logs=str(folder.absolute() / LOGS),
         after=after,
-        variables=variables(config, pins_of(run.plugins, folder)),
+        variables=variables(config, run.plugins, folder),
     )
     site = profile if chain == 1 else dataclasses.replace(profile, max_requeues=0)
     limits = ["--max-restarts", str(max_restarts), "--max-requeues", str(site.max_requeues), "--link"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs import RunConfig, UserError, load_run
-from configs.plugins import pins_of, variables
+from configs.plugins import variables
 from configs.process.environment import PRIVATE, check_machine
 from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
@@ -217,7 +217,7 @@ def child_environment(environ: Mapping[str, str], *, job: Job, launch_id: str, p
         "PYTHONUNBUFFERED": "1",
         LAUNCH_ID: launch_id,
         PRIVATE: str(private),
-        **variables(job.config, pins_of(job.run.plugins, job.folder)),
+        **variables(job.config, job.run.plugins, job.folder),
     }
     if job.run.engine.device == "cpu":
         child["CUDA_VISIBLE_DEVICES"] = ""

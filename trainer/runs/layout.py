@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
-from configs.plugins.saved import COPIES
+from configs.plugins.files import COPIES
 from configs.process.files import file_in
 from configs.process.files.inside import read_text
 

@@ -77,9 +77,7 @@ def test_item_of_a_list_is_set(
     assert ([d.path for d in found], [d.weight for d in found]) == (paths, weights)
 
 
-@pytest.mark.parametrize(
-    "item", ["stream.datasets[3].path=c", "optimizer..lr=1", "a[=1", "=3", "[0]=1"]
-)
+@pytest.mark.parametrize("item", ["stream.datasets[3].path=c", "optimizer..lr=1", "a[=1", "=3", "[0]=1"])
 def test_item_that_is_none(item: str, tmp_path: Path) -> None:
     assert refusal(tmp_path, DATASETS + FILES, item).startswith(f"override: {item!r}")
 
