@@ -141,7 +141,7 @@ def _nested(tree: Any, place: Place, value: Any, what: str, leftovers: set[Place
     if not place:
         return value
     step, rest, here = place[0], place[1:], (*above, place[0])
-    if tree is None and step == "0":
+    if tree is None and step.isdecimal():
         tree = []
     if not isinstance(tree, list):
         inner = tree.get(step) if isinstance(tree, dict) else None

@@ -109,10 +109,12 @@ def resolved(node: Any, tree: Any, what: str, place: Place = (), depth: int = 0)
             return FromEnvironment(value, match[0])
         if not match["key"]:
             return "${"
-        value = _at(tree, re.findall(r"[^.\[\]]+", match["key"]))
-        if value is None or depth > _DEEPEST:
-            problem = "there is no such key" if value is None else "it refers to itself"
-            raise UserError(f"{what}: {dotted(place)}: {match[0]}: {problem}; give another key")
+        try:
+            value = _at(tree, re.findall(r"[^.\[\]]+", match["key"]))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise UserError(f"{what}: {dotted(place)}: {match[0]}: there is no such key; give another") from error
+        if depth > _DEEPEST:
+            raise UserError(f"{what}: {dotted(place)}: {match[0]}: it refers to itself; give another key")
         return resolved(value, tree, what, place, depth + 1)
 
     whole = _FORM.fullmatch(node)
@@ -136,12 +138,7 @@ def resolved(node: Any, tree: Any, what: str, place: Place = (), depth: int = 0)
 
 def _at(tree: Any, place: list[str]) -> Any:
     for step in place:
-        if isinstance(tree, dict):
-            tree = tree.get(step)
-        elif isinstance(tree, list) and step.isdecimal() and int(step) < len(tree):
-            tree = tree[int(step)]
-        else:
-            return None
+        tree = tree[int(step)] if isinstance(tree, list) else tree[step]
     return tree
 
 
