@@ -16,7 +16,7 @@ from data_pipeline.prepared.dataset import open_index
 from trainer.changes import differences
 from trainer.ranks.distributed import World
 from trainer.ranks.messages import packed
-from trainer.runs.versions import versions
+from trainer.runs.identity import versions
 
 NOT_COMPARED = {
     "": ("output", "prepare", "trackers"),

@@ -50,9 +50,9 @@ from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
 from trainer.runs.history import LEFT_OUT
+from trainer.runs.identity import versions
 from trainer.runs.layout import CHECKPOINTS, CONFIG
 from trainer.runs.parents import PARENT, Parent
-from trainer.runs.versions import versions
 from trainer.saving import Saver
 from trainer.spikes import Rewind, past
 from trainer.stability import memory

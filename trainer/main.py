@@ -8,7 +8,6 @@ import gc
 import logging
 import os
 import socket
-import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.records.background import describe_error
 from trainer.records.metrics import close_open
-from trainer.runs.failure import Failure, leave_note, message_of, note_failure, says_all
+from trainer.runs.failure import message_of, note_failure, says_all
 from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE, STUCK_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
@@ -149,10 +148,8 @@ def run(
 
 def _refused(error: UserError, folder: Path, rank: int) -> tuple[str, str]:
     """Record why this rank refuses; if it does so alone, for the launcher too, which shows what rank 0 does not."""
-    launch_id = os.environ.get(LAUNCH_ID)
-    if launch_id is not None and not isinstance(error, _RefusedByAllError):
-        failure = Failure(rank=rank, host=socket.gethostname(), time=time.time(), message=str(error), says_all=True)
-        leave_note(folder, launch_id, failure)
+    if not isinstance(error, _RefusedByAllError):
+        note_failure(error, folder, rank)
     return _note(folder, "refused", str(error))
 
 

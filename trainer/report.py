@@ -29,11 +29,11 @@ from trainer.evaluation.sets import SetText, all_sets
 from trainer.metrics.scoring import Scorer
 from trainer.records.marked_text import marked
 from trainer.runs.course import TRAINING, Cost, Course, cost_table, read_cost, read_course
+from trainer.runs.identity import source_commit
 from trainer.runs.layout import CONFIG, CURVES, EVALUATIONS, REPORT, checkpoint_folder, hypotheses_file, newest_step
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Shown, number, read_shown
 from trainer.runs.parents import parent_of_run
-from trainer.runs.versions import source_commit
 from trainer.terminal.forecast import interval
 from trainer.terminal.tables import describe_model, describe_phases, describe_schedule
 

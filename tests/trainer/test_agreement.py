@@ -15,7 +15,7 @@ from trainer import agreement
 from trainer.agreement import VERSIONS, check_agreement, disagreements, what_was_told
 from trainer.changes import differences
 from trainer.ranks.distributed import World
-from trainer.runs.versions import versions
+from trainer.runs.identity import versions
 
 PLUGIN = Plugin(file="/a/x.py", sha256="0" * 64, components=["schedule x"])
 

@@ -22,7 +22,7 @@ from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.tensor_file import TensorFile
 from trainer.runs import layout
-from trainer.runs.versions import versions
+from trainer.runs.identity import versions
 
 WEIGHTS_ONLY = "weights_only"
 """The manifest's key: an object with `command` and what it was made of."""

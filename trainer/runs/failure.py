@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configs import UserError
 from configs.process.files import describe
 from configs.process.files.inside import look_again, read_json, write_text
 from configs.process.streams import hidden
@@ -62,7 +63,11 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """An error's class and message; for an error of the operating system the file it names and what to do."""
+    """An error's class and message; for an error of the operating system the file it names and what to do; for the
+    user's the message alone.
+    """
+    if isinstance(error, UserError):
+        return hidden(str(error))
     if isinstance(error, OSError) and error.errno is not None:
         return hidden(describe(error))
     return hidden(f"{type(error).__name__}: {error}")
@@ -122,4 +127,4 @@ def says_all(error: BaseException) -> bool:
 
     That is so if training gave a reason, or if the operating system did, such as a full disk.
     """
-    return isinstance(error, TrainingError) or (isinstance(error, OSError) and error.errno is not None)
+    return isinstance(error, TrainingError | UserError) or (isinstance(error, OSError) and error.errno is not None)

@@ -1,5 +1,9 @@
-"""What identifies the model of a checkpoint: not when, where or on which data it was trained."""
+"""What identifies the model of a checkpoint, and the software that made it."""
 
+import contextlib
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,8 @@ from configs.process.files.inside import read_json, read_text
 from configs.process.text import digest
 from trainer.runs.layout import CONFIG, MANIFEST
 
+PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "safetensors")
+"""Those that have a part in the result, as every checkpoint notes them."""
 _PARTS = ("model-", "ema-", "tokenizer")
 """Beginnings of the names of files of weights and of the vocabulary."""
 
@@ -23,3 +29,23 @@ def model_identity(checkpoint: Path) -> dict[str, Any]:
     files = {name: one["sha256"] for name, one in manifest["files"].items() if name.startswith(_PARTS)}
     model = yaml.safe_load(read_text(checkpoint / CONFIG)).get("model")
     return {"step": manifest.get("step"), "sha256": digest([files, model])}
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> Mapping[str, str]:
+    """The versions of packages."""
+    found = dict.fromkeys(packages, "unknown")
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def source_commit() -> str | None:
+    """The commit of the source tree that this runs from, `-dirty` with changes; None for an installed package."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip() or None
+    return None

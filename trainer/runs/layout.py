@@ -156,14 +156,11 @@ def looks_complete(folder: Path) -> bool:
 
 
 def complete_steps(run: Path) -> list[int]:
-    """Steps of a run's committed checkpoints, in order; empty if the folder cannot be read.
+    """Steps of a run's committed checkpoints, in order.
 
     Their files are not verified.
     """
-    try:
-        folders = [folder for folder in list_steps(run / CHECKPOINTS) if looks_complete(folder)]
-    except OSError:
-        return []
+    folders = [folder for folder in list_steps(run / CHECKPOINTS) if looks_complete(folder)]
     return [step for folder in reversed(folders) if (step := step_of(folder)) is not None]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from configs import UserError
-from configs.process.files import check_apart, explain, is_dir, naming, status_of
+from configs.process.files import check_apart, exists, explain, is_dir, naming
 from trainer.runs.layout import TEMPORARY
 
 
@@ -26,18 +26,16 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
         UserError: something exists there, it cannot be made, or it is inside an input.
     """
     with naming("-o"):
-        status, has_parent = status_of(path), is_dir(path.absolute().parent)
-    if path.is_symlink() or (status is not None and not is_dir(path)):
-        what = "a link" if path.is_symlink() else "a file"
-        raise UserError(f"-o: {str(path)!r} is {what}; give a new or an empty folder")
-    if not has_parent:
-        raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; give one that exists")
+        is_folder = is_dir(path)
+        if path.is_symlink() or exists(path) > is_folder:
+            raise UserError(f"-o: {str(path)!r} is a link or a file; give a new or an empty folder")
+        if not is_dir(path.absolute().parent):
+            raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; give one that exists")
     try:
-        if status is not None and any(path.iterdir()):
+        if is_folder and any(path.iterdir()):
             raise UserError(f"-o: {str(path)!r} is not empty; give a new or an empty folder")
-        if status is not None and (os.path.ismount(path) or path.samefile(Path.cwd())):
-            what = "a mount point" if os.path.ismount(path) else "the current folder"
-            raise UserError(f"-o: {str(path)!r} is {what}; give a new folder in it")
+        if is_folder and (os.path.ismount(path) or path.samefile(Path.cwd())):
+            raise UserError(f"-o: {str(path)!r} is a mount point or the current folder; give a new folder in it")
         _beside(path).rmdir()
     except OSError as error:
         raise _unwritable(path, error) from error
@@ -52,10 +50,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         UserError: see `check_new`; or the disk does not take it.
     """
     check_new(path)
-    try:
-        temporary = _beside(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    temporary = _beside(path)
     try:
         yield temporary
         os.umask(mask := os.umask(0))  # mkdtemp's folder, and files of some libraries, are readable by the user only
@@ -66,8 +61,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise _unwritable(path, error) from error
     except SafetensorError as error:  # in Rust's words
-        code = re.search(r"(?:code: |os error )(\d+)", str(error))
-        if code is None:
+        if (code := re.search(r"(?:code: |os error )(\d+)", str(error))) is None:
             raise
         raise _unwritable(path, OSError(int(code[1]), os.strerror(int(code[1])))) from error
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 from configs.components import Samples
 from configs.components.training import describe_metrics
 from trainer.records.names import TARGET_TOKENS, flatten
-from trainer.runs.versions import versions
+from trainer.runs.identity import versions
 
 BY_TOKENS = "x_tokens/"
 """Prefix of a tag whose curve is plotted over target tokens instead of updates."""

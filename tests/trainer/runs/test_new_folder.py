@@ -2,7 +2,6 @@
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ from trainer.runs.new_folder import check_new, new_folder
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("file", "is a file"),
-        ("link", "is a link"),
+        ("file", "is a link or a file"),
+        ("link", "is a link or a file"),
         ("full", "is not empty"),
-        (".", "is the current folder"),
+        (".", "or the current folder"),
         ("/proc", "is not empty"),
         ("no/new", "no such folder"),
         ("file/new", "no such folder"),
@@ -41,15 +40,6 @@ def test_what_cannot_be_made(name: str, said: str, tmp_path: Path, monkeypatch: 
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: object) -> str:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
-    with pytest.raises(UserError, match=r"-o: .* cannot be written: Read-only file system"):
-        check_new(tmp_path / "new")
-
-
 def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
     with new_folder(path) as folder:
@@ -61,7 +51,6 @@ def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
     "error",
     [
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
-        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
         SafetensorError('Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space" })'),
     ],
 )

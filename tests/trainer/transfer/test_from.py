@@ -14,7 +14,7 @@ from tests.forked import Forked
 from tests.trainer.stability.engine_checks import CASES
 from trainer.checkpoint.format import read_whole
 from trainer.ranks.distributed import World
-from trainer.runs.parents import check_beginning, parent_of_run
+from trainer.runs.parents import check_beginning
 from trainer.transfer import ancestry_of
 
 PARENT = "runs/small"
@@ -84,7 +84,7 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", f"{PARENT}@7"], "has no checkpoint of step 7"),
+        (["--from", f"{PARENT}@7"], "has no checkpoint of step 7; it has 5, 10"),
         (["--from", "corpus"], "has no checkpoint yet"),
         (["--from", PARENT, "name=small"], "--from: runs/small is the run itself"),
         (["--from", PARENT, "--reset", "data"], "--from: with --reset, which goes on in place"),
@@ -92,17 +92,15 @@ def test_kills_and_restarts(place: Path, train: Train) -> None:
 )
 def test_refused_before_anything_is_made(place: Path, train: Train, arguments: list[str], said: str) -> None:
     done = train(*arguments)
-    assert (done.code, said in done.err) == (2, True), done.err
-    assert len(done.err.splitlines()) == 1
+    assert (done.code, said in done.err, len(done.err.splitlines())) == (2, True, 1), done.err
     assert not (place / "runs" / "tuned").exists()
 
 
-def test_another_architecture_is_refused_field_by_field(place: Path, train: Train) -> None:
+def test_another_architecture_is_refused_field_by_field(train: Train) -> None:
     done = train("--from", PARENT, "model.d_model=32", "model.tied_embeddings=decoder")
     assert done.code == 2
     assert "model.d_model: 32, the parent has 16" in done.err
     assert "model.tied_embeddings: 'decoder', the parent has 'three-way'" in done.err
-    assert train("--from", PARENT, "training.max_updates=1").code == 0, "what was refused is no parent yet"
 
 
 def test_only_the_same_parent_may_be_named_again(place: Path) -> None:
@@ -132,14 +130,11 @@ def test_only_the_same_parent_may_be_named_again(place: Path) -> None:
 
 def test_a_broken_checkpoint_of_the_parent_is_passed_over(place: Path, train: Train) -> None:
     weights = next((place / PARENT / "checkpoints/step-00000010").glob("ema-*"))
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
+    content = weights.read_bytes()[:-1]
     weights.write_bytes(content)
     done = train("--from", PARENT, "training.max_updates=1")
     assert done.code == 0, done.err
-    found = parent_of_run(place / "runs" / "tuned")
-    assert found is not None
-    assert found.step == 5
+    assert "begins with the weights of small, step 5" in done.out
     assert weights.read_bytes() == content, "nothing of the parent's is touched"
     done = train("--from", f"{PARENT}@10", "--fresh")
     assert (done.code, "ema-" in done.err) == (2, True)
@@ -165,10 +160,9 @@ def begin(world: World, folder: str) -> list[list[str]]:
         ancestry.begin(engine)
         wrong = []
         for state in engine.parameter_states():
-            expected = stored[state.name]
-            moments, average = state.moments or {}, state.ema
-            is_right = average is not None and state.weight.equal(expected) and average.equal(expected)
-            if not is_right or len(moments) != 2 or any(moment.any() for moment in moments.values()):
+            moments, held = list((state.moments or {}).values()), [state.weight, state.ema]
+            is_right = all(one is not None and one.equal(stored[state.name]) for one in held)
+            if not is_right or len(moments) != 2 or any(moment.any() for moment in moments):
                 wrong.append(state.name)
         engine.close()
         found.append(wrong)

@@ -91,7 +91,7 @@ class _PreparedExport(PreparedRun):
 
     @override
     def build(self) -> Mapping[str, str]:
-        from trainer.runs.versions import versions
+        from trainer.runs.identity import versions
 
         return {**super().build(), **versions(["ctranslate2"])}
 

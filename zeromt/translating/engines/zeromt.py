@@ -136,7 +136,7 @@ class PreparedRun:
         """Versions and the kind of processor, among which translations may differ in a few pieces."""
         import torch
 
-        from trainer.runs.versions import versions
+        from trainer.runs.identity import versions
 
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability()
         return {**versions(["zeromt", "torch", "sentencepiece"]), "processor": device}
