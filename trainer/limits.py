@@ -141,15 +141,13 @@ class Limits:
         Raises:
             UserError: see `checked_rate`.
         """
-        end = self.schedule_end(self._state.seconds)
-        spans = [(self.schedule, min(self._position(self._state.step) + 1, end), end)]
+        end, spans = self.schedule_end(self._state.seconds), list[tuple[Schedule, int, int]]()
+        spans.append((self.schedule, min(self._position(self._state.step) + 1, end), end))
         for phase in self._config.phases:
             if phase.schedule is not None and phase.schedule is not self.schedule:
-                updates = None if phase.until is None else phase.until.updates
-                spans.append((phase.schedule, 1, updates or self.last_step))
+                spans.append((phase.schedule, 1, (phase.until and phase.until.updates) or self.last_step))
         for schedule, first, last in spans:
-            looked_at = np.linspace(first, last, min(MOST_RATES, last - first + 1)).astype(int)
-            for update in dict.fromkeys(looked_at.tolist()):
+            for update in np.unique(np.linspace(first, last, min(MOST_RATES, last - first + 1)).astype(int)).tolist():
                 checked_rate(schedule, max(update, 1), self._config.optimizer.lr, last)
 
     def schedule_end(self, seconds: float, step: int | None = None, place: Place | None = None) -> int:

@@ -17,7 +17,6 @@ from typing import Literal
 import torch
 
 from configs import UserError
-from trainer.checkpoint.state import TrainerState
 from trainer.context import RunContext
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
@@ -160,11 +159,6 @@ class Trainer:
     def close(self) -> None:
         """End its thread."""
         self._layouts.close()
-
-    @property
-    def state(self) -> TrainerState:
-        """What it remembers."""
-        return self._run.state
 
     def view(self) -> View:
         """The current progress, for a thread that displays it."""

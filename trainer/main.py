@@ -338,7 +338,7 @@ def _fit(
                 built.close(outcome, reason)
             if activities.ledger is not None:
                 activities.ledger.write()
-            return outcome, built.saved_step, reason, built.trainer.state
+            return outcome, built.saved_step, reason, built.context.state
         built.close("stopped", f"rewind: {rewind.reason}")
         del built
         gc.collect()

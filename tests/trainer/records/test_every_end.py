@@ -52,13 +52,13 @@ def run_to_the_end(world: World, end: str) -> dict[str, Any]:
     def counted(*args: Any) -> Any:
         done[0] += 1
         if end == "clock" and done[0] == LAST:
-            built.trainer.state.seconds += 3600
+            built.context.state.seconds += 3600
         return step(*args)
 
     built.context.engine.step = counted  # type: ignore[method-assign, assignment]
     outcome = built.trainer.fit()
     built.close()
-    state = built.trainer.state
+    state = built.context.state
     return {"outcome": outcome, "updates": state.step, "target_tokens": state.target_tokens}
 
 
@@ -131,9 +131,9 @@ def run_with_a_tracker(end: str) -> tuple[int, list[Any]]:
             return Writer()
 
     def train_on(self: Any, update: Any) -> None:
-        if self.state.step == LAST and end == "stopped":
+        if self._run.state.step == LAST and end == "stopped":
             os.kill(os.getpid(), signal.SIGTERM)
-        if self.state.step == LAST and end in BY_ERRORS and (end != "another-rank" or os.environ["RANK"] == "1"):
+        if self._run.state.step == LAST and end in BY_ERRORS and (end != "another-rank" or os.environ["RANK"] == "1"):
             raise BY_ERRORS[end]
         as_it_is(self, update)
 

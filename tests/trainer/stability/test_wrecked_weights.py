@@ -96,7 +96,7 @@ def test_a_stop_among_skipped_updates_names_the_checkpoint_that_stands(
 
 def spoil(built: BuiltRun, at: range, *, loss: bool) -> None:
     """Let the gradients of some updates be NaN, and their losses if asked for."""
-    engine, state = built.context.engine, built.trainer.state
+    engine, state = built.context.engine, built.context.state
     accumulate = engine.accumulate
 
     def spoiled(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
@@ -120,7 +120,7 @@ def spoil_weights(built: BuiltRun, world: World) -> None:
     parts = built.context.engine.own_weights
 
     def spoiled() -> Iterator[tuple[str, int, torch.Tensor]]:
-        is_hit = world.rank == world.size - 1 and built.trainer.state.step >= 5
+        is_hit = world.rank == world.size - 1 and built.context.state.step >= 5
         return ((name, first, part / 0 if is_hit else part) for name, first, part in parts())
 
     built.context.engine.own_weights = spoiled  # type: ignore[method-assign]
