@@ -56,8 +56,8 @@ class EngineSection:
     those for GPUs, for which a CPU uses slow reference implementations (for tests)."""
     attention: Literal["auto", "padded", "flash", "efficient", "short"] = "auto"
     """How rows attend, by the kernels for GPUs. padded: PyTorch's way; the others leave padding out. flash: flash
-    attention; efficient: xFormers' kernels; short: one for short rows, which has dropout of weights too. auto: the
-    fastest that all ranks can, timed at the start of a run, which keeps it."""
+    attention; efficient: xFormers' kernels; short: one for short rows, which has dropout of weights too. auto: by the
+    lengths of the data's rows, of what all ranks can; a run keeps it."""
     merge_lanes: Literal["auto"] | Positive = "auto"
     """How many of a rank's micro-batches are computed as one, by kernels that skip padding; the update stays the same.
     auto: as many as fit into memory; 1 with several datasets, whose losses are logged separately."""
@@ -117,14 +117,13 @@ class TrainingSection:
     """Write a TensorBoard event file to the run's folder."""
     deterministic: bool = False
     """Use torch.use_deterministic_algorithms, for bitwise equal updates. On GPUs it is slower and excludes samplers."""
-    memory_probe: bool = True
-    """Before update 1, try a forward and backward pass on the largest shapes, to find a lack of memory at once."""
     ema_decay: Probability = 0.0
     """Decay of a moving average of the weights, which is evaluated and exported in their place; 0: no average."""
     freeze: list[Pattern] = field(default_factory=list)
     """Names of parameters, with the wildcards of a shell, that stay as they are: encoder.* or source_embedding."""
     fit_memory: bool = False
-    """In a new run, use the largest token budgets, up to those of `stream`, that leave 5 % of device memory free."""
+    """In a new run, if the token budgets of `stream` do not leave 5 % of device memory free, use smaller ones, in steps
+    of a tenth."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -29,7 +29,7 @@ phases:
 - {name: last, datasets: [{path: dataset_b}, {path: dataset}], temperature: 3,
    schedule: {kind: plateau, metric: nll, patience: 1, min_delta: 99, warmup_updates: 0}}
 engine: {zero_stage: 1, precision: fp32}
-training: {max_updates: 99, log_every: 1, ema_decay: 0.9, record_pairs: true, memory_probe: false,
+training: {max_updates: 99, log_every: 1, ema_decay: 0.9, record_pairs: true,
            early_stopping: {metric: nll, patience: 3, min_delta: 99, after: 18}}
 evaluation:
   every_updates: 3

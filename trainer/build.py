@@ -3,8 +3,11 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from configs import RunConfig, UserError
 from configs.components import make
@@ -15,6 +18,7 @@ from configs.reading.variables import saved_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
+from model import Objective
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
@@ -62,6 +66,9 @@ from trainer.terminal.tables import announce
 from trainer.transfer import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
+
+SAMPLED_PAIRS = 8192
+"""Of each dataset, to know how long rows are."""
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -127,11 +134,13 @@ def build(
     )
     begins = ancestry.source is not None
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
-    engine = _engine(config, tokenizer_of(datasets), checkpoint, ancestry, precision, world, reset)
+    objective = partial(_objective, config, tokenizer_of(datasets), checkpoint, ancestry)
+    engine = _engine(config, objective(), checkpoint, precision, world, reset)
     evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
     try:
-        config = settle_attention(config, datasets, engine, world, checkpoint)
-        config = settle_memory(config, datasets, engine, evaluator, world, checkpoint)
+        lengths = np.concatenate([dataset.sampled_lengths(SAMPLED_PAIRS) for dataset in datasets])
+        config = settle_attention(config, lengths, engine, world, checkpoint)
+        config = settle_memory(config, datasets, engine, evaluator, world, checkpoint, objective)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
         state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     except NotFiniteError as error:
@@ -221,24 +230,13 @@ def _open_checkpoints(
 
 def _engine(
     config: RunConfig,
-    tokenizer: Tokenizer,
+    objective: Objective,
     checkpoint: Checkpoint | None,
-    ancestry: Ancestry,
     precision: Precision,
     world: World,
     reset: frozenset[str] = frozenset(),
 ) -> DeepSpeedEngine:
-    """The model in its engine, with the weights of checkpoint or parent: DeepSpeed takes its fp32 masters from them."""
-    try:
-        objective = new_objective(config, tokenizer)
-    except (RuntimeError, MemoryError) as error:
-        if not memory.is_out_of_memory(error):
-            raise
-        said = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UserError(f"model: its weights do not fit the memory of this machine: {said}") from error
-    if checkpoint is not None:
-        load_weights(checkpoint, objective.model, raw=True)
-    ancestry.fill(objective.model, tokenizer)
+    """The model in its engine: DeepSpeed takes its fp32 masters from the weights that it has."""
     check_steps(objective.model)
     trained = resumed_from(config, checkpoint, dict(objective.model.named_parameters()), reset)
     kernels = agreed_kernels(config.engine.kernels, precision, world)
@@ -252,6 +250,20 @@ def _engine(
         ema_decay=config.training.ema_decay,
         trained=trained,
     )
+
+
+def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, ancestry: Ancestry) -> Objective:
+    """The model with the weights that the run begins with or goes on from."""
+    try:
+        objective = new_objective(config, tokenizer)
+    except (RuntimeError, MemoryError) as error:
+        if not memory.is_out_of_memory(error):
+            raise
+        raise UserError(memory.advice(error, config, "model")) from error
+    if checkpoint is not None:
+        load_weights(checkpoint, objective.model, raw=True)
+    ancestry.fill(objective.model, tokenizer)
+    return objective
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:

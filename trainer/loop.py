@@ -416,7 +416,7 @@ class Trainer:
             except (RuntimeError, MemoryError) as error:
                 if not memory.is_out_of_memory(error):
                     raise
-                raise TrainingError(memory.evaluation_advice(error, config)) from error
+                raise TrainingError(memory.advice(error, config, "evaluation")) from error
         self._interval.pause(time.monotonic() - pause)
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)

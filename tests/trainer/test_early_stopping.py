@@ -20,7 +20,7 @@ from trainer.limits import Limits
 from trainer.terminal.forecast import Forecast
 from trainer.terminal.tables import never_warm, unsaved_best
 
-SETTINGS = ["training.memory_probe=false", "training.tensorboard=false", "evaluation.max_pairs=2"]
+SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2"]
 
 
 @pytest.mark.parametrize(

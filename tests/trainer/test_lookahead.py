@@ -18,7 +18,6 @@ from trainer.spikes import Rewind
 
 SMALL = [
     "training.tensorboard=false",
-    "training.memory_probe=false",
     "model.d_model=16",
     "model.feed_forward.d_ff=32",
     "stream.source_tokens=384",

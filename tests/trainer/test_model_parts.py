@@ -29,7 +29,7 @@ PARTS = {
 TRAINED = ("attention", "feed_forward", "loss")
 KINDS = {setting.split("=")[0]: setting.split("kind: ")[-1].split(",")[0].split("=")[-1] for setting in PARTS.values()}
 SETTINGS = (
-    "training.max_updates=2", "training.tensorboard=false", "training.memory_probe=false", "evaluation.max_pairs=2",
+    "training.max_updates=2", "training.tensorboard=false", "evaluation.max_pairs=2",
     "evaluation.search={max_length_extra: 2, max_length_ratio: 0.1}", "training.ema_decay=0",
 )  # fmt: skip
 FORGETFUL = '''

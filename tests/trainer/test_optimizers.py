@@ -21,7 +21,7 @@ def test_one_in_a_file_outside(forked: Forked, tmp_path: Path) -> None:
     begin = ["train", str(FILES / "small.yaml"), "--plugins", "theirs.py"]
     settings = [
         "optimizer={kind: their_momentum, lr: 0.5}", "engine.zero_stage=2", "training.tensorboard=false",
-        "evaluation.max_pairs=2", "training.memory_probe=false",
+        "evaluation.max_pairs=2",
     ]  # fmt: skip
     for name, most in (("whole", 8), ("parts", 4), ("parts", 8)):
         more = [f"name={name}", f"training.max_updates={most}"]

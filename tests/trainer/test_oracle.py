@@ -35,7 +35,7 @@ FIELDS: dict[str, dict[str, Any]] = {
 SETTINGS = (  # few, as each takes as long to read as an update to make
     "stream={micro_batches: 5, source_tokens: 160, target_tokens: 160}", "model.dropout=0",
     "schedule={kind: constant, warmup_updates: 0}",
-    "training={log_every: 1, ema_decay: 0.8, tensorboard: false, memory_probe: false}",
+    "training={log_every: 1, ema_decay: 0.8, tensorboard: false}",
     "evaluation={every_updates: 0, max_pairs: 1, search: {max_length_ratio: 0.1, max_length_extra: 1}}",
 )  # fmt: skip
 WEIGHTED = "stream.datasets=[{path: A, loss_weight: qe}]"

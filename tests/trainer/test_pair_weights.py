@@ -30,7 +30,6 @@ SETTINGS = (
     "training.max_updates=6",
     "training.log_every=1",
     "training.tensorboard=false",
-    "training.memory_probe=false",
     "evaluation.every_updates=0",
     "evaluation.max_pairs=1",
     "evaluation.search={max_length_ratio: 0.1, max_length_extra: 1}",

@@ -25,7 +25,7 @@ Again = Callable[..., Finished]
 @pytest.fixture
 def train(place: Path, forked: Forked) -> Again:
     def run(*arguments: str, config: str = "small.yaml") -> Finished:
-        more = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false"]
+        more = ["training.tensorboard=false", "evaluation.max_pairs=2"]
         return forked.zeromt("train", config, *arguments, *more, cwd=place)
 
     return run

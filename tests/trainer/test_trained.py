@@ -16,7 +16,7 @@ from trainer.runs.layout import checkpoint_folder
 
 SETTINGS = (
     "stream.source_tokens=256", "stream.target_tokens=256", "training.tensorboard=false",
-    "training.memory_probe=false", "evaluation.every_updates=0", "evaluation.max_pairs=2",
+    "evaluation.every_updates=0", "evaluation.max_pairs=2",
 )  # fmt: skip
 
 

@@ -201,21 +201,18 @@ class Engine(Protocol):
         """Seconds that this rank spent in forward passes since the last call. Never waits for the device."""
         ...
 
-    def try_shapes(self, shapes: Sequence[Shape]) -> None:
+    def try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
         """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
 
         Must be called before the first update and before `load_moments`.
 
+        Args:
+            shapes: of the micro-batches.
+            steps: False: only their passes, in which at stages 0 and 1 no rank waits for another. A call that steps
+                must follow.
+
         Raises:
             NotFiniteError: on all ranks.
-        """
-        ...
-
-    def would_fit(self, shapes: Sequence[Shape]) -> bool:
-        """Whether forward and backward passes of a plain model on these shapes fit the memory left.
-
-        The answer is this rank's own. Unlike `try_shapes`, a no leaves the engine usable. At stage 3 the plain model is
-        larger than this rank's shard.
         """
         ...
 

@@ -1,1 +1,1 @@
-"""What can go wrong in training: loss spikes, skipped updates, insufficient memory; which attention is fastest."""
+"""What can go wrong in training: loss spikes, skipped updates, insufficient memory; how rows attend."""

@@ -17,19 +17,17 @@ from benchmarks.device.plain_loop import peaks, wait
 from benchmarks.device.profiling import profiled
 from benchmarks.device.programs import setting_of
 from benchmarks.device.work import Figures, flops_per_target_token, planned_peak
-from configs import ModelSection, RunConfig, UserError, load_run
+from configs import RunConfig, UserError, load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import Objective, SpecialIds, build_transformer
-from model.layout import LayoutKind
 from trainer.engines.batches import Update, count
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.layout_times import VOCABULARY, milliseconds
 from trainer.engines.layouts import lay_out
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.checks import check_compiler
 from trainer.ranks.distributed import World
-from trainer.ranks.precision import DTYPES
 from trainer.ranks.process import tune_process
+from trainer.stability.attention import settle_attention
 
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 
@@ -76,6 +74,7 @@ def measure(
         if (why := _why_not(config, device)) is not None:
             return {"skipped": why}
         engine = _engine(config, vocab, precision, world)
+        settle_attention(config, np.concatenate(lengths), engine, world, None)
         variants[name] = _measure(engine, config, lengths, vocab, updates, operators, waits, device)
         planned = planned_peak(config, setting_of(config), vocab=vocab, tokens=tokens, precision=precision)
         variants[name]["planned_peak"] = planned
@@ -93,7 +92,6 @@ def _measure(
     operators: int, waits: bool, device: str,
 ) -> Figures:  # fmt: skip
     batches = [_micro_batch(pairs, vocab) for pairs in lengths]
-    times = _choose_layout(engine, config.model, lengths)
     warm_up = max(1, updates // 3)
     losses = [_update(engine, batches[number % len(batches)], number, waits) for number in range(warm_up)]
     wait(device)
@@ -113,7 +111,6 @@ def _measure(
         **peaks(device),
         "layout": engine.layout_kind,
         "why_padded": engine.why_padded,
-        "layout_ms": times,
         "losses": [float(x) for x in (losses[0], losses[-1])],
         **_parts(engine, batches, device, operators),
     }
@@ -125,19 +122,6 @@ def _clock(device: str) -> float | None:
         return None
     query = ["nvidia-smi", "--id=0", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
     return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
-
-
-def _choose_layout(
-    engine: DeepSpeedEngine, section: ModelSection, lengths: Sequence[NDArray[np.int64]]
-) -> dict[LayoutKind, float]:
-    """Give the engine the layout that a run would take; the milliseconds by which it does, if it has a choice."""
-    possible = [kind for kind, why in engine.layouts.items() if not why]
-    if len(possible) == 1:
-        return {}
-    batches = [_micro_batch(pairs, VOCABULARY) for pairs in lengths]
-    times = milliseconds(section, batches, possible, engine.device, DTYPES[engine.precision], lanes=1)
-    engine.layout_kind = min(times, key=lambda kind: times[kind])
-    return times
 
 
 def _tokens(micro_batch: MicroBatch) -> int:

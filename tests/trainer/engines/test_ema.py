@@ -64,7 +64,7 @@ def test_turned_on_and_off_it_says_so(place: Path, forked: Forked) -> None:
 def test_a_rewind_takes_it_back(place: Path, forked: Forked) -> None:
     """Updates 11 and 12, then NaN in 13: back at 10, three more are made, at a rate that hardly moves the weights."""
     run = place / "runs" / "small"
-    training = "training={max_updates: 13, max_skipped_in_a_row: 1, ema_decay: 0.4, memory_probe: false}"
+    training = "training={max_updates: 13, max_skipped_in_a_row: 1, ema_decay: 0.4}"
     assert forked.ranks(1, train, ["small.yaml", training, "optimizer.lr=1e-7"], 3, 0, cwd=place, meet=False) == [0]
     assert [event["step"] for event in read_metrics(run, "event") if event["event"] == "rewind"] == [10]
     before, average, weights = (stored(run, k, s) for k, s in (("ema", 10), ("ema", 13), ("model", 13)))

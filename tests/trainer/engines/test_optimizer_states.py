@@ -196,7 +196,7 @@ def test_numbers_are_resumed(kind: str, stage: int, corpus_en_fr: Corpus, forked
     ]  # fmt: skip
     # after two updates: the trial makes three steps, whose numbers are not to pass for those that were saved
     for name, most, more in (("whole", 5, "false"), ("parts", 2, "true"), ("parts", 5, "true")):
-        settings = [f"name={name}", f"training.max_updates={most}", f"training.memory_probe={more}"]
+        settings = [f"name={name}", f"training.max_updates={most}", f"training.fit_memory={more}"]
         done = forked.trainer(2, "debug", *common, *settings, cwd=tmp_path)
         assert done.code == 0, done.err
     whole, parts = ([line["loss"] for line in read_metrics(tmp_path / name)] for name in ("whole", "parts"))

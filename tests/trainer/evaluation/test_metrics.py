@@ -94,7 +94,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Path:
     """Where a run was trained: scored by a metric of another package and three of ours, and best by the first."""
     place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("trained") / "place"))
     settings = ["training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5"]
-    more = ["training.memory_probe=false", "checkpoint.keep_last=2", "optimizer.lr=0.01"]
+    more = ["checkpoint.keep_last=2", "optimizer.lr=0.01"]
     done = start("train", "small.yaml", METRICS, SAMPLER, *settings, *more, cwd=place)
     assert done.code == 0, done.err
     (place / "out").write_text(done.out)

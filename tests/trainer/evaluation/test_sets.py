@@ -267,7 +267,7 @@ class TestInARun:
 
     def test_other_sets_at_a_resume(self, run: Any, sets: str, tmp_path: Path, trained: TrainedRun) -> None:
         without_wmt = sets.replace("{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de},", "")
-        more = ("training.max_updates=303", "evaluation.every_updates=0", "training.memory_probe=false", METRICS)
+        more = ("training.max_updates=303", "evaluation.every_updates=0", METRICS)
         done = run("train", "heart.yaml", without_wmt, *more)
         assert done.code == 0, done.err
         assert "what is best goes by bleu as it is measured now, and not by the scores so far" in done.out
@@ -343,7 +343,7 @@ class TestInARun:
         """The prepared validation set stays; where there is none, a run does not select on a test set."""
         files = f"source: {trained.source}, references: {trained.reference}"
         sets = f"evaluation.sets=[{{name: t, role: test, {files}}}]"
-        more = ("training.max_updates=301", "evaluation.every_updates=0", "training.memory_probe=false")
+        more = ("training.max_updates=301", "evaluation.every_updates=0")
         done = run("train", "heart.yaml", sets, *more)
         assert done.code == 0, done.err
         *_, last = read_metrics(tmp_path / "runs" / "heart", "evaluation")

@@ -56,7 +56,6 @@ def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
     common = [
         "--plugins",
         "killer.py",
-        "training.memory_probe=false",
         f"training.max_updates={LAST}",
         "checkpoint.every_updates=4",
     ]

@@ -29,7 +29,7 @@ ENDS = {
 }
 SHARED = [
     "training.log_every=5", "training.max_updates=1000", "evaluation.every_updates=3", "evaluation.max_pairs=2",
-    "training.tensorboard=false", "training.memory_probe=false",
+    "training.tensorboard=false",
 ]  # fmt: skip
 LAST = 7
 """Updates before the clock or someone ends it."""

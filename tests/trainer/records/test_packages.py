@@ -199,7 +199,7 @@ FAILING = [
 """No key and no network; nobody listens; an unwritable folder."""
 
 
-SETTINGS = ["evaluation.every_updates=2", "training.memory_probe=false", "training.log_every=1"]
+SETTINGS = ["evaluation.every_updates=2", "training.log_every=1"]
 
 
 def assert_same_updates(alone: Path, other: Path) -> None:

@@ -66,7 +66,7 @@ class Broken(Tracker):
 def test_one_in_a_file_outside_gets_every_figure(forked: Forked, tmp_path: Path) -> None:
     place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
     variables = install_plugin(tmp_path, "trackers", THEIRS)
-    settings = ["training.max_updates=12", "evaluation.every_updates=2", "training.memory_probe=false"]
+    settings = ["training.max_updates=12", "evaluation.every_updates=2"]
     trackers = "trackers=[{kind: lines, file: figures.txt}, broken]"
     done = forked.zeromt("train", "small.yaml", trackers, *settings, cwd=place, surroundings=variables)
     assert done.code == 0, done.err

@@ -16,7 +16,7 @@ from trainer.checkpoint.format import read_whole
 from trainer.runs.parents import with_cooldown
 
 PARENT, STEP, LENGTH = "runs/small", 5, 4
-SETTINGS = ["training.tensorboard=false", "training.memory_probe=false", "training.log_every=1", "name=cool"]
+SETTINGS = ["training.tensorboard=false", "training.log_every=1", "name=cool"]
 
 
 def test_it_decays_from_where_another_stood(place: Path, forked: Forked) -> None:

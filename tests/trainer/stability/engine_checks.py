@@ -2,21 +2,19 @@
 
 import gc
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
-from configs import EngineSection, RunConfig, StreamSection, UserError
+from configs import EngineSection
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer
 from model.loss import CrossEntropy
 from tests.model.flat import section_of
-from trainer.engines import replicas, trial
+from trainer.engines import replicas
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
-from trainer.stability import memory
 
 CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
 AVERAGED: list[tuple[int, Precision]] = [(0, "fp32"), (1, "bf16"), (2, "fp32"), (3, "bf16")]
@@ -207,29 +205,6 @@ def live_bytes() -> int:
     return sum({s.data_ptr(): s.nbytes() for s in storages}.values())
 
 
-def memory_runs_out(world: World) -> dict[str, Any]:
-    """What a machine with little memory left is told, and whether the engine is whole after a trial that failed."""
-    config = RunConfig(stream=StreamSection(source_tokens=1 << 16, target_tokens=1 << 16, max_rows=1 << 11))
-    found: dict[str, Any] = {}
-    engine = make_engine(0, "fp32", world)
-    found["fits"] = engine.would_fit([(8, 10, 12)])
-    with patch.object(trial, "available", return_value=(32 << 20) * world.size):
-        found["too_large_fits"] = engine.would_fit([(1 << 11, 32, 32)])
-        most, least = config.stream.source_tokens, 40
-        found["fit"] = [least, memory.fit(engine, config, longest=[40, 40], world=world)[0], most]
-        losses = train(engine, world, updates=2)
-        found["learns_afterwards"] = losses[1] < losses[0]
-        engine.close()
-        try:
-            memory.probe(make_engine(0, "fp32", world), config, longest=[40, 40], world=world)
-        except UserError as error:
-            found["probe_without_memory"] = str(error)
-    small = RunConfig(stream=StreamSection(source_tokens=512, target_tokens=512))
-    memory.probe(make_engine(2, "fp32", world), small, longest=[40, 40], world=world)
-    found["probe"] = None
-    return found
-
-
 def bf16_accumulates_in_fp32(stage: int, world: World) -> float:
     """How far the moments after 32 micro-batches of one update are from the sum in fp32, relative to the largest."""
     found = []
@@ -275,7 +250,6 @@ def fp16_losses(world: World) -> dict[str, Any]:
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
     found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}}
-    found["memory"] = memory_runs_out(world)  # first: memory that was freed would be used again
     for stage, precision in CASES:
         case = f"{stage} {precision}"
         engine = make_engine(stage, precision, world)

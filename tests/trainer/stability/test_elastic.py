@@ -18,7 +18,7 @@ SETTINGS = (
     "stream.micro_batches=4", "stream.source_tokens=192", "stream.target_tokens=192", "model.d_model=16",
     "model.feed_forward.d_ff=32", "optimizer.weight_decay=0.1", "schedule.warmup_updates=10",
     f"training.max_updates={2 * UPDATES}", "training.log_every=1", "training.tensorboard=false",
-    "training.memory_probe=false", "evaluation.every_updates=0", "evaluation.max_pairs=1",
+    "evaluation.every_updates=0", "evaluation.max_pairs=1",
     "evaluation.search={max_length_ratio: 0.1, max_length_extra: 1}",
 )  # fmt: skip
 Losses = dict[int, tuple[float, int]]

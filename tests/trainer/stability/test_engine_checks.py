@@ -1,4 +1,4 @@
-"""The engine at every stage, in fp32 and bf16, on one and two ranks: skips, trials, digests, memory."""
+"""The engine at every stage, in fp32 and bf16, on one and two ranks: skips, trials, digests."""
 
 import functools
 from collections.abc import Callable
@@ -85,19 +85,6 @@ def test_digests_are_equal_until_a_bit_flips(found: list[dict[str, Any]], case: 
         assert digests["changes"]
         assert len(set(digests["trained"])) == 1
         assert (digests["problem_when_flipped"] is not None) == (len(found) > 1)
-
-
-def test_memory_that_runs_out_is_the_users_error_on_all_ranks(found: list[dict[str, Any]]) -> None:
-    for rank in found:
-        assert rank["memory"]["fits"]
-        assert not rank["memory"]["too_large_fits"]
-        assert rank["memory"]["learns_afterwards"]
-        assert rank["memory"]["probe"] is None
-        assert "stream.source_tokens=" in rank["memory"]["probe_without_memory"]
-        least, fitted, most = rank["memory"]["fit"]
-        assert least <= fitted < most
-    assert len({rank["memory"]["probe_without_memory"] for rank in found}) == 1
-    assert len({tuple(rank["memory"]["fit"]) for rank in found}) == 1
 
 
 @pytest.mark.parametrize("stage", [1, 3])

@@ -1,42 +1,40 @@
-"""The largest shapes, the budget that fits, and what someone without memory is told."""
+"""What is settled before update 1: how rows attend, how many lanes are merged, which budgets fit the memory."""
 
 import random
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from configs import RunConfig, StreamSection, load_run
+from configs import RunConfig, StreamSection, UserError, load_run
+from configs.load import dump_run
 from data_pipeline.order.windows import Budget
+from model.layout import PACKED, LayoutKind
 from tests.conftest import Corpus
 from tests.forked import Forked
-from trainer.engines import trial
 from trainer.ranks.distributed import World
-from trainer.runs.failure import TrainingError
-from trainer.stability import memory
-from trainer.stability.memory import (
-    _engine_advice,
-    advice,
-    evaluation_advice,
-    fit_budget,
-    is_out_of_memory,
-    largest_shapes,
-)
+from trainer.runs.layout import CONFIG
+from trainer.stability import attention, memory
+from trainer.stability.attention import settle_attention
+from trainer.stability.memory import _trials, is_out_of_memory, largest_shapes, settle_memory
+
+SEARCH = "evaluation.search.batch_tokens"
+GPU = torch.device("meta")
+"""Stands for one: not the host, and nothing runs on it."""
+WHY = "it needs a GPU of compute capability 8.0 or newer"
 
 
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize(("source", "target"), [(512, 512), (512, 300), (200, 900)])
 def test_no_micro_batch_is_larger_than_the_largest_shapes(source: int, target: int, multiple: int) -> None:
-    draw = random.Random(source + multiple)
-    longest = (60, 90)
+    draw, longest = random.Random(source + multiple), (60, 90)
     section = StreamSection(source_tokens=source, target_tokens=target, max_rows=40, length_multiple=multiple)
-    shapes = largest_shapes(source, target, 40, *longest, multiple)
-    budget = Budget.of(section)
+    shapes = largest_shapes(section, longest)
     for rows, s, t in shapes:
         assert rows * s <= source
         assert rows * t <= target
@@ -44,8 +42,7 @@ def test_no_micro_batch_is_larger_than_the_largest_shapes(source: int, target: i
         assert s % multiple == t % multiple == 0
     for _ in range(2000):  # micro-batches as the stream cuts them
         row = np.array([[draw.randrange(0, longest[0]), draw.randrange(0, longest[1])]], dtype=np.uint16)
-        padded = budget.padded(row)
-        s, t = padded[0].tolist()
+        s, t = Budget.of(section).padded(row)[0].tolist()
         rows = min(source // s, target // t, 40)
         assert rows <= max(r for r, _, _ in shapes)
         assert rows * s <= max(r * x for r, x, _ in shapes)
@@ -54,166 +51,142 @@ def test_no_micro_batch_is_larger_than_the_largest_shapes(source: int, target: i
         assert rows * max(s, t) ** 2 <= max(r * max(x, y) ** 2 for r, x, y in shapes)  # attention
 
 
-def test_corner_shapes_of_usual_budgets() -> None:
-    assert largest_shapes(4096, 4096, 1024, 128, 128, 1) == [(1024, 4, 4), (32, 128, 128)]
-    assert largest_shapes(4096, 4096, 1024, 100, 128, 8) == [(512, 8, 8), (32, 104, 128)]
-    assert largest_shapes(25000, 25000, 1024, 257, 257, 8) == [(625, 40, 40), (94, 264, 264), (1024, 24, 24)]
-
-
-def test_pairs_beyond_the_budget_are_not_tried() -> None:
-    assert largest_shapes(64, 64, 8, 1000, 1000, 1) == [(8, 8, 8), (1, 64, 64)]
-
-
-@pytest.mark.parametrize("most", [1, 63, 64, 65, 1000, 4096])
-@pytest.mark.parametrize("granularity", [1, 7, 64])
-def test_the_largest_budget_that_fits(most: int, granularity: int) -> None:
-    for limit in (0, 1, 5, 64, 100, 999, 4095, 4096, 10_000):
-        for least in (1, 50):
-            asked: list[int] = []
-
-            def fits(budget: int, limit: int = limit, asked: list[int] = asked) -> bool:
-                asked.append(budget)
-                return budget <= limit
-
-            least = min(least, most)
-            found = fit_budget(fits, most, granularity, least=least)
-            assert len(asked) <= 16
-            allowed = {most, least, *(n for n in range(granularity, most, granularity) if n > least)}
-            assert found == max((n for n in allowed if n <= limit), default=0)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
-        RuntimeError("CUDA error: out of memory"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
-        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        RuntimeError("could not create a primitive"),
-    ],
-)
-def test_knows_that_memory_ran_out(error: Exception) -> None:
-    assert is_out_of_memory(error)
-
-
-def test_does_not_take_other_errors_for_it() -> None:
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not is_out_of_memory(RuntimeError("could not create a primitive descriptor for the matmul primitive"))
-    assert not is_out_of_memory(OSError("No space left on device"))
-
-
-def test_torch_itself_says_it_on_this_machine() -> None:
+def test_memory_that_runs_out_is_told_from_other_errors() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.int8)
     assert is_out_of_memory(caught.value)
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    assert is_out_of_memory(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(OSError("No space left on device"))
 
 
-def test_advice_names_settings_and_values() -> None:
-    config = RunConfig(stream=StreamSection(source_tokens=1234, target_tokens=5678))
-    said = advice(torch.OutOfMemoryError("CUDA out of memory.\nmore"), config, shapes=[memory.TINY, (3, 4, 5)])
-    assert "\n" not in said
-    for part in (
-        "stream.source_tokens=1234",
-        "stream.target_tokens=5678",
-        "3 x (4 + 5)",
-        "CUDA out of memory.",
-        "stream.micro_batches",
-        "training.fit_memory",
-        "engine.zero_stage",
-        "engine.offload_optimizer",
-    ):
-        assert part in said
-    alone = advice(MemoryError(), config, shapes=[memory.TINY])
-    assert "stream." not in alone
-    assert "engine.zero_stage" in alone
+@pytest.mark.parametrize(("given", "lanes"), [("auto", [63, 32, 16, 8, 4, 2, 1, 1, 1]), ("50", [50, 1, 1]), ("1", [1])])
+def test_lanes_first_and_then_budgets_get_smaller(given: str, lanes: list[int]) -> None:
+    """Merged rows are no more than a grid has, and no budget is below the longest pair."""
+    stream = ["stream.source_tokens=16384", "stream.target_tokens=8192", "stream.max_rows=1024"]
+    config = load_run("debug", [*stream, "stream.length_multiple=8", f"engine.merge_lanes={given}"])
+    trials = list(_trials(config, (12000, 6600), 120, is_fitted=given != "1"))
+    assert [number for _, number in trials] == lanes
+    budgets = [(c.stream.source_tokens, c.stream.target_tokens) for c, _ in trials]
+    smaller = [(14745, 7372), (13271, 6635)] if given != "1" else []
+    assert budgets == [(16384, 8192)] * (len(lanes) - len(smaller)) + smaller
 
 
-def test_an_evaluation_gets_the_same_advice() -> None:
-    said = evaluation_advice(torch.OutOfMemoryError("CUDA out of memory.\nmore"), RunConfig())
-    assert "\n" not in said
-    for part in ("evaluation.search.batch_tokens=4096", "CUDA out of memory.", *_engine_advice(RunConfig())):
-        assert part in said
+def fitted(world: World, settings: Sequence[str]) -> tuple[int, int | None, str]:
+    """As a rank, of which the last may take 60 MB more to settle budgets: the one found, updates made, or a refusal."""
+    from trainer import build
 
+    unlimited = resource.getrlimit(resource.RLIMIT_DATA)
 
-class Hungry(nn.Module):
-    """Takes so many bytes while it goes forward."""
+    def limited(*arguments: Any) -> RunConfig:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        taken = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData:"))
+        if world.rank == world.size - 1:
+            resource.setrlimit(resource.RLIMIT_DATA, (taken + (60 << 20), unlimited[1]))
+        try:
+            return settle_memory(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, unlimited)
 
-    num_bytes = 1 << 32
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def forward(self, *_: torch.Tensor) -> tuple[torch.Tensor]:
-        taken = torch.empty(self.num_bytes, dtype=torch.uint8)
-        return (self.weight.sum() * (taken.numel() > 0),)
-
-
-def fits_into(num_bytes: int) -> tuple[bool, bool]:
-    """As a rank: whether the hungry model fits beside the margin, and whether what it takes would without one."""
-    vars(trial)["available"] = lambda: num_bytes
-    plan, cpu = trial.blueprint(Hungry(), torch.float32), torch.device("cpu")
-    fits = trial.fits(plan, [(1, 1, 1)], cpu, token=3, kind="none")
-    with trial.bounded_memory(cpu):
-        return fits, torch.empty(Hungry.num_bytes, dtype=torch.uint8).numel() == Hungry.num_bytes
-
-
-@pytest.mark.parametrize(("more", "expected"), [(1.03, False), (1.2, True)])
-def test_budgets_that_fit_leave_a_margin(more: float, expected: bool, forked: Forked, tmp_path: Path) -> None:
-    found = forked.ranks(1, fits_into, int(more * Hungry.num_bytes), cwd=tmp_path, meet=False)
-    assert found == [(expected, True)]
-
-
-def out_of_memory_in_an_evaluation(world: World, settings: Sequence[str]) -> tuple[bool, str]:
-    """As a rank: whether the model that is evaluated was there before the first update, and what the run said."""
-    from trainer.build import build
-
+    vars(build)["settle_memory"], vars(memory)["SHRINK"] = limited, 0.1
     config = load_run("debug", settings)
-    Path(config.folder).mkdir(parents=True)
-    built = build(config, world, stop_requested=lambda: False)
-    is_there = built.evaluator.is_prepared
-
-    def evaluate(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    vars(built.evaluator)["evaluate"] = evaluate
+    Path(config.folder).mkdir(exist_ok=True)
     try:
-        built.trainer.fit()
-    except TrainingError as error:
-        return is_there, str(error)
-    return is_there, ""
+        built = build.build(config, world, stop_requested=lambda: False)
+    except UserError as error:
+        return 0, None, str(error)
+    built.trainer.fit()
+    built.close()
+    return built.context.config.stream.source_tokens, built.saved_step, ""
 
 
-@pytest.mark.parametrize("every", [1, 0])
-def test_out_of_memory_in_an_evaluation(every: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
-    settings = (*corpus_en_fr.overrides, f"output={tmp_path}", f"evaluation.every_updates={every}")
-    limits = ("training.max_updates=1", "stream.micro_batches=1")
-    [(is_there, said)] = forked.ranks(1, out_of_memory_in_an_evaluation, (*settings, *limits), cwd=tmp_path)
-    assert is_there == (every > 0)
-    assert said.startswith("evaluation.search.batch_tokens=4096: out of memory in an evaluation (CUDA out of memory.")
-
-
-def test_what_a_search_holds_is_tried_before_the_first_update(
-    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+@pytest.mark.parametrize(
+    ("settings", "budget", "refusal"),
+    [
+        (["stream.source_tokens=32000", "stream.target_tokens=32000"], 3200, ""),
+        ([], 256, ""),
+        ([f"{SEARCH}=10000000000"], 0, f"{SEARCH}=10000000000: out of memory ("),
+    ],
+)  # fmt: skip
+def test_the_engine_starts_again_with_budgets_that_fit(
+    settings: list[str], budget: int, refusal: str, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
-    settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}", "evaluation.search.batch_tokens=10000000000")
-    done = forked.trainer(1, *settings, cwd=tmp_path)
-    assert done.code == 2, done.err
-    assert "evaluation.search.batch_tokens=10000000000: out of memory in an evaluation" in done.err
-    assert "step 1 " not in done.out
+    """Ranks try updates on the real engine, and train with what fits the smallest of them, or end alike."""
+    small = ("stream.source_tokens=256", "stream.target_tokens=256", "stream.micro_batches=2")
+    limits = (f"output={tmp_path}", "training.max_updates=2", "training.fit_memory=true", "evaluation.max_pairs=2")
+    found = forked.ranks(2, fitted, (*corpus_en_fr.overrides, *small, *limits, *settings), cwd=tmp_path)
+    assert found[0] == found[1]
+    assert found[0][:2] == (budget, None if refusal else 2)
+    assert refusal in found[0][2]
 
 
-@pytest.mark.parametrize(("given", "expected"), [("auto", 60), ("50", 50), ("100", 63)])
-def test_merged_lanes_have_no_more_rows_than_a_grid(given: str, expected: int) -> None:
-    """Attention refuses more. Of 120 lanes of up to 1,024 rows that all fit the memory: an even part below 64."""
-    config = load_run(
-        "debug",
-        ["stream.micro_batches=120", "stream.source_tokens=8192", "stream.target_tokens=8192",
-         "stream.max_rows=1024", "stream.length_multiple=8", f"engine.merge_lanes={given}"],
-    )  # fmt: skip
-    engine: Any = SimpleNamespace(
-        layout_kind="short", device=torch.device("cpu"), would_fit=lambda _: True, try_shapes=lambda _: None
-    )
-    world: Any = SimpleNamespace(size=1, rank=0, all_succeeded=lambda x: x, meets=lambda _: True, gather=lambda x: [x])
-    assert memory.lanes_to_merge(engine, config, longest=(30, 30), world=world) == expected
+def without(*kinds: LayoutKind) -> dict[LayoutKind, str]:
+    """Layouts of a card that lacks some."""
+    return {kind: WHY if kind in kinds else "" for kind in ("flash", "efficient", "short", "padded")}
+
+
+def settled(
+    world: World, layouts: dict[LayoutKind, str], longest: int = 127, *settings: str, kept: Path | None = None
+) -> tuple[str, str, str]:
+    """Layout, why rows are padded, and what the run keeps; `kept` is the folder of a checkpoint."""
+    world.device = GPU
+    engine: Any = SimpleNamespace(layouts=layouts, precision="bf16")
+    lengths = np.array([[300, 1], *[[5, longest]] * 3, *[[3, 4]] * 1997], dtype=np.uint16)
+    config = load_run("debug", ["engine.kernels=cuda", *settings])
+    checkpoint: Any = None if kept is None else SimpleNamespace(folder=kept)
+    config = settle_attention(config, lengths, engine, world, checkpoint)
+    return engine.layout_kind, engine.why_padded, config.engine.attention
+
+
+@pytest.fixture
+def alone() -> Any:
+    """A world of one rank."""
+    return SimpleNamespace(gather=lambda item: [item])
+
+
+@pytest.mark.parametrize(
+    ("layouts", "longest", "kind", "keeps"),
+    [
+        (without(), 127, "efficient", "efficient"),
+        (without(), 128, "flash", "flash"),
+        (without("efficient"), 127, "flash", "flash"),
+        (without("flash", "efficient"), 127, "short", "short"),
+        (without("flash", "efficient"), 128, "padded", "auto"),
+        ({"none": ""}, 127, "none", "auto"),
+    ],
+)
+def test_attention_goes_by_the_lengths_of_nearly_all_rows(
+    layouts: dict[LayoutKind, str], longest: int, kind: str, keeps: str, alone: Any
+) -> None:
+    assert settled(alone, layouts, longest) == (kind, WHY if kind == "padded" else "", keeps)
+
+
+def test_a_run_keeps_its_attention_unless_that_is_impossible(
+    tmp_path: Path, alone: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / CONFIG).write_text(dump_run(load_run("debug", ["engine.attention=flash"])))
+    flash, padded = "engine.attention=flash", "engine.attention=padded"
+    assert settled(alone, without(), kept=tmp_path)[2] == "flash"
+    assert settled(alone, without(), 127, padded, kept=tmp_path) == ("padded", "", "padded")
+    assert settled(alone, without("flash"), 127, flash, kept=tmp_path)[2] == "efficient"
+    assert f"flash, as before, is impossible here: {WHY}; another is chosen" in caplog.text
+    for layouts, why in ((without("flash"), WHY), ({"none": ""}, "engine.kernels is plain")):
+        with pytest.raises(UserError, match=rf"engine\.attention: flash is impossible here: {why}; set it to auto"):
+            settled(alone, cast(Any, layouts), 127, flash)
+
+
+def test_what_fails_its_check_on_the_card_is_left_out(monkeypatch: pytest.MonkeyPatch, alone: Any) -> None:
+    monkeypatch.setattr(attention, "problem", lambda device, dtype, kind: "off" if kind == "efficient" else "")
+    assert settled(alone, without(), 127, "engine.kernels=auto")[0] == "flash"
+
+
+def on_two_cards(world: World) -> list[str]:
+    """As a rank, of which rank 1 alone lacks some layouts."""
+    return [settled(world, without(*kinds) if world.rank else without())[0] for kinds in (("efficient",), PACKED)]
+
+
+def test_ranks_on_cards_of_two_generations_agree(forked: Forked, tmp_path: Path) -> None:
+    """Else one would merge lanes and make fewer passes than the other, which waits for it for ever."""
+    assert forked.ranks(2, on_two_cards, cwd=tmp_path) == [["flash", "padded"]] * 2

@@ -18,7 +18,7 @@ from trainer.runs.parents import check_beginning
 from trainer.transfer import ancestry_of
 
 PARENT = "runs/small"
-SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2", "training.memory_probe=false", "name=tuned"]
+SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2", "name=tuned"]
 Train = Callable[..., Finished]
 
 
@@ -142,7 +142,7 @@ def test_a_broken_checkpoint_of_the_parent_is_passed_over(place: Path, train: Tr
 
 def begin(world: World, folder: str) -> list[list[str]]:
     """For each case the parameters of which an engine that has begun from a parent has not what it should have."""
-    from trainer.build import _engine
+    from trainer.build import _engine, _objective
 
     stored = read_whole(Path(folder) / PARENT / "checkpoints/step-00000010").stored("ema")
     (Path(folder) / "runs" / "tuned").mkdir(exist_ok=True)
@@ -156,7 +156,8 @@ def begin(world: World, folder: str) -> list[list[str]]:
         ]
         config = load_run(f"{folder}/small.yaml", settings)
         ancestry = ancestry_of(config, f"{folder}/{PARENT}", None, world)
-        engine = _engine(config, Tokenizer.load(Path(folder) / "dataset"), None, ancestry, precision, world)
+        objective = _objective(config, Tokenizer.load(Path(folder) / "dataset"), None, ancestry)
+        engine = _engine(config, objective, None, precision, world)
         ancestry.begin(engine)
         wrong = []
         for state in engine.parameter_states():

@@ -34,7 +34,7 @@ model: {d_model: 16, encoder_layers: 1, decoder_layers: 1, max_positions: 256, a
         feed_forward: {d_ff: 32}}
 schedule: {warmup_updates: 2}
 engine: {precision: fp32}
-training: {max_updates: 4, log_every: 1, tensorboard: false, memory_probe: false}
+training: {max_updates: 4, log_every: 1, tensorboard: false}
 evaluation: {every_updates: 2, max_pairs: 2}
 checkpoint: {every_updates: 2}
 """

@@ -45,7 +45,7 @@ prepare: {{target_language: fr}}
         "model.d_model=32", "model.encoder_layers=1", "model.decoder_layers=1", "model.attention.num_heads=2",
         "model.feed_forward.d_ff=64", "model.max_positions=256", "model.dropout=0", "stream.source_tokens=512",
         "stream.target_tokens=512", "stream.micro_batches=1", "schedule.warmup_updates=5", "optimizer.lr=0.01",
-        "training.max_updates=20", "training.tensorboard=false", "training.memory_probe=false",
+        "training.max_updates=20", "training.tensorboard=false",
         "checkpoint.every_updates=20", "engine.precision=fp32",
     ]  # fmt: skip
     other = [

@@ -22,7 +22,6 @@ from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import first_possible
-from trainer.engines import trial
 from trainer.engines.adamw import decay_groups
 from trainer.engines.deepspeed import patches
 from trainer.engines.deepspeed.config import deepspeed_config
@@ -95,7 +94,6 @@ class DeepSpeedEngine(Engine):
         use_kernels(objective, device, section.kernels)
         self.layouts = objective.layouts(device, DTYPES[precision])
         self._forward_clock = ForwardClock(device)
-        self._blueprint = trial.blueprint(objective, DTYPES[precision])
         self._is_fresh = True
         if section.compile:
             objective.model.compile_layers()
@@ -280,25 +278,23 @@ class DeepSpeedEngine(Engine):
         return self._forward_clock.take()
 
     @override
-    def try_shapes(self, shapes: Sequence[Shape]) -> None:
+    def try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             self._try_shapes([(1, 1, 1)])
             WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
-        self._try_shapes(shapes)
+        self._try_shapes(shapes, steps=steps)
 
-    def _try_shapes(self, shapes: Sequence[Shape]) -> None:
+    def _try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
         for number, (rows, source, target) in enumerate(shapes):
             batch = full_batch(rows, source, target, self.device, self.layout_kind)
-            self.accumulate(batch, scale=0.0, is_last=number == len(shapes) - 1)
+            self.accumulate(batch, scale=0.0, is_last=steps and number == len(shapes) - 1)
+        if not steps:
+            return
         if not self._step(0.0).applied:
             raise NotFiniteError("a pass forward and backward is not finite")
         self._states.set_steps(0)
         self.take_forward_seconds()
-
-    @override
-    def would_fit(self, shapes: Sequence[Shape]) -> bool:
-        return trial.fits(self._blueprint, shapes, self.device, token=self._model.special.eos, kind=self.layout_kind)
 
     @override
     def close(self) -> None:

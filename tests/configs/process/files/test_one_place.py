@@ -25,7 +25,6 @@ OTHERS = {
         "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
         "launcher/machine/supervise.py",
-        "trainer/engines/trial.py",
         "trainer/ranks/host_memory.py",
         "configs/process/environment.py",
         "configs/process/flight_recorder.py",
