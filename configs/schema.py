@@ -63,8 +63,8 @@ class EngineSection:
     auto: as many as fit into memory; 1 with several datasets, whose losses are logged separately."""
     fp16_initial_scale_power: Annotated[int, Field(ge=0, le=32)] = 16
     """In fp16, the initial loss scale is 2 to this power."""
-    communication_timeout_minutes: PositiveFloat = 30.0
-    """A collective that takes longer than this is an error."""
+    communication_timeout_minutes: PositiveFloat = 20.0
+    """A collective that takes longer than this is an error; keep it above supervision.step_minutes."""
     numa_binding: Literal["auto", "off", "node", "socket", "exclusive", "core-complex"] = "auto"
     """torchrun's `--numa-binding`: ranks run on cores close to their GPU. auto: node if the machine has GPUs, several
     NUMA nodes and numactl, else off."""
@@ -146,16 +146,15 @@ class StabilitySection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class SupervisionSection:
-    """Time limits for a rank's activities; a rank that exceeds one is killed and its stacks are printed."""
+    """Time limits for a rank's activities; a rank that exceeds one writes its stacks and ends."""
 
     __pydantic_config__ = STRICT
 
-    setup_minutes: PositiveFloat = 60.0
-    """Time limit from the start of a rank to its first update."""
-    step_minutes: PositiveFloat = 10.0
-    """Time limit of one update, including the wait for its data; the first update of a start has twice as long."""
+    step_minutes: PositiveFloat = 8.0
+    """Time limit of one update, and of the wait for its data; the first update of a start, which compiles, has two
+    minutes less than engine.communication_timeout_minutes."""
     save_minutes: PositiveFloat = 60.0
-    """Time limit of one save."""
+    """Time limit of one save, and of the beginning and the end of a start."""
     evaluation_minutes: PositiveFloat = 240.0
     """Time limit of one evaluation of all its sets."""
 
@@ -249,12 +248,11 @@ class RunConfig:
                 "logged separately; set it to auto or 1"
             )
         yield from self._figure_problems()
-        most = min(self.supervision.setup_minutes, self.engine.communication_timeout_minutes)
+        most = self.supervision.save_minutes
         if self.evaluation.queued and self.evaluation.queued_end_minutes >= most:
             yield (
                 f"evaluation.queued_end_minutes: {self.evaluation.queued_end_minutes:g} is longer than other ranks "
-                f"wait; it must be less than {most:g}, the smaller of supervision.setup_minutes and "
-                "engine.communication_timeout_minutes"
+                f"wait; it must be less than supervision.save_minutes={most:g}"
             )
         limits = {
             "tokens": self.training.max_target_tokens,

@@ -232,13 +232,11 @@ def nothing_is_left() -> Iterator[None]:
 
 def _surroundings() -> dict[str, set[Any]]:
     """What tests share without saying so."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     found: dict[str, set[Any]] = {
         "variables": {(k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
         "folder": {Path.cwd()},
         "handlers": {(n, signal.getsignal(n)) for n in signal.Signals if n != signal.SIGALRM},  # of a time-out
         "threads": {thread.name for thread in threading.enumerate() if not thread.daemon},
-        "watchdogs": {pid for pid in children if "zeromt" in Path(f"/proc/{pid}/comm").read_text()},
         "files": {path for path in (link.resolve() for link in Path("/proc/self/fd").iterdir()) if path.is_file()},
     }
     if torch := sys.modules.get("torch"):

@@ -5,13 +5,11 @@ import sys
 from configs.process.signals import stop_request
 from configs.process.streams import open_standard_streams
 from configs.process.with_torch import quick_imports
-from trainer.ranks.watchdog import process_watchdog
 
 open_standard_streams()
 stop_request()
-process_watchdog().start()
 
-with quick_imports():  # after the handlers and the monitor
+with quick_imports():  # after the handlers
     from trainer.main import main
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ from trainer.phases import check_phase, enter_phase, new_objective
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
-from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
 from trainer.records.pairs import PairLog
 from trainer.runs.history import LEFT_OUT
@@ -164,7 +163,7 @@ def build(
         metrics=metrics,
         queue=score_queue(config, held_out, state, metrics) if world.is_main else None,
         pairs=PairLog(Path(config.folder), enabled=config.training.record_pairs, resume_step=state.step, world=world),
-        activities=activities or Activities(Watchdog(world.rank, on=False), None, config.supervision),
+        activities=activities or Activities(config),
         stop_requested=stop_requested,
     )
     saver = Saver(context, checkpoints, has_own=not begins)

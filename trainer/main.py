@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import socket
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,25 +18,22 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from configs.plugins import keep_copies
-from configs.process import flight_recorder
 from configs.process.environment import check_rank, read_environment, restored_environment
 from configs.process.files import as_file_error, explain
 from configs.process.signals import StopRequest, end_with_parent, ending_at_stop, stop_request
 from configs.process.streams import leave_standard_streams, tell
 from configs.process.with_torch import leave, quick_imports
-from trainer.agreement import check_agreement
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
-from trainer.ranks.checks import check_compiler, check_engine, make_shared
-from trainer.ranks.device import device_name, is_host, settle_device
+from trainer.ranks.checks import check_agreement, check_compiler, check_engine, make_shared
+from trainer.ranks.device import device_name, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
-from trainer.ranks.watchdog import Watchdog, process_watchdog
 from trainer.records.background import describe_error
 from trainer.records.metrics import close_open
 from trainer.runs.failure import message_of, note_failure, says_all
-from trainer.runs.layout import FAILURES, LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE, STUCK_FILE
+from trainer.runs.layout import LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
@@ -82,7 +80,6 @@ def main(argv: Sequence[str]) -> int:
         is_agreed = isinstance(error, _RefusedByAllError) and LAUNCH_ID in os.environ
         return leave(EXIT_FINISHED if is_agreed else EXIT_REFUSED)
     finally:
-        process_watchdog().close()
         leave_standard_streams()
 
 
@@ -110,23 +107,22 @@ def run(
     Raises:
         UserError: the user's input is wrong; if the run's folder exists, `status.json` says so too.
     """
-    stop = stop_request()
-    watchdog = process_watchdog()
-    watchdog.start()
+    stop, started = stop_request(), time.time()
     end_with_parent()
     faulthandler.enable()
     config = load_run(config_name, overrides, plugins=plugins)
-    setup_seconds = 60 * config.supervision.setup_minutes
     check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
     configure_logging(rank)
     folder = Path(config.folder)
     lock = RunLock(folder)
+    activities = Activities(config, rank=rank)
     end: tuple[str, str | None] = ("failed", None)
     try:
-        world = _meet(config, watchdog)
+        with activities("setup"):
+            world = _meet(config)
         with _refusing_together(world):
-            return _train(world, config, folder, lock, stop, watchdog, reset, parent)
+            return _train(world, config, folder, lock, stop, activities, started, reset, parent)
     except RunLockedError:  # the run and its status belong to another job
         raise
     except UserError as error:
@@ -140,9 +136,10 @@ def run(
     except Exception as error:
         end = _failed(error, folder, rank)
     finally:
-        watchdog.enter("shutdown", setup_seconds, 0)
-        close_open(*end)
-        lock.release()
+        with activities("shutdown"):
+            close_open(*end)
+            lock.release()
+        activities.close()
     return EXIT_FAILED
 
 
@@ -173,9 +170,8 @@ def _note(folder: Path, state: str, error: str) -> tuple[str, str]:
     return state, error
 
 
-def _meet(config: RunConfig, watchdog: Watchdog) -> World:
+def _meet(config: RunConfig) -> World:
     """Prepare this process, and meet the other ranks."""
-    watchdog.enter("setup", 60 * config.supervision.setup_minutes, 0)
     settle_device(config.engine.device)
     tune_process()
     if config.training.deterministic:
@@ -185,7 +181,7 @@ def _meet(config: RunConfig, watchdog: Watchdog) -> World:
     timeout = config.engine.communication_timeout_minutes
     limits = dataclasses.astuple(config.supervision)
     with ending_at_stop():
-        return World(timeout_minutes=timeout, control_minutes=max(timeout, *limits), waiting=watchdog.waiting)
+        return World(timeout_minutes=timeout, control_minutes=max(timeout, *limits))
 
 
 @contextlib.contextmanager
@@ -207,7 +203,8 @@ def _train(
     folder: Path,
     lock: RunLock,
     stop: StopRequest,
-    watchdog: Watchdog,
+    activities: Activities,
+    started: float,
     reset: frozenset[str],
     parent: str | None,
 ) -> int:
@@ -217,16 +214,11 @@ def _train(
     what = ",".join(sorted(reset))
     world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
     make_shared(folder, world)
-    watchdog.note_in(folder / STUCK_FILE)
     world.on_main(lock.acquire)
     world.on_main(lambda: keep_copies(folder, config.plugins))
-    failures = _failures(folder, world)
-    if failures is not None:
-        flight_recorder.keep_in(failures, os.environ)
-    ledger = _ledger(folder, watchdog.started, world) if world.is_main else None
     if world.is_main:
+        activities.ledger = _ledger(folder, started, world)
         stop.watch_file(folder / STOP_FILE)
-    activities = Activities(watchdog, ledger, config.supervision)
     try:
         outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
     except NothingToDo as nothing:
@@ -244,8 +236,6 @@ def _train(
         with _warned(folder / STATUS_FILE):
             write_status(folder, outcome, step=step, stop_reason=reason)
     code = _leave(world, activities, lock, stop, code)
-    if failures is not None:
-        flight_recorder.leave_nothing(failures)
     if world.is_main:
         _report(folder)
     return code
@@ -259,12 +249,6 @@ def _report(folder: Path) -> None:
         write(folder)
     except Exception as error:
         log.warning("%s was not written (zeromt report %s makes it): %s", REPORT, folder, describe_error(error))
-
-
-def _failures(folder: Path, world: World) -> Path | None:
-    """The folder for traces of NCCL's flight recorder; None on a CPU, and without a launcher."""
-    launch_id = os.environ.get(LAUNCH_ID)
-    return None if launch_id is None or is_host(world.device) else folder / FAILURES / launch_id
 
 
 @contextlib.contextmanager

@@ -31,7 +31,6 @@ from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.watchdog import Watchdog
 from trainer.records.metrics import NoMetrics
 
 WARM_UP = 2
@@ -71,7 +70,6 @@ class LoneWorld(World):
 
         partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda *_: None  # it would communicate
         self._control = dist.group.WORLD
-        self._waiting = nullcontext
 
     def gather(self, item: Any, *_: type) -> list[Any]:
         """As if all ranks had the same item."""
@@ -224,7 +222,7 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         state=TrainerState(),
         metrics=NoMetrics(),
         pairs=cast(Any, _NoPairs()),
-        activities=Activities(Watchdog(world.rank, on=False), None, config.supervision),
+        activities=Activities(config),
         stop_requested=watch,
     )
     try:

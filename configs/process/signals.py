@@ -142,11 +142,10 @@ def end_with_parent() -> None:
     """Make the kernel ask this rank to save and stop when torchrun dies; otherwise it would hold its GPU for ever.
 
     torchrun is killed with its launcher, and dies of SIGUSR1, a scheduler's usual warning, which it does not handle.
-    The updates since the last checkpoint need not be lost with it. The watchdog's monitor ensures that the rank ends in
-    time even if it hangs.
+    The updates since the last checkpoint need not be lost with it. If it hangs, the limit of its activity ends it.
     """
     if agent_pid() is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # where it does nothing, the watchdog's monitor checks too
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def tell_in_handler(line: str) -> None:

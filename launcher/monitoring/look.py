@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.process.files.inside import is_listed, read_text
+from configs.process.files.inside import is_listed
 from configs.process.kernel import state_of
 from launcher.slurm.queue import GONE, JobState, find_job
 from launcher.slurm.record import jobs_of
@@ -19,7 +19,6 @@ from trainer.runs.layout import (
     RUN_LOCK,
     STATUS_FILE,
     STOP_FILE,
-    STUCK_FILE,
     checkpoint_folder,
     complete_steps,
 )
@@ -53,8 +52,6 @@ class Overview:
     """What failed first the last time that ranks failed, also where the run goes on since."""
     ledger: dict[str, float] | None
     """Seconds by kind, and goodput."""
-    stuck: list[str]
-    """Which ranks were ended by their watchdogs."""
 
     def to_json(self) -> dict[str, Any]:
         """All of it, with the fields of status and progress beside the others."""
@@ -76,10 +73,6 @@ def look(run: Path, *, asks_slurm: bool = True) -> Overview:
         job = next((job for job in jobs_of_run(run, status) if job.state != GONE), None)
     if state == "died" and job is not None and job.state == "RUNNING":
         state = "running"  # on another machine, on a file system without locks
-    try:
-        stuck = read_text(run / STUCK_FILE, errors="replace").splitlines()
-    except OSError:
-        stuck = []
     return Overview(
         run=str(run),
         state=state,
@@ -90,7 +83,6 @@ def look(run: Path, *, asks_slurm: bool = True) -> Overview:
         job=job,
         last_failure=newest_cause(run),
         ledger=read_figures(run / LEDGER_FILE),
-        stuck=stuck,
     )
 
 

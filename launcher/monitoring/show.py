@@ -72,8 +72,7 @@ def lines_of(seen: Overview) -> list[str]:
     if seen.checkpoint is not None and seen.checkpoint_age is not None:
         shown["checkpoint"] = f"step {seen.checkpoint:,}, {ago(seen.checkpoint_age)}"
     shown["time"] = None if seen.ledger is None else use_of_time(seen.ledger)
-    rows = [*shown.items(), *(("stuck", line.removeprefix("zeromt: ")) for line in seen.stuck)]
-    return [f"{name:<12} {visible(text)}" for name, text in rows if text]
+    return [f"{name:<12} {visible(text)}" for name, text in shown.items() if text]
 
 
 def state_of_run(seen: Overview) -> str:

@@ -5,31 +5,33 @@ That stands in the run's status.json and failures/, on whichever machine they we
 
 import contextlib
 import os
+import shutil
+import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
 from configs import UserError
 from configs.plugins import keep_copies
 from configs.process.environment import private_folder
-from configs.process.files.inside import read_text
+from configs.process.files.inside import read_json, read_text
 from configs.process.signals import ORPHANED, STOPPED
 from configs.process.streams import note, tell
 from launcher.machine.supervise import RankSupervisor
-from launcher.start.ranks import Job, child_environment, torchrun_command
+from launcher.start.ranks import ENDED, TRACE, Job, child_environment, torchrun_command
 from launcher.start.run_folder import make_ready
-from trainer.runs.failure import Failure, find_cause, read_failures
-from trainer.runs.layout import LAUNCH_LOCK, STATUS_FILE, STUCK_FILE
+from trainer.runs.failure import STACKS, Failure, find_cause, leave_note, read_failures, stuck_in
+from trainer.runs.layout import FAILURES, LAUNCH_LOCK, STATUS_FILE
 from trainer.runs.run_lock import RunLock
 from trainer.runs.status import LAUNCH_ID, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for an earlier job, which may still be ending its processes."""
 _LOOK_SECONDS = 0.2
-_NOTES_SECONDS, _LATER_NOTE_SECONDS = 2.0, 0.5
-"""Seconds to wait for a note at all; and then for that of a killed rank: its watchdog looks four times a second, and so
-writes it after its victims."""
+_NOTES_SECONDS = 2.0
+"""Seconds to wait for the notes of other machines, where a launcher writes that of a rank which was killed."""
 _TAIL_LINES = 80
 
 
@@ -73,21 +75,19 @@ def attempt(job: Job, supervisor: RankSupervisor, launch_id: str, *, reset: str 
     Returns:
         See `outcome`.
     """
-    if job.node is None or job.node.rank == 0:
-        with contextlib.suppress(OSError):
-            (job.folder / STUCK_FILE).unlink(missing_ok=True)
     with private_folder() as private:
         command = torchrun_command(job, launch_id, private, reset=reset)
         code = supervisor.run(command, child_environment(os.environ, job=job, launch_id=launch_id, private=private))
         if code < 0:
             _wait_for_orphans(launch_id)
+        note_ends(job.folder, launch_id, private)
     return outcome(job, launch_id, code, was_stopped=supervisor.was_stopped)
 
 
 def _wait_for_orphans(launch_id: str) -> None:
     """Wait for ranks that outlived torchrun: they save while holding the run's lock.
 
-    Their watchdogs see to it that they take no longer than a save may.
+    The limits of their activities see to it that they end.
     """
     is_said = False
     while left := [process.pid for process in psutil.process_iter() if _is_of(process, launch_id)]:
@@ -102,6 +102,28 @@ def _is_of(process: psutil.Process, launch_id: str) -> bool:
         return bool(process.environ().get(LAUNCH_ID) == launch_id)
     except psutil.Error:
         return False
+
+
+def note_ends(run: Path, launch_id: str, private: Path) -> None:
+    """Leave notes for the ranks of this machine that could not: which hung, or were killed as far as torchrun knows.
+
+    Args:
+        run: its folder.
+        launch_id: of this start.
+        private: the folder of this start on this machine, with what hung ranks and NCCL's recorder have written.
+    """
+    for path, failure in stuck_in(private):
+        tell(f"zeromt: rank {failure.rank} is {failure.message}; its stacks: {run / FAILURES / launch_id / path.name}")
+        leave_note(run, launch_id, failure)
+    with contextlib.suppress(OSError):  # a full disk
+        for path in (*private.glob(f"*{STACKS}"), *private.glob(f"{TRACE}*")):
+            if path.stat().st_size:
+                shutil.copy2(path, run / FAILURES / launch_id)
+    with contextlib.suppress(FileNotFoundError):
+        ended = read_json(private / ENDED)
+        for rank in {*map(int, ended)} - {*read_failures(run, launch_id)}:
+            how, at = ended[str(rank)]
+            leave_note(run, launch_id, Failure(rank=rank, host=socket.gethostname(), time=float(at), message=how))
 
 
 def outcome(job: Job, launch_id: str, torchrun: int, *, was_stopped: bool) -> int:
@@ -134,10 +156,8 @@ def _lines_of(failure: Failure | None) -> list[str]:
 
 
 def _failed(job: Job, launch_id: str, torchrun: int) -> int:
-    end = time.monotonic() + _NOTES_SECONDS
-    while not read_failures(job.folder, launch_id) and time.monotonic() < end:
-        time.sleep(_LOOK_SECONDS)
-    time.sleep(_LATER_NOTE_SECONDS)
+    if job.node is not None:
+        time.sleep(_NOTES_SECONDS)
     notes = read_failures(job.folder, launch_id)
     cause = find_cause(notes)
     by = f"torchrun ended with exit code {torchrun}" if torchrun > 0 else f"torchrun was killed by signal {-torchrun}"

@@ -17,6 +17,11 @@ from launcher.start.datasets import check_datasets
 from trainer.runs.layout import LOGS
 from trainer.runs.status import LAUNCH_ID
 
+ENDED = "ended.json"
+"""File in the private folder: how and when ranks of this machine ended that failed, by their numbers."""
+TRACE = "nccl-trace-rank-"
+"""Prefix of the files of NCCL's flight recorder; `torchfrtrace` reads them."""
+
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Node:
@@ -158,7 +163,7 @@ def torchrun_command(job: Job, launch_id: str, private: Path, *, reset: str | No
         meeting = ["--rdzv-backend=static", f"--node-rank={node.rank}", f"--nnodes={node.num_nodes}"]
         meeting += [f"--master-addr={node.host}", f"--master-port={node.port}"]
     return [
-        *(sys.executable, "-m", "launcher.start.torchrun"),
+        *(sys.executable, "-m", "launcher.start.torchrun", f"{private}/{ENDED}"),
         *meeting,
         f"--rdzv-id={launch_id}",
         f"--nproc-per-node={job.num_processes}",
@@ -211,6 +216,8 @@ def child_environment(environ: Mapping[str, str], *, job: Job, launch_id: str, p
     torchrun's options as variables.
     """
     child = {name: value for name, value in environ.items() if not name.startswith("PET_")}
+    child.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    child.setdefault("TORCH_FR_DUMP_TEMP_FILE", str(private / TRACE))
     child.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // job.num_processes)))
     child |= {
         "PYTHONSAFEPATH": "1",

@@ -1,7 +1,6 @@
 """DeepSpeed on the pseudo device: it takes the branches of an asynchronous device, with streams and events."""
 
 import contextlib
-import socket
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +18,6 @@ with patch.dict("os.environ", DS_ACCELERATOR="cpu"):  # else it looks for a devi
 from tests.device.meter import add_wait
 from tests.device.pseudo import DEVICE
 from trainer.ranks import distributed
-from trainer.ranks.device import RankDevice
 
 
 class PseudoEvent:
@@ -167,6 +165,5 @@ def use_pseudo_device() -> None:
     """Have ranks and DeepSpeed take the pseudo device for this process's. Before the first of either is made."""
     set_accelerator(PseudoAccelerator())
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else it compiles a C++ op for gloo
-    found = RankDevice(host=socket.gethostname(), kind=DEVICE.type)
-    vars(distributed).update(choose_device=lambda *_: DEVICE, describe=lambda _: found)
+    vars(distributed).update(choose_device=lambda *_: DEVICE)
     Tensor.record_stream = lambda *_: None  # type: ignore[method-assign]

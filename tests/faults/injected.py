@@ -136,6 +136,15 @@ class Injector:
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def _stop(self, _: Any) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _fill_pipe(self, _: Any) -> None:
+        os.write(os.pipe()[1], bytes(1 << 20))
+
+    def _read(self, path: str) -> None:
+        Path(path).read_bytes()
+
     def _hold_gil(self, _: Any) -> None:
         re.match(r"(a+)+$", 50 * "a" + "b")  # backtracks for years, in C
 

@@ -11,7 +11,6 @@ from tests.faults.injected import current
 from trainer.build import build
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.ranks.watchdog import Watchdog
 from trainer.runs.layout import LEDGER_FILE
 from trainer.runs.ledger import Ledger
 
@@ -44,7 +43,7 @@ def fit(config: RunConfig, world: World) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     world.barrier()
     ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
-    activities = Activities(Watchdog(world.rank, on=False), ledger, config.supervision)
+    activities = Activities(config, ledger)
     built = build(config, world, stop_requested=lambda: False, activities=activities)
     try:
         return built.trainer.fit()

@@ -19,7 +19,7 @@ def test_killed_rank(undisturbed: Run, make_run: MakeRun, launch: Launch) -> Non
     done = launch(run, restarts=1).finish()
     assert done.code == 0, done.err[-4000:]
     assert has_happened(run.plan, 0, 0)
-    assert f"rank 0 on {HOST} failed first: ended without a word" in done.err
+    assert f"rank 0 on {HOST} failed first: was ended by SIGKILL" in done.err
     run.assert_same(undisturbed)
     assert run.complete_steps() == [5, 10, 15, 20]
     assert run.leftovers() == []

@@ -112,7 +112,7 @@ def test_link_that_goes_down(network: Network, make_run: MakeRun, start: Start, 
     for node in nodes:
         done = node.finish(600)
         assert done.code == 1, done.err[-4000:]
-        assert "failed first: stuck: activity 'step' of step 10" in done.err
+        assert "failed first: stuck in step of update 10" in done.err
     print(f"link down: both have ended after {time.monotonic() - began:.1f} s")
     wait_until(lambda: run.processes() == [])
     network.set_link("up")

@@ -137,7 +137,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """What can be done with each folder."""
 MORE: dict[str, tuple[str, ...]] = {
     RUN: (
-        "STOP", "launch.lock", "stuck.log", "requeues.json", "logs/launch.log",
+        "STOP", "launch.lock", "requeues.json", "logs/launch.log",
         "failures", "failures/1/rank0.log", "plugins", "queue", "logs", "pairs", "eval", "eval/kept", "checkpoints",
         CHECKPOINT.removeprefix(f"{RUN}/"), "checkpoints/step-00000015", "checkpoints/tmp-x", "metrics.prom",
     ),

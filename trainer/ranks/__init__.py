@@ -1,1 +1,1 @@
-"""A rank: its place in the world, number format and settings, and the watchdog beside it."""
+"""A rank: its place in the world, number format and settings, and the limits of what it does."""

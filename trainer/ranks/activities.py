@@ -1,14 +1,25 @@
-"""What a rank is doing: every activity has a time limit, and its seconds go to the ledger."""
+"""What a rank is doing: its seconds go to the ledger, and a rank that exceeds an activity's limit ends itself.
+
+faulthandler does that, in a thread of C that needs no GIL: it writes the stacks of all threads to a file and exits with
+code 1, whereupon torchrun ends the other ranks. The file lies in a folder of this machine, since writing to a full pipe
+or to a file system that hangs would hold that thread, too. The launcher looks for it: `trainer.runs.failure`.
+"""
 
 import contextlib
+import faulthandler
+import os
+import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from configs import SupervisionSection
-from configs.process.positions import Position
-from trainer.ranks.watchdog import SETTINGS, Watchdog
+from configs import RunConfig
+from configs.process.environment import PRIVATE
+from configs.process.files.inside import opened
+from trainer.runs.failure import stacks_name
 from trainer.runs.ledger import Kind, Ledger
 
 ActivityName = Literal["setup", "data", "step", "save", "evaluation", "shutdown"]
@@ -20,6 +31,9 @@ _KINDS: dict[ActivityName, Kind] = {
     "evaluation": "evaluating",
     "shutdown": "setup",
 }
+_SOONER_MINUTES = 2.0
+"""By which a first update's limit is below the groups' time-out: who hangs is to end before those that wait for it."""
+_LEAST_SECONDS = 0.001
 
 
 @dataclass(slots=True)
@@ -30,34 +44,42 @@ class _Open:
 
 
 class Activities:
-    """`with activities("save", step=500): ...`. Inside another activity, that one's clock stands still meanwhile."""
+    """`with activities("save", step=500): ...`. Inside another activity, that one's clock stands still meanwhile.
+
+    Until another one begins, an activity's limit holds for what comes after it.
+    """
 
     def __init__(
         self,
-        watchdog: Watchdog,
-        ledger: Ledger | None,
-        limits: SupervisionSection,
+        config: RunConfig,
+        ledger: Ledger | None = None,
         *,
+        rank: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Make one for the main thread of a rank.
 
         Args:
-            watchdog: gets the limits.
-            ledger: gets the seconds; None on every rank but the first.
-            limits: in minutes, of each activity.
+            config: has the limits.
+            ledger: see `ledger`.
+            rank: which one it is, for the limits; None: there are none.
             clock: seconds.
         """
-        self._watchdog = watchdog
         self.ledger = ledger
         """Where the seconds go; None on every rank but the first."""
-        self._seconds = {name: 60.0 * getattr(limits, setting) for name, setting in SETTINGS.items()}
-        self._watchdog.limit_save(self._seconds["save"])
+        self._limits = config.supervision
+        self._first_minutes = config.engine.communication_timeout_minutes - _SOONER_MINUTES
         self._has_stepped = False
         self._clock = clock
         self._open: list[_Open] = []
-        self._position = Position(update=0, micro_batch=0)
         self._resumed = clock()
+        self._rank = rank
+        if rank is not None:
+            self._own = None if PRIVATE in os.environ else tempfile.TemporaryDirectory(prefix="zeromt-")
+            folder = os.environ[PRIVATE] if self._own is None else self._own.name
+            self._path = Path(folder, stacks_name(rank, "setup", 0, 0))
+            self._stacks = opened(self._path, "wb")
+            faulthandler.register(signal.SIGUSR2)  # for stacks by hand, on stderr
 
     @contextlib.contextmanager
     def __call__(self, name: ActivityName, step: int = 0) -> Iterator[None]:
@@ -81,10 +103,6 @@ class Activities:
                 self.ledger.add(self._kind(activity), activity.spent)
             if self._open:
                 self._resume(self._open[-1])
-            else:
-                self._watchdog.leave()
-            if self._position.in_device:
-                self.reach(self._position.update, self._position.micro_batch, in_device=False)
         if name == "step":
             self._has_stepped = True
             if self.ledger is not None:
@@ -95,10 +113,21 @@ class Activities:
         """The activity that the rank is in; any thread may ask."""
         return next((activity.name for activity in self._open[-1:]), None)
 
-    def reach(self, update: int, micro_batch: int, *, in_device: bool) -> None:
-        """Tell the watchdog how far the rank is; see Position."""
-        self._position = Position(update=update, micro_batch=micro_batch, in_device=in_device)
-        self._watchdog.reach(self._position)
+    def close(self) -> None:
+        """End the limits."""
+        if self._rank is not None:
+            faulthandler.cancel_dump_traceback_later()
+            self._stacks.close()
+            self._path.unlink()
+            if self._own is not None:
+                self._own.cleanup()
+
+    def minutes(self, name: ActivityName) -> float:
+        """The limit of an activity that begins now."""
+        if name in ("data", "step"):
+            is_first = not self._has_stepped  # which compiles, and makes groups
+            return max(self._limits.step_minutes, self._first_minutes) if is_first else self._limits.step_minutes
+        return self._limits.evaluation_minutes if name == "evaluation" else self._limits.save_minutes
 
     def _kind(self, activity: _Open) -> Kind:
         if activity.name != "step":
@@ -111,6 +140,9 @@ class Activities:
 
     def _resume(self, activity: _Open) -> None:
         self._resumed = self._clock()
-        is_first = activity.name in ("data", "step") and not self._has_stepped  # which compiles, and makes groups
-        seconds = (1 + is_first) * self._seconds[activity.name]
-        self._watchdog.enter(activity.name, seconds, activity.step, spent=activity.spent)
+        if self._rank is not None:
+            minutes = self.minutes(activity.name)
+            name = stacks_name(self._rank, activity.name, activity.step, minutes)
+            self._path = self._path.rename(self._path.with_name(name))
+            seconds = max(60 * minutes - activity.spent, _LEAST_SECONDS)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=self._stacks)

@@ -1,21 +1,83 @@
-"""Checks before training: a compiler, what DeepSpeed can shard on these ranks, a folder that all of them see."""
+"""Checks before training: what ranks were told, a compiler, what DeepSpeed can shard, a folder that all of them see."""
 
 import contextlib
+import dataclasses
+import hashlib
 import os
 import shlex
 import shutil
+import socket
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from configs import EngineSection, UserError
+from configs import EngineSection, RunConfig, UserError
 from configs.process.files import exists, explain
-from configs.process.files.inside import look_again, read_text, write_text
+from configs.process.files.inside import look_again, write_text
 from configs.zero_keys import check_ranks, needs_quantizer
+from data_pipeline.prepared.dataset import open_index
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
+from trainer.runs.identity import versions
 from trainer.runs.layout import CHECKPOINTS
+
+OF_A_NODE = ("output", "prepare", "trackers", "workers", "cache", "cache_gigabytes", "file", "source", "references")
+"""Fields that may differ between nodes: places, what one rank alone reads, and numbers of workers."""
+VERSIONS = ("zeromt", "torch", "deepspeed", "sentencepiece")
+
+
+def check_agreement(config: RunConfig, parent: str | None, world: World) -> None:
+    """Check that all ranks were told the same of what decides an update.
+
+    Nodes may have other copies of a configuration, a plug-in, a dataset or a package under the same name. Weights would
+    then be trained partly in one way and partly in another, without a word.
+
+    Args:
+        config: of this rank.
+        parent: `--from`.
+        world: the ranks.
+
+    Raises:
+        UserError: on every rank, naming the first rank that was told something else, and one field.
+    """
+    (first, ours), *others = world.gather((socket.gethostname(), what_was_told(config, parent)))
+    for rank, (host, theirs) in enumerate(others, 1):
+        for field in {**ours, **theirs}:
+            if ours.get(field) != theirs.get(field):
+                raise UserError(
+                    f"{field}: rank {rank} on {host} was told something else than rank 0 on {first}; all ranks must "
+                    "have the same configuration, data, plug-ins and versions"
+                )
+
+
+def what_was_told(config: RunConfig, parent: str | None) -> dict[str, str]:
+    """Hashes of all that decides an update: values may be secret.
+
+    They are the configuration's by field, those of datasets and plug-ins by content, and those of versions.
+    """
+    prints = {path: _fingerprint(path, config) for path in config.named_datasets}
+    told = dict(_fields(dataclasses.asdict(config), "", prints))
+    told |= {"prepare.output": prints.get(config.prepare.output), "--from": parent, **versions(VERSIONS)}
+    return {field: hashlib.sha256(repr(value).encode()).hexdigest()[:16] for field, value in told.items()}
+
+
+def _fields(value: Any, name: str, prints: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """The values in a tree by their fields, with datasets' fingerprints in the place of their paths."""
+    if isinstance(value, (dict, list)):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            if key not in OF_A_NODE:
+                yield from _fields(one, f"{name}.{key}".lstrip("."), prints)
+    else:
+        yield name, prints.get(value, value)
+
+
+def _fingerprint(path: str, config: RunConfig) -> str:
+    try:
+        return open_index(path, config.stream)[2]
+    except UserError as error:  # said by the rank that opens it; or another rank has it
+        return str(error)
 
 
 def check_compiler(environ: Mapping[str, str], *, has_gpu: bool) -> None:
@@ -49,16 +111,14 @@ def check_engine(section: EngineSection, world: World) -> None:
     """
     keys = section.zero_optimization
     check_ranks(keys, ranks=world.size, on_each=int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
-    if (key := needs_quantizer(keys)) is not None and (problem := _why_no_quantizer(world)) is not None:
-        raise UserError(f"engine.zero_optimization.{key}: true {problem}; allowed here is false")
+    if (key := needs_quantizer(keys)) is not None:
+        from torch.utils.cpp_extension import CUDA_HOME  # which looks for it
 
-
-def _why_no_quantizer(world: World) -> str | None:
-    if is_host(world.device):
-        return "on a CPU, which DeepSpeed's quantizer has no kernel for"
-    from torch.utils.cpp_extension import CUDA_HOME  # which looks for it
-
-    return None if CUDA_HOME else "without a CUDA toolkit, by which DeepSpeed compiles its quantizer"
+        if is_host(world.device) or not CUDA_HOME:
+            raise UserError(
+                f"engine.zero_optimization.{key}: true, for which DeepSpeed compiles a kernel, and there is no GPU or "
+                "no CUDA toolkit; allowed here is false"
+            )
 
 
 def make_shared(folder: Path, world: World) -> None:
@@ -67,51 +127,33 @@ def make_shared(folder: Path, world: World) -> None:
     Raises:
         UserError: it cannot be written, or is not shared between the machines.
     """
-    token = world.from_main(uuid.uuid4().hex)
-    probe = folder / f".shared-{token}"
-    problem, where = None, folder
-    if world.is_main:
+    probe = folder / world.from_main(f".shared-{uuid.uuid4().hex}")
+
+    def write() -> None:
+        where = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(probe, token)
+            write_text(probe, "")
             where = folder / CHECKPOINTS
-            _probe(where)
+            if exists(where):  # else it will be made in a folder that is known to be writable
+                with tempfile.TemporaryFile(dir=where):
+                    pass
         except OSError as error:
-            _remove(probe)  # a full disk leaves an empty file
-            problem = f"output: {str(where)!r} cannot be written: {explain(error)}"
-    problem = world.from_main(problem)
-    if problem is not None:
-        raise UserError(problem)
-    blind = [rank for rank, sees in enumerate(world.gather(_reads(probe, token))) if not sees]
-    world.barrier()
+            _remove(probe)
+            raise UserError(f"output: {str(where)!r} cannot be written: {explain(error)}") from error
+
+    world.on_main(write)
+    look_again(folder)
+    sees = world.gather(exists(probe))
     if world.is_main:
         _remove(probe)
-    if blind:
+    if not all(sees):
         raise UserError(
-            f"output: {str(folder)!r} is not shared: rank {blind[0]} does not see what rank 0 wrote; "
+            f"output: {str(folder)!r} is not shared: rank {sees.index(False)} does not see what rank 0 wrote; "
             "choose a folder that all machines of the run share"
         )
-
-
-def _probe(checkpoints: Path) -> None:
-    """Check that checkpoints can be written to their place, before there is anything to save.
-
-    Raises:
-        OSError: they cannot.
-    """
-    if exists(checkpoints):  # if it does not exist, it will be made in a folder that is known to be writable
-        with tempfile.TemporaryFile(dir=checkpoints):
-            pass
 
 
 def _remove(probe: Path) -> None:
     with contextlib.suppress(OSError):
         probe.unlink(missing_ok=True)
-
-
-def _reads(probe: Path, token: str) -> bool:
-    try:
-        look_again(probe.parent)
-        return read_text(probe) == token
-    except OSError:
-        return False

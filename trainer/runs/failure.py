@@ -7,19 +7,25 @@ The rank with the earliest note is the cause: the others fail because it is gone
 
 import json
 import os
+import re
 import socket
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs import UserError
 from configs.process.files import describe
-from configs.process.files.inside import look_again, read_json, write_text
+from configs.process.files.inside import look_again, read_json, read_text, write_text
 from configs.process.streams import hidden
 from trainer.runs.layout import FAILURES
 from trainer.runs.status import LAUNCH_ID, known
+
+STACKS = ".stacks"
+"""How the names of files end that ranks which hang write their stacks to."""
+_WAITS = re.compile(r"/distributed|/deepspeed/comm/")
+"""In the path of the code that a rank is in while it waits for others."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -88,6 +94,29 @@ def leave_note(folder: Path, launch_id: str, failure: Failure) -> bool:
     except OSError:
         return False
     return True
+
+
+def stacks_name(rank: int, activity: str, step: int, minutes: float) -> str:
+    """The name of a rank's file while it is in an activity, of an update (0: none), with a limit."""
+    return f"{rank}_{activity}_{step}_{minutes:g}{STACKS}"
+
+
+def stuck_in(folder: Path) -> Iterator[tuple[Path, Failure]]:
+    """The files of ranks of this machine that have exceeded a limit, with what is to be said of each.
+
+    Those that wait for a rank that hangs hang too. Who does not wait has failed since its activity began, so that it
+    comes first.
+    """
+    for path in sorted(folder.glob(f"*{STACKS}")):
+        if stacks := read_text(path, errors="replace"):
+            rank, activity, step, minutes = path.name.removesuffix(STACKS).split("_")
+            *_, main = stacks.split("\n\n")  # the thread that is the oldest
+            waits = _WAITS.search(main.partition(", line ")[0]) is not None
+            message = f"stuck in {activity}{f' of update {step}' * (step != '0')}: its limit is {minutes} minutes"
+            message += "; it waits for others" * waits
+            time_ = path.stat().st_mtime - (not waits) * 60 * float(minutes)
+            host = socket.gethostname()
+            yield path, Failure(rank=int(rank), host=host, time=time_, message=message, traceback=stacks)
 
 
 def read_failures(folder: Path, launch_id: str) -> dict[int, Failure]:

@@ -8,7 +8,6 @@
     history.jsonl                settings of every start, data position at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         a request to save and stop
-    stuck.log                    ranks that were killed by their watchdogs
     requeues.json                how often a job was started again and requeued
     checkpoints/latest           the name of the newest checkpoint
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
@@ -46,8 +45,6 @@ RUN_LOCK = "run.lock"
 LAUNCH_LOCK = "launch.lock"
 """Held by `zeromt launch` while it may start ranks."""
 STOP_FILE = "STOP"
-STUCK_FILE = "stuck.log"
-"""Messages of watchdogs that killed a rank, for the launcher."""
 REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""

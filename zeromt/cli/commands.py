@@ -64,9 +64,7 @@ def train(
     if run.reads_prepared and is_there:
         resolve("launcher.start.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
     resolve("configs.process.environment:check_rank")(os.environ)
-    # Both must come before torch is imported.
-    resolve("configs.process.signals:stop_request")()
-    resolve("trainer.ranks.watchdog:process_watchdog")().start()
+    resolve("configs.process.signals:stop_request")()  # before torch is imported
     if is_main:
         resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)
     given = {"reset": frozenset(reset.split(",") if reset else ()), "parent": parent, "plugins": plugins}

@@ -61,7 +61,6 @@ def run(tmp_path: Path) -> Path:
     ledger.add("saving", 30)
     ledger.write()
     leave_note(run, "L", Failure(rank=3, host="far", time=time.time() - 7200, message="ValueError: y\nz"))
-    (run / "stuck.log").write_text("zeromt: rank 1 is stuck: activity 'save'\n")
     (run / "STOP").touch()
     return run
 
@@ -81,7 +80,6 @@ def test_a_line_for_each_thing_that_is_known(run: Path) -> None:
         "last failure rank 3 on far: ValueError: y, 2.0 h ago",
         "checkpoint   step 60, 10 min ago",
         "time         2 min, goodput 75.0%: productive 90 s, saving 30 s",
-        "stuck        rank 1 is stuck: activity 'save'",
     ]
 
 

@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from launcher.start.attempt import outcome
+from launcher.start.attempt import note_ends, outcome
 from launcher.start.ranks import Job, Node
 from tests.conftest import HOST
 from tests.launcher.start.test_ranks import make
-from trainer.runs.failure import Failure, leave_note, newest_cause, read_failures
+from trainer.runs.failure import Failure, leave_note, newest_cause, read_failures, stacks_name
 from trainer.runs.status import read_status
 
 SECOND = Node(rank=1, num_nodes=2, host="n1", port=1, interface=None)
@@ -85,6 +86,39 @@ def test_cause_is_the_first_line_and_its_victims_the_second(job: Job, capsys: py
     status = read_status(job.folder / "status.json", "L")
     assert status is not None
     assert (status.state, status.error) == ("failed", "rank 1 on far: ValueError: x")
+
+
+STACKS = """Timeout (0:08:00)!
+Thread 0x1 (most recent call first):
+  File "/x/queue.py", line 1 in get
+
+Thread 0x2 (most recent call first):
+  File "/{}.py", line 9 in f
+"""
+
+
+def test_of_ranks_that_hang_the_one_that_does_not_wait_is_the_cause(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As is one that was killed: torchrun knows of that. An error of which a rank has left word is told by it."""
+    private = tmp_path / "private"
+    private.mkdir()
+    for rank, where in enumerate(("torch/distributed/c10d_logger", "re/__init__", "x/trainer/ranks/distributed")):
+        (private / stacks_name(rank, "step", 7, 8)).write_text(STACKS.format(where))
+        os.utime(private / stacks_name(rank, "step", 7, 8), (1000 + rank, 1000 + rank))
+    (private / stacks_name(3, "data", 8, 8)).touch()
+    (private / "nccl-trace-rank-0").write_text("x")
+    (private / "ended.json").write_text(json.dumps({"3": ["was ended by SIGKILL", 999], "4": ["exit code 1", 1]}))
+    note(job, 4, 2000.0)
+    note_ends(job.folder, "L", private)
+    notes = read_failures(job.folder, "L")
+    assert {rank: failure.time for rank, failure in notes.items()} == {0: 1000, 1: 521, 2: 1002, 3: 999, 4: 2000}
+    assert notes[3].message == "was ended by SIGKILL"
+    assert notes[1].message == "stuck in step of update 7: its limit is 8 minutes"
+    assert notes[0].message == f"{notes[1].message}; it waits for others"
+    assert capsys.readouterr().err.startswith(f"zeromt: rank 0 is {notes[0].message}; its stacks: ")
+    copied = {path.name for path in (job.folder / "failures" / "L").glob("*[!n]")}
+    assert copied == {"0_step_7_8.stacks", "1_step_7_8.stacks", "2_step_7_8.stacks", "nccl-trace-rank-0"}
 
 
 def test_end_of_the_log_of_a_rank_without_a_traceback(job: Job, capsys: pytest.CaptureFixture[str]) -> None:

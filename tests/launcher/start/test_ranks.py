@@ -43,6 +43,7 @@ def test_golden_command() -> None:
         sys.executable,
         "-m",
         "launcher.start.torchrun",
+        "/private/ended.json",
         "--rdzv-backend=c10d",
         "--rdzv-endpoint=/private/rendezvous",
         "--rdzv-conf=store_type=file",
@@ -80,7 +81,7 @@ def test_torchrun_understands_the_command(node: Node | None) -> None:
     from torch.distributed.run import parse_args
 
     job = make(num_processes=16, node=node, numa_binding="node")
-    found = parse_args(command(job)[3:])  # type: ignore[no-untyped-call]
+    found = parse_args(command(job)[4:])  # type: ignore[no-untyped-call]
     assert (found.nproc_per_node, found.numa_binding, found.training_script) == ("16", "node", "trainer")
     assert found.training_script_args == ["configs/runs/a b.yaml", "seed=2", "name=x;y"]
     if node is not None:
@@ -102,11 +103,14 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         "PYTHONPATH": "/x",
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": "/private/nccl-trace-rank-",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "ZEROMT_LAUNCH_ID": "L",
         "ZEROMT_PRIVATE": "/private",
     }
-    assert environment_of({"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    for name in ("OMP_NUM_THREADS", "TORCH_FR_DUMP_TEMP_FILE"):
+        assert environment_of({name: "3"})[name] == "3"
     assert environment_of({}, num_processes=16)["OMP_NUM_THREADS"] == "1"
     assert environment_of({}, "engine.device=cpu")["CUDA_VISIBLE_DEVICES"] == ""
     node = Node(rank=1, num_nodes=2, host="n1", port=5, interface="ib0")

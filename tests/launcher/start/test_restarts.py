@@ -40,14 +40,18 @@ def test_progress_earns_restarts_and_a_reset_is_not_repeated(launch: Launch, wor
     assert asked == ["data,optimizer"] * 2 + ["None"]
 
 
-def test_stopped_rank_is_named_and_is_in_the_status(launch: Launch, workplace: Path) -> None:
-    child = launch("wait,stopped", "--max-restarts", "0")
-    _, err = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 1, err
-    assert f"zeromt: rank 1 on {HOST} failed first: stuck: activity 'evaluation'" in err
-    line = "zeromt: rank 1 is stuck: activity 'evaluation' of step 12 began"
-    assert any(line in shown and "stopped (SIGSTOP)" in shown for shown in err.splitlines())
-    status = (run_folder(workplace) / "status.json").read_text()
-    assert '"state": "failed"' in status
-    assert f"rank 1 on {HOST}: stuck: activity 'evaluation' of step 12" in status
-    assert (run_folder(workplace) / "stuck.log").read_text().startswith("zeromt: rank 1 is stuck")
+def test_a_rank_that_hangs_or_is_killed_is_named_and_is_in_the_status(launch: Launch, workplace: Path) -> None:
+    messages = {
+        "stuck": "stuck in evaluation of update 12: its limit is 0.01 minutes",
+        "die": "was ended by SIGKILL",
+    }
+    children = {todo: launch(f"wait,{todo}", "--max-restarts", "0", f"name={todo}") for todo in messages}
+    for todo, child in children.items():
+        _, err = child.communicate(timeout=PATIENCE)
+        assert child.returncode == 1, err
+        assert f"zeromt: rank 1 on {HOST} failed first: {messages[todo]}" in err
+        folder = workplace / "runs" / todo
+        assert f"rank 1 on {HOST}: {messages[todo]}" in (folder / "status.json").read_text()
+        stacks = [path.name for path in folder.glob("failures/*/*.stacks") if "in <module>" in path.read_text()]
+        assert stacks == (["1_evaluation_12_0.01.stacks"] if todo == "stuck" else [])
+        assert ("zeromt: rank 1 is stuck in evaluation of update 12" in err) == (todo == "stuck")

@@ -1,30 +1,40 @@
-"""Activities: limits to the watchdog, seconds to the ledger, by a clock of the test's own."""
+"""Activities: seconds to the ledger, by a clock of the test's own; and what becomes of a rank that exceeds a limit."""
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from configs import SupervisionSection
-from trainer.ranks.activities import Activities, ActivityName
-from trainer.ranks.watchdog import Watchdog
+from configs import load_run
+from configs.process.environment import PRIVATE
+from tests.conftest import REPO, environment
+from tests.house import sources
+from tests.waiting import PATIENCE
+from trainer.ranks.activities import Activities
+from trainer.runs.failure import stuck_in
 from trainer.runs.ledger import Ledger
 
-LIMITS = SupervisionSection(setup_minutes=1, step_minutes=2, save_minutes=3, evaluation_minutes=4)
+CONFIG = load_run("debug", ["supervision.step_minutes=2", "supervision.save_minutes=3"])
+HANGS = {
+    "holding the GIL in C": "re.match('(a+)+$', 'a' * 60 + 'b')",
+    "asleep": "time.sleep(100)",
+    "writing to a pipe that nobody reads": "os.write(2, b'x' * 10_000_000)",
+    "on a lock": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+}
+RANK = """
+import os, re, signal, sys, threading, time
+from configs import load_run
+from trainer.ranks.activities import Activities
 
-
-class Recorder(Watchdog):
-    """A watchdog that is never started, and keeps what it was told."""
-
-    def __init__(self) -> None:
-        super().__init__(0, on=False)
-        self.told: list[tuple[str, float, int, float]] = []
-
-    def enter(self, activity: str, seconds: float, step: int, *, spent: float = 0.0) -> None:
-        self.told.append((activity, seconds, step, spent))
-
-    def leave(self) -> None:
-        self.told.append(("", 0, 0, 0))
+activities = Activities(load_run("debug", ["supervision.save_minutes=0.01"]), rank=3)
+threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+with activities("step", step=120):
+    time.sleep(1)  # more than a save may take
+    with activities("save", step=120):
+        {hang}
+activities.close()
+"""
 
 
 class Clock:
@@ -40,80 +50,82 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Ledger:
-    return Ledger(tmp_path / "ledger.json", clock=clock)
+def activities(tmp_path: Path, clock: Clock) -> Activities:
+    return Activities(CONFIG, Ledger(tmp_path / "ledger.json", clock=clock), clock=clock)
 
 
-def test_limits(ledger: Ledger, clock: Clock) -> None:
-    watchdog = Recorder()
-    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
-    for name in (*get_args(ActivityName), "step"):
-        with activities(name, step=5):
-            pass
-    assert [told[:3] for told in watchdog.told if told[0]] == [
-        ("setup", 60, 5),
-        ("data", 240, 5),
-        ("step", 240, 5),  # the first of a start
-        ("save", 180, 5),
-        ("evaluation", 240, 5),
-        ("shutdown", 60, 5),
-        ("step", 120, 5),
-    ]
-    assert [told[0] for told in watchdog.told][1::2] == [""] * 7
-
-
-def test_activity_inside_another_stops_its_clock(ledger: Ledger, clock: Clock) -> None:
-    watchdog = Recorder()
-    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
+def test_seconds_by_kind_and_none_twice(activities: Activities, clock: Clock) -> None:
+    """An activity inside another stops its clock; one that fails is counted too, and no update."""
+    with activities("setup"):
+        clock.now += 1
     with activities("step", step=9):
         clock.now += 10
         with activities("save", step=8):
+            assert activities.current == "save"
             clock.now += 100
         clock.now += 5
-    figures = ledger.figures()
-    assert (figures["productive_seconds"], figures["saving_seconds"]) == (15, 100)
-    assert watchdog.told == [("step", 240, 9, 0), ("save", 180, 8, 0), ("step", 240, 9, 10), ("", 0, 0, 0)]
-
-
-def test_steps_made_before_are_redone(ledger: Ledger, clock: Clock) -> None:
-    ledger.note_step(2)
-    activities = Activities(Recorder(), ledger, LIMITS, clock=clock)
-    for step in (1, 2, 3):
-        with activities("step", step=step):
-            clock.now += step
-    with activities("step", step=3):  # after a rewind
-        clock.now += 10
-    figures = ledger.figures()
-    assert (figures["redone_seconds"], figures["productive_seconds"], ledger.highest_step) == (13, 3, 3)
-
-
-def test_every_kind(ledger: Ledger, clock: Clock) -> None:
-    activities = Activities(Recorder(), ledger, LIMITS, clock=clock)
-    for seconds, name in enumerate(("setup", "data", "save", "evaluation"), start=1):
-        with activities(name):  # type: ignore[arg-type]
-            clock.now += seconds
-    figures = ledger.figures()
-    kinds = ("setup", "waiting_for_data", "saving", "evaluating")
-    assert [figures[f"{kind}_seconds"] for kind in kinds] == [1, 2, 3, 4]
-
-
-def test_activity_that_fails_is_left_and_counted(ledger: Ledger, clock: Clock) -> None:
-    watchdog = Recorder()
-    activities = Activities(watchdog, ledger, LIMITS, clock=clock)
 
     def fail() -> None:
-        with activities("setup"), activities("step", step=4):
+        with activities("evaluation"), activities("step", step=10):
             clock.now += 3
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert watchdog.told[-1][0] == ""
-    assert (ledger.figures()["productive_seconds"], ledger.highest_step) == (3, 0)
+    assert activities.current is None
+    assert activities.ledger is not None
+    figures = activities.ledger.figures()
+    kinds = ("setup", "productive", "saving", "evaluating", "waiting_for_data")
+    assert [figures[f"{kind}_seconds"] for kind in kinds] == [1, 18, 100, 0, 0]
+    assert activities.ledger.highest_step == 9
 
 
-def test_without_a_ledger() -> None:
-    watchdog = Recorder()
-    with Activities(watchdog, None, LIMITS)("step", step=1):
-        assert watchdog.told[-1][0] == "step"
-    assert watchdog.told[-1][0] == ""
+def test_steps_made_before_are_redone(activities: Activities, clock: Clock) -> None:
+    ledger = activities.ledger
+    assert ledger is not None
+    ledger.note_step(2)
+    for step in (1, 2, 3, 3):  # the last after a rewind
+        with activities("step", step=step):
+            clock.now += step
+    figures = ledger.figures()
+    assert (figures["redone_seconds"], figures["productive_seconds"], ledger.highest_step) == (6, 3, 3)
+
+
+def test_limits() -> None:
+    activities = Activities(CONFIG)
+    assert [activities.minutes(name) for name in ("setup", "data", "step", "save", "shutdown")] == [3, 18, 18, 3, 3]
+    with activities("step", step=1):
+        pass
+    assert [activities.minutes(name) for name in ("data", "step", "evaluation")] == [2, 2, 240]
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_stuck_rank_leaves_its_stacks_and_ends(hang: str, tmp_path: Path) -> None:
+    variables = environment() | {PRIVATE: str(tmp_path)}
+    command = [sys.executable, "-c", RANK.format(hang=HANGS[hang])]
+    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(PATIENCE) == 1
+        finally:
+            process.kill()
+    [(path, failure)] = stuck_in(tmp_path)
+    assert path.name == "3_save_120_0.01.stacks"
+    assert (failure.rank, failure.message) == (3, "stuck in save of update 120: its limit is 0.01 minutes")
+    assert failure.traceback.count('File "<string>", line') == 1
+
+
+def test_stacks_by_hand_without_harm_and_nothing_is_left(tmp_path: Path) -> None:
+    """Of a folder of its own neither."""
+    for private in ({PRIVATE: str(tmp_path)}, {"TMPDIR": str(tmp_path)}):
+        command = [sys.executable, "-c", RANK.format(hang="os.kill(os.getpid(), signal.SIGUSR2)")]
+        done = subprocess.run(command, env=environment() | private, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0
+        assert done.stderr.count('File "<string>", line') == 1
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_else_sets_faulthandlers_timer() -> None:
+    """A process has one."""
+    of_ours = [path for path in sources(REPO) if path.parts[0] != "tests"]
+    found = [str(path) for path in of_ours if "dump_traceback_later(" in (REPO / path).read_text()]
+    assert found == ["trainer/ranks/activities.py"]

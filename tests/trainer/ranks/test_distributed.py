@@ -1,57 +1,59 @@
-"""How ranks meet in a store that outlives them, as torchrun's does on several nodes."""
+"""How ranks meet, and what they send one another: sums, and objects without pickles."""
 
+import math
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
-from tests.conftest import environment
+from configs import UserError
+from configs.process.environment import PRIVATE
+from data_pipeline.order.state import LaneCursor, StreamState
+from tests.conftest import REPO, environment
+from tests.forked import Forked, exit_codes, fork_ranks
+from tests.house import sources
 from tests.waiting import PATIENCE
 from trainer.ranks import distributed
-from trainer.ranks.distributed import agree_on_start, find_unreached
+from trainer.ranks.distributed import World
+from trainer.ranks.messages import packed, unpacked
 from trainer.runs.failure import TrainingError
+from trainer.runs.run_lock import RunLockedError
 
-SIZE = 3
-
-
-def starts(store: Store, ranks: list[int], seconds: float = PATIENCE) -> list[str]:
-    """The name of the start that each of these ranks gets."""
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(lambda rank: agree_on_start(store, rank, SIZE, timedelta(seconds=seconds)), ranks))
+# --- meeting
 
 
-def test_ranks_that_are_started_again_share_nothing_with_the_dead() -> None:
-    """Also with ranks of a start that never came to be: a mark of theirs is answered, and then replaced."""
-    store = HashStore()
-    first = set(starts(store, [0, 1, 2]))
-    with pytest.raises(TrainingError, match="rank 2 did not come"):
-        starts(store, [0, 1], seconds=0.1)
-    second = set(starts(store, [2, 1, 0]))
-    assert len(first) == len(second) == 1
-    assert first.isdisjoint(second)
+def meet(comes: int, platforms: str) -> str:
+    """As a rank, of which some do not come, and each computes with something: what it is refused for."""
+    rank = int(os.environ["RANK"])
+    vars(distributed).update(_COME_MINUTES=0.02, platform=lambda _: platforms[rank])
+    try:
+        if rank < comes:
+            World(timeout_minutes=1).close()
+    except (UserError, TrainingError) as error:
+        return str(error)
+    return ""
 
 
-def test_ranks_that_do_not_reach_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreached() -> list[str]:
-        store = HashStore()
-        with ThreadPoolExecutor(SIZE) as pool:
-            return list(
-                pool.map(lambda rank: find_unreached(store, rank, SIZE, {"GLOO_SOCKET_IFNAME": "lo"}), range(SIZE))
-            )
-
-    assert unreached() == [""] * SIZE
-    monkeypatch.setattr(distributed, "_REACH_SECONDS", 1.0)
-    monkeypatch.setattr(distributed, "_greet", lambda server, _: server.accept()[0].close())
-    found = unreached()
-    assert found[0].startswith("network: rank 0 on ")
-    assert all("does not reach rank" in problem and "--interface" in problem for problem in found)
+@pytest.mark.parametrize(
+    ("comes", "platforms", "told"),
+    [(2, "abb", "rank 2 of 3 did not come within 0.02 minutes; "), (3, "aba", "engine.device: rank ")],
+)
+def test_a_rank_that_does_not_come_or_has_another_device(
+    comes: int, platforms: str, told: str, forked: Forked, tmp_path: Path
+) -> None:
+    variables = {PRIVATE: str(tmp_path)}
+    found = forked.ranks(3, meet, comes, platforms, meet=False, cwd=tmp_path, variables=variables)
+    assert [said.startswith(told) for said in found] == [rank < comes for rank in range(3)]
+    if comes == 3:
+        assert [re.findall(r"\w of 3", said) for said in found] == [["2 of 3"], ["1 of 3"], ["2 of 3"]]
 
 
 @pytest.mark.parametrize(("device", "expected"), [("cuda:1", torch.device("cuda", 1)), ("cpu", None)])
@@ -61,15 +63,23 @@ def test_nccl_connects_at_the_start(
     """It does when it is told its GPU; else at the first collective."""
     for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
-    for name in ("_shared_store", "agree_on_start", "describe", "compare", "PrefixStore"):
+    monkeypatch.setattr(World, "_meet_at_first", mock.Mock())
+    for name in ("_shared_store", "PrefixStore"):
         monkeypatch.setattr(distributed, name, mock.Mock())
     monkeypatch.setattr(distributed, "choose_device", lambda _: torch.device(device))
-    monkeypatch.setattr("configs.process.flight_recorder.switch_on", mock.Mock())
     started = mock.Mock()
     monkeypatch.setattr("torch.distributed.init_process_group", started)
     monkeypatch.setattr("torch.distributed.new_group", mock.Mock())
-    distributed.World(timeout_minutes=1)
+    World(timeout_minutes=1)
     assert started.call_args.kwargs["device_id"] == expected
+
+
+def test_restarts_of_a_torchrun_that_keeps_its_store_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in (names | {"TORCHELASTIC_MAX_RESTARTS": "3"}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=r"^TORCH_DISABLE_SHARE_RDZV_TCP_STORE: not set with torchrun's --max-restarts"):
+        World(timeout_minutes=1)
 
 
 WAIT = """
@@ -99,3 +109,85 @@ def test_rank_that_waits_for_the_others_ends_when_it_is_stopped(number: signal.S
             assert waiting.wait(PATIENCE) == 75
         finally:
             waiting.kill()
+
+
+# --- sums
+
+LARGE = 2**62
+
+
+def tell(world: World) -> list[Any]:
+    """Sums of which several are begun before the first is asked for, among other messages."""
+    waits = [world.begin_sums([world.rank + n, LARGE], [0.1 * (world.rank + n)]) for n in (0, 1)]
+    found: list[Any] = [world.sum([1]), world.gather(world.rank)]
+    return [*found, *(wait() for wait in waits), world.begin_sums([], [1.5])(), world.sum_floats([0.5])]
+
+
+def test_sums_wrap_and_are_the_same_on_all_ranks() -> None:
+    found = fork_ranks(5, tell)
+    assert all(one == found[0] for one in found)
+    wrapped = (5 * LARGE + 2**63) % 2**64 - 2**63
+    floats = [pytest.approx(0.1 * (10 + 5 * n), rel=1e-15) for n in (0, 1)]
+    sums = [([10 + 5 * n, wrapped], [floats[n]]) for n in (0, 1)]
+    assert found[0] == [[5], [0, 1, 2, 3, 4], *sums, ([], [7.5]), [2.5]]
+
+
+def leave_one(world: World) -> None:
+    """The last rank goes before it has said anything."""
+    world.begin_sums([1], [])()
+    if world.rank == 2:
+        os._exit(0)
+    world.begin_sums([1], [])()
+
+
+def test_a_rank_that_is_gone_is_an_error_of_all_others_at_once() -> None:
+    assert exit_codes(3, leave_one) == [1, 1, 0]
+
+
+# --- objects
+
+STREAM = StreamState(
+    epoch=1,
+    update=2,
+    lanes={0: (LaneCursor(pass_=0, window=1, position=2),), 3: ()},
+    seed=4,
+    micro_batches=2,
+    fingerprints=["a"],
+    shares=[1],
+)
+PICKLES = {"configs/plugins/files.py", "data_pipeline/stream/process_prefetch.py"}
+"""Between a process and those that it forks or starts, through memory and pipes that no other reaches."""
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        [None, True, 2**70, -0.1, "a\n\udcff\U0001f600", [], ""],
+        (math.inf, (), {"a": {1, 2}, 3: ("b", None)}, Path("a/b")),
+        ({}, {("a", 1): [{}]}, {"tuple": [1]}, {"dict": {"Path": "a"}}),
+        STREAM,
+    ],
+)
+def test_objects_arrive_as_they_were_sent(item: Any) -> None:
+    assert unpacked(packed(item), StreamState, LaneCursor) == item
+
+
+def test_errors_keep_what_they_mean_to_who_catches_them() -> None:
+    for error in (UserError("a"), RunLockedError("b")):
+        found = unpacked(packed((None, error)))[1]
+        assert (type(found), str(found)) == (type(error), str(error))
+
+
+@pytest.mark.parametrize(
+    "content", [pickle.dumps(STREAM), b"", packed(STREAM), b'{"eval": "1"}', b'{"tuple": [], "set": []}']
+)
+def test_what_no_rank_sends_is_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):  # JSON's errors too
+        unpacked(content)
+
+
+def test_nothing_else_unpickles_what_another_process_sent() -> None:
+    of_ours = [path for path in sources(REPO) if path.parts[0] not in ("tests", "benchmarks")]
+    unsafe = re.compile(r"\bpickle\.loads?\(|\w+_object(_list)?\(")
+    found = {str(path) for path in of_ours if unsafe.search((REPO / path).read_text())}
+    assert found == PICKLES

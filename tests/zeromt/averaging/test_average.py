@@ -136,7 +136,7 @@ def test_an_average_is_inspected_translated_with_and_trained_on(
         "engine.precision=bf16",
         "optimizer.weight_decay=0",
     ]
-    refused = forked.zeromt("train", config, *settings, cwd=tmp_path)  # in a process: it starts a watchdog
+    refused = forked.zeromt("train", config, *settings, cwd=tmp_path)  # in a process: it sets signal handlers
     assert refused.code == 2
     assert "--reset: nothing, and" in refused.err
     before = weights_of(out / "checkpoints" / "step-00000300")

@@ -36,7 +36,6 @@ CASES = [
     ("status.json", "stop"),
     ("logs/slurm-1.out", "log"),
     ("ledger.json", "status"),
-    ("stuck.log", "status"),
     ("launch.lock", "status"),
     ("metrics.jsonl", "report"),
     ("config.yaml", "inspect"),

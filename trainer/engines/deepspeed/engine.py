@@ -7,6 +7,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
@@ -31,7 +32,6 @@ from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates
 from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
-from trainer.ranks.device import time_out
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
@@ -77,7 +77,7 @@ class DeepSpeedEngine(Engine):
         self._ema_decay = ema_decay
         if device.type == "cpu":
             patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
-        patches.TIME_OUT_GROUPS.apply(TorchBackend, time_out(device, section.communication_timeout_minutes))
+        patches.TIME_OUT_GROUPS.apply(TorchBackend, timedelta(minutes=section.communication_timeout_minutes))
         self._wrap(objective, trained)
         self.layout_kind, self.why_padded = first_possible(self.layouts)
         self.merged_lanes = 1

@@ -27,7 +27,6 @@ OTHERS = {
         "launcher/machine/supervise.py",
         "trainer/ranks/host_memory.py",
         "configs/process/environment.py",
-        "configs/process/flight_recorder.py",
         "configs/process/kernel.py",
         "configs/process/streams.py",
     ],
@@ -48,7 +47,10 @@ OTHERS = {
         "zeromt/exporting/search_file.py",
         "zeromt/inspecting/found.py",
     ],
-    "a process of its own, which imports nothing of zeromt": ["trainer/evaluation/scoring_process.py"],
+    "a process of its own, which imports nothing of zeromt": [
+        "launcher/start/torchrun.py",
+        "trainer/evaluation/scoring_process.py",
+    ],
 }
 """Modules that open other files, by what these are."""
 

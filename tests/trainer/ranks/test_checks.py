@@ -1,0 +1,134 @@
+"""What is looked at before training: what ranks were told, and what DeepSpeed can shard on them."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from configs import EngineSection, Plugin, RunConfig, UserError, load_run
+from tests.conftest import Corpus
+from tests.forked import Forked, fork_ranks
+from trainer.ranks import checks
+from trainer.ranks.checks import VERSIONS, check_agreement, check_engine, what_was_told
+from trainer.ranks.distributed import World
+from trainer.runs.identity import versions
+
+PLUGIN = Plugin(file="/a/x.py", sha256="0" * 64, components=["schedule x"])
+
+
+def load(data: Path, *overrides: str) -> RunConfig:
+    return load_run("debug", [f"prepare.output={data}", *overrides])
+
+
+def differing(one: RunConfig, other: RunConfig, parent: str | None = None) -> set[str]:
+    """The fields that differ, and those that either lacks."""
+    ours, theirs = what_was_told(one, None), what_was_told(other, parent)
+    return {field for field in {**ours, **theirs} if ours.get(field) != theirs.get(field)}
+
+
+@pytest.fixture
+def copied(corpus_en_fr: Corpus, tmp_path: Path) -> Path:
+    """The corpus in another place."""
+    shutil.copytree(corpus_en_fr.folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_places_and_numbers_of_workers_may_differ(corpus_en_fr: Corpus, copied: Path) -> None:
+    datasets = "stream.datasets=[{{path: {0}, weight: 1}}]"
+    augment = "stream.augment=[{{kind: typos, probability: 0.5, datasets: [{0}]}}]"
+    sets = "evaluation.sets=[{{name: a, source: {0}/a.en, references: [{0}/a.fr]}}]"
+    one, other = (
+        dataclasses.replace(
+            load(
+                *(Path("none"), datasets.format(path), augment.format(path), sets.format(path)),
+                *(f"output={path}", f"stream.workers={n}"),
+            ),
+            plugins=[dataclasses.replace(PLUGIN, file=f"{path}/x.py")],
+        )
+        for n, path in enumerate((corpus_en_fr.folder, copied), 1)
+    )
+    assert differing(one, other) == set()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("optimizer.lr=0.5", "seed=9", "schedule.kind=linear", "stream.micro_batches=3", "engine.zero_stage=2"),
+        *("evaluation.every_updates=7", "training.ema_decay=0.5"),
+    ],
+)
+def test_what_decides_an_update_may_not(override: str, corpus_en_fr: Corpus) -> None:
+    assert override.partition("=")[0] in differing(load(corpus_en_fr.folder), load(corpus_en_fr.folder, override))
+
+
+def test_data_plugins_parents_and_versions_may_not(
+    corpus_en_fr: Corpus, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(corpus_en_fr.folder)
+    ours = what_was_told(config, None)
+    (copied / "index.json").write_text((copied / "index.json").read_text() + " ")
+    assert differing(config, load(copied)) == {"prepare.output"}
+    shutil.rmtree(copied)
+    assert differing(config, load(copied)) == {"prepare.output"}, "a dataset that one node lacks"
+    assert "plugins.0.sha256" in differing(config, dataclasses.replace(config, plugins=[PLUGIN]))
+    assert differing(config, config, parent="runs/a") == {"--from"}
+    for package in VERSIONS:
+        found = {**versions(VERSIONS), package: "0.0"}
+        monkeypatch.setattr(checks, "versions", lambda _, found=found: found)
+        assert what_was_told(config, None).items() ^ ours.items() >= {(package, ours[package])}
+
+
+def test_the_message_names_rank_host_and_field(corpus_en_fr: Corpus) -> None:
+    """On all ranks."""
+
+    def asked(world: World) -> str:
+        check_agreement(load(corpus_en_fr.folder), None, world)
+        with pytest.raises(UserError) as refused:
+            check_agreement(load(corpus_en_fr.folder, f"optimizer.lr=0.{world.rank + 1}"), None, world)
+        return str(refused.value)
+
+    one, other = fork_ranks(2, asked)
+    assert one == other
+    assert one.startswith("optimizer.lr: rank 1 on ")
+
+
+def test_a_run_of_ranks_that_were_told_different_things_makes_nothing(
+    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+) -> None:
+    """One name of the data, and others behind it."""
+    for rank in range(2):
+        shutil.copytree(corpus_en_fr.folder, tmp_path / f"data{rank}")
+    index = tmp_path / "data1" / "index.json"
+    index.write_text(index.read_text() + " ")
+    data = f"prepare.output={tmp_path}/data${{oc.env:RANK}}"
+    done = forked.trainer(2, "debug", *corpus_en_fr.overrides, data, f"output={tmp_path}", "name=a", cwd=tmp_path)
+    assert done.code
+    assert "zeromt: error: prepare.output: rank 1 on " in done.err
+    assert not (tmp_path / "a").exists()
+
+
+def ranks_of(size: int, device: str = "cpu") -> Any:
+    return SimpleNamespace(size=size, device=torch.device(device))
+
+
+def test_groups_by_the_machines_that_torchrun_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    section = EngineSection(zero_stage=3, zero_optimization={"zero_hpz_partition_size": 4})
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    check_engine(section, ranks_of(16))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "6")
+    with pytest.raises(UserError, match="4 with 12 ranks, 6 on each machine"):
+        check_engine(section, ranks_of(12))
+
+
+@pytest.mark.parametrize("key", ["zero_quantized_weights", "zero_quantized_gradients"])
+def test_a_gpu_without_a_toolkit_cannot_quantize(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = EngineSection(zero_stage=3, zero_optimization={key: True})
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/usr/local/cuda")
+    check_engine(section, ranks_of(8, "cuda"))
+    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
+    with pytest.raises(UserError, match=f"{key}: true, for which DeepSpeed compiles a kernel"):
+        check_engine(section, ranks_of(8, "cuda"))
