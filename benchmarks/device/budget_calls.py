@@ -24,7 +24,7 @@ from model import build_transformer
 from model.kernels import STEPS_BETWEEN_SYNCS, cpu, use_kernels
 from model.kernels.cuda import attention, ways
 from model.search import search
-from trainer.engines.layouts import laid_out
+from trainer.engines.layouts import stage
 
 WIDTH, VOCAB, ROWS, LENGTH = 16, 64, 3, 5
 STEPS = (2 * STEPS_BETWEEN_SYNCS + 1, 4 * STEPS_BETWEEN_SYNCS + 1)
@@ -74,7 +74,7 @@ def one_pass(preset: str, kernels: str) -> Callable[[], None]:
     lane = MicroBatch(lane=0, dataset=0, pair_ids=np.arange(ROWS), source=ids, target_input=ids, target_output=ids)
     objective = make_objective(_tiny(preset), VOCAB)
     use_kernels(objective, CPU, kernels)
-    batch = laid_out([lane], [1], CPU, kind="flash" if kernels == "cuda" else "padded")
+    batch = stage([lane], [1], CPU, kind="flash" if kernels == "cuda" else "padded")()
     more = (1.0, batch.layout) if kernels == "cuda" else ()
 
     def once() -> None:

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, cast
 
@@ -77,12 +76,6 @@ def bf16_is_faster(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     gains = _device_attribute(device, "bf16_is_faster")
     return gains is not None and bool(gains())
-
-
-def only_oom_safe_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """A context in which only those kernels are used that recover from running out of memory."""
-    without = _device_attribute(device, "without_onednn")
-    return contextlib.nullcontext() if without is None else cast(AbstractContextManager[None], without())
 
 
 def _device_attribute(device: torch.device, name: str) -> Any:

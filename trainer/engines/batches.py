@@ -4,9 +4,9 @@ import dataclasses
 import hashlib
 import operator
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
-from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from trainer.engines.protocol import DeviceBatch
+from data_pipeline.tokenizer import PAD_ID
 
-ALIGNMENT = 16
-"""Bytes: arrays that are copied as one begin at multiples of it."""
 Losses = Mapping[tuple[int, ...], torch.Tensor]
 """A rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
 log-likelihood."""
@@ -107,14 +104,6 @@ def weight_units(micro_batch: MicroBatch, target_tokens: int) -> int:
     return int(micro_batch.weights @ np.count_nonzero(micro_batch.target_output != PAD_ID, axis=1))
 
 
-def token_scales(micro_batch: MicroBatch) -> NDArray[np.float32]:
-    """(B, T): the weight of each target token, and of the padding behind them."""
-    ones = np.ones(micro_batch.target_output.shape, dtype=np.float32)
-    if micro_batch.weights is None:
-        return ones
-    return ones * (micro_batch.weights[:, None] / WEIGHT_ONE).astype(np.float32)
-
-
 def pairs_digest(lane: int, pair_ids: NDArray[np.int64]) -> int:
     """A 64-bit sum over the pairs of a hash of (lane, pair): SplitMix64's finaliser (Steele et al., 2014)."""
     with np.errstate(over="ignore"):
@@ -142,64 +131,6 @@ def _multiple(number: int) -> np.uint64:
 def wrap(number: int) -> int:
     """As a signed 64-bit integer, wrapped as an all-reduce wraps."""
     return (number + 2**63) % 2**64 - 2**63
-
-
-class Staged:
-    """Arrays on their way to a device: one copy, out of pinned memory, for which the host does not wait."""
-
-    def __init__(self, arrays: Sequence[NDArray[Any]], device: torch.device) -> None:
-        """Have them ready; a thread may do so."""
-        self._device = device
-        self._arrays = [np.ascontiguousarray(array) for array in arrays]
-        if device.type != "cpu":
-            self._starts = np.cumsum([0, *(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays)])
-            joined = np.zeros(self._starts[-1], dtype=np.uint8)
-            for array, start in zip(self._arrays, self._starts, strict=False):
-                joined[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
-            self._pinned = torch.from_numpy(joined).pin_memory()
-
-    def send(self) -> list[torch.Tensor]:
-        """All as tensors on the device."""
-        if self._device.type == "cpu":
-            return [torch.from_numpy(array) for array in self._arrays]
-        memory = self._pinned.to(self._device, non_blocking=True)
-        return [
-            memory[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
-            for array, start in zip(self._arrays, self._starts, strict=False)
-        ]
-
-
-def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
-    """The arrays as tensors on the device, by one asynchronous copy from pinned memory."""
-    return stage(micro_batch, device)()
-
-
-def stage(micro_batch: MicroBatch, device: torch.device) -> Callable[[], DeviceBatch]:
-    """Have the arrays ready; what is returned sends them."""
-    arrays: list[NDArray[Any]] = [micro_batch.source, micro_batch.target_input, micro_batch.target_output]
-    if micro_batch.weights is not None:
-        arrays.append(token_scales(micro_batch))
-    staged = Staged(arrays, device)
-
-    def send() -> DeviceBatch:
-        source, target_input, target_output, *scales = staged.send()
-        return DeviceBatch(
-            source=source,
-            target_input=target_input,
-            target_output=target_output,
-            scales=scales[0] if scales else None,
-        )
-
-    return send
-
-
-def empty_batch(device: torch.device) -> DeviceBatch:
-    """One token of weight 0 for a lane that is dry: collectives need a forward and backward pass of every rank."""
-    return DeviceBatch(
-        source=torch.full((1, 1), EOS_ID, device=device),
-        target_input=torch.full((1, 1), BOS_ID, device=device),
-        target_output=torch.full((1, 1), EOS_ID, device=device),
-    )
 
 
 def micro_batch_seed(seed: int, epoch: int, update: int, lane: int) -> int:

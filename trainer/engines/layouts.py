@@ -14,20 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.tokenizer import EOS_ID, PAD_ID
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines.batches import (
-    Staged,
-    Update,
-    empty_batch,
-    micro_batch_seed,
-    stage,
-    token_scales,
-)
+from trainer.engines.batches import Update, micro_batch_seed
 from trainer.engines.protocol import DeviceBatch, Engine
 
-Ids = NDArray[np.int64]
+ALIGNMENT = 16
+"""Bytes: arrays that are copied as one begin at multiples of it."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -61,7 +56,7 @@ def lay_out(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
     for begin in range(0, len(slots), step):
         filled = [m for m in slots[begin : begin + step] if m is not None]
         seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
-        send = _staged(filled, seeds, engine.device, engine.layout_kind)
+        send = stage(filled, seeds, engine.device, kind=engine.layout_kind)
         of_rank.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, send=send))
     return of_rank
 
@@ -101,88 +96,92 @@ class Layouts:
             self._thread.close()
 
 
-def full_batch(
-    rows: int, source: int, target: int, device: torch.device, kind: LayoutKind, *, token: int = EOS_ID
-) -> DeviceBatch:
+def full_batch(rows: int, source: int, target: int, device: torch.device, kind: LayoutKind) -> DeviceBatch:
     """One without padding, to see whether its shape fits the memory."""
-    sides = [np.full((rows, length), token) for length in (source, target, target)]
+    ids = np.full((rows, max(source, target)), EOS_ID)
     micro_batch = MicroBatch(
         lane=0,
         dataset=0,
         pair_ids=np.arange(rows),
-        source=sides[0],
-        target_input=sides[1],
-        target_output=sides[2],
+        source=ids[:, :source],
+        target_input=ids[:, :target],
+        target_output=ids[:, :target],
     )
-    return _staged([micro_batch], [0], device, kind)()
+    return stage([micro_batch], [0], device, kind=kind)()
 
 
-def _staged(
-    filled: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, kind: LayoutKind
-) -> Callable[[], DeviceBatch]:
-    if not filled:
-        return partial(empty_batch, device)
-    if kind == "none":
-        return stage(filled[0], device)
-    return stage_laid_out(filled, seeds, device, kind=kind)
+def to_device(micro_batch: MicroBatch, device: torch.device) -> DeviceBatch:
+    """A micro-batch for modules that do not know where its tokens stand."""
+    return stage([micro_batch], [0], device, kind="none")()
 
 
-def laid_out(
-    micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, kind: LayoutKind
-) -> DeviceBatch:
-    """Micro-batches as one pass; see `stage_laid_out`."""
-    return stage_laid_out(micro_batches, seeds, device, kind=kind)()
-
-
-def stage_laid_out(
+def stage(
     micro_batches: Sequence[MicroBatch], seeds: Sequence[int], device: torch.device, *, kind: LayoutKind
 ) -> Callable[[], DeviceBatch]:
     """Have micro-batches ready as one pass; what is returned sends it.
 
     Args:
-        micro_batches: of different lanes; one, unless rows are packed.
+        micro_batches: of different lanes; at most one, unless rows are packed.
         seeds: of each one's dropout.
         device: where they go, in one copy for which the host does not wait.
         kind: of the layout; packed, ids are (1, N).
     """
+    if not micro_batches:
+        return partial(_empty_batch, device)
     is_packed = kind in PACKED
     assert is_packed or len(micro_batches) == 1, "padded lanes have different lengths"
-    sources, targets = ([getattr(m, name) for m in micro_batches] for name in ("source", "target_output"))
-    inputs = [m.target_input for m in micro_batches]
-    is_text = [[ids != PAD_ID for ids in side] for side in (sources, targets)]
-    ids = [
-        np.concatenate([x[text] for x, text in zip(side, texts, strict=True)])[None] if is_packed else side[0]
-        for side, texts in ((sources, is_text[0]), (inputs, is_text[1]), (targets, is_text[1]))
+    is_text = [[m.source != PAD_ID for m in micro_batches], [m.target_output != PAD_ID for m in micro_batches]]
+
+    def joined(arrays: list[NDArray[Any]], side: int) -> NDArray[Any]:
+        if not is_packed:
+            return arrays[0]
+        return np.concatenate([array[text] for array, text in zip(arrays, is_text[side], strict=True)])[None]
+
+    arrays = [
+        joined([m.source for m in micro_batches], 0),
+        joined([m.target_input for m in micro_batches], 1),
+        joined([m.target_output for m in micro_batches], 1),
     ]
-    arrays: list[NDArray[Any]] = [*ids]
-    for texts in is_text:
-        arrays += [_tokens(texts, seeds, is_packed=is_packed), _bounds(texts)]
     weighs = any(m.weights is not None for m in micro_batches)
     if weighs:
-        scales = [token_scales(m) for m in micro_batches]
-        packed = [x[text] for x, text in zip(scales, is_text[1], strict=True)]
-        arrays.append(np.concatenate(packed)[None] if is_packed else scales[0])
+        arrays.append(joined([_token_scales(m) for m in micro_batches], 1))
+    for texts in is_text if kind != "none" else ():
+        arrays += [_places(texts, seeds, is_packed=is_packed), _bounds(texts)]
     longest = [max(int(text.sum(1).max()) if is_packed else text.shape[1] for text in texts) for texts in is_text]
-    staged = Staged(arrays, device)
+    send_arrays = _staged(arrays, device)
 
     def send() -> DeviceBatch:
-        source, target_input, target_output, *places = staged.send()
-        sides = [
-            Side(places=places[2 * i], bounds=places[2 * i + 1] if is_packed else None, longest=longest[i])
-            for i in range(2)
-        ]
+        source, target_input, target_output, *more = send_arrays()
+        scales = more.pop(0) if weighs else None
+        layout = None
+        if more:
+            sides = [
+                Side(places=more[2 * i], bounds=more[2 * i + 1] if is_packed else None, longest=longest[i])
+                for i in range(2)
+            ]
+            layout = Layout(source=sides[0], target=sides[1], kind=kind)
         return DeviceBatch(
-            source=source,
-            target_input=target_input,
-            target_output=target_output,
-            layout=Layout(source=sides[0], target=sides[1], kind=kind),
-            scales=places[-1] if weighs else None,
+            source=source, target_input=target_input, target_output=target_output, layout=layout, scales=scales
         )
 
     return send
 
 
-def _tokens(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_packed: bool) -> NDArray[np.int32]:
+def _empty_batch(device: torch.device) -> DeviceBatch:
+    """One token of weight 0 for lanes that are dry: collectives need a forward and backward pass of every rank."""
+    bos, eos = (torch.full((1, 1), token, device=device) for token in (BOS_ID, EOS_ID))
+    return DeviceBatch(source=eos, target_input=bos, target_output=eos)
+
+
+def _token_scales(micro_batch: MicroBatch) -> NDArray[np.float32]:
+    """(B, T): the weight of each target token, and of the padding behind them."""
+    ones = np.ones(micro_batch.target_output.shape, dtype=np.float32)
+    if micro_batch.weights is None:
+        return ones
+    return ones * (micro_batch.weights[:, None] / WEIGHT_ONE).astype(np.float32)
+
+
+def _places(texts: Sequence[NDArray[np.bool_]], seeds: Sequence[int], *, is_packed: bool) -> NDArray[np.int32]:
     """`Side.places` of these rows."""
     places = []
     for text, seed in zip(texts, seeds, strict=True):
@@ -197,3 +196,24 @@ def _bounds(texts: Sequence[NDArray[np.bool_]]) -> NDArray[np.int32]:
     """`Side.bounds` of these rows."""
     lengths = np.concatenate([text.sum(1) for text in texts])
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def _staged(arrays: Sequence[NDArray[Any]], device: torch.device) -> Callable[[], list[torch.Tensor]]:
+    """Have arrays ready; what is returned sends them to a device, as one copy out of pinned memory."""
+    arrays = [np.ascontiguousarray(array) for array in arrays]
+    if device.type == "cpu":
+        return lambda: [torch.from_numpy(array) for array in arrays]
+    starts = np.cumsum([0, *(-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays)])
+    together = np.zeros(starts[-1], dtype=np.uint8)
+    for array, start in zip(arrays, starts, strict=False):
+        together[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
+    pinned = torch.from_numpy(together).pin_memory()
+
+    def send() -> list[torch.Tensor]:
+        memory = pinned.to(device, non_blocking=True)
+        return [
+            memory[start : start + array.nbytes].view(torch.from_numpy(array[:0]).dtype).view(array.shape)
+            for array, start in zip(arrays, starts, strict=False)
+        ]
+
+    return send

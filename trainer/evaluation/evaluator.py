@@ -18,7 +18,7 @@ from data_pipeline.tokenizer import PAD_ID, Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.parameters import search_bytes
 from trainer.checkpoint.model_files import build_model, place
-from trainer.engines.batches import to_device
+from trainer.engines.layouts import to_device
 from trainer.engines.protocol import Engine
 from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.sets import HeldOutSet

@@ -16,7 +16,8 @@ from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.engines.batches import to_device, wrap
+from trainer.engines.batches import wrap
+from trainer.engines.layouts import to_device
 from trainer.inference.loading import TrainedModel, load_checkpoint
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import METRICS_FILE

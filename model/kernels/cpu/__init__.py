@@ -7,11 +7,11 @@ from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels.cpu.decoding import STEPS_BETWEEN_SYNCS, argmax, packed_weights
 from model.kernels.cpu.layers import CpuAttention, CpuDropout, CpuFeedForward
-from model.kernels.cpu.linear import CpuLinear, bf16_is_faster, without_onednn
+from model.kernels.cpu.linear import CpuLinear, bf16_is_faster
 from model.kernels.cpu.loss import CpuOutputLayer
 from model.loss import OutputLayer
 
-__all__ = ["STEPS_BETWEEN_SYNCS", "argmax", "bf16_is_faster", "packed_weights", "use", "without_onednn"]
+__all__ = ["STEPS_BETWEEN_SYNCS", "argmax", "bf16_is_faster", "packed_weights", "use"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: CpuLinear,

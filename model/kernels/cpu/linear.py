@@ -12,10 +12,9 @@ Large matmuls that follow each other or share an input are one autograd function
 `model.kernels.cpu.layers`): rows are copied once, and fewer steps run on a single thread.
 """
 
-import contextlib
 import math
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +97,6 @@ def bf16_is_faster() -> bool:
 
 _onednn_has_bf16 = has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 _fp32_prefers_onednn = has_onednn() and torch.backends.mkl.is_available() and not is_intel()  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def without_onednn() -> Iterator[None]:
-    """A context in which fp32 matmuls use torch's default.
-
-    For code that may run out of memory: after that, oneDNN fails at the same matmul for ever or ends the process.
-    """
-    global _fp32_prefers_onednn
-    before, _fp32_prefers_onednn = _fp32_prefers_onednn, False
-    try:
-        yield
-    finally:
-        _fp32_prefers_onednn = before
 
 
 def prefers_onednn(dtype: torch.dtype) -> bool:

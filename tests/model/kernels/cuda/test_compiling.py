@@ -11,7 +11,7 @@ from model.kernels.cuda import use
 from model.loss import CrossEntropy
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
-from trainer.engines.layouts import laid_out
+from trainer.engines.layouts import stage
 
 CPU = torch.device("cpu")
 MODERN = {"residual": "pre", "activation": "swiglu", "positions": "rotary", "head_width": 4}
@@ -19,7 +19,7 @@ MODERN = {"residual": "pre", "activation": "swiglu", "positions": "rotary", "hea
 
 def trained(objective: Objective, number: int, rows: int) -> list[Tensor]:
     objective.zero_grad()
-    batch = laid_out([lane(number, rows=rows, longest=5 + 2 * number)], [number], CPU, kind="flash")
+    batch = stage([lane(number, rows=rows, longest=5 + 2 * number)], [number], CPU, kind="flash")()
     out: Any = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
     out.loss_sum.backward()
     return [*(x.detach() for x in out), *(p.grad for p in objective.parameters() if p.grad is not None)]

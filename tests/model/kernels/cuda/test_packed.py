@@ -18,7 +18,7 @@ from tests.flops import flop_counter
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
 from tests.model.variants import MODELS
-from trainer.engines.layouts import laid_out
+from trainer.engines.layouts import stage
 
 CPU = torch.device("cpu")
 LANES = [lane(0, rows=4), lane(1, rows=1), lane(2, rows=6)]
@@ -47,7 +47,7 @@ def trained(
     """Sums over all passes, and gradients, per token; on the CPU."""
     sums = []
     for micro_batches, seeds in passes:
-        batch = laid_out(micro_batches, seeds, device, kind=kind)
+        batch = stage(micro_batches, seeds, device, kind=kind)()
         out = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
         (out.loss_sum / TOKENS).backward()
         sums.append(torch.stack([x.detach().cpu() for x in out]) / TOKENS)
@@ -166,7 +166,7 @@ def test_no_padding_is_computed() -> None:
     for part in objective.modules():
         if not list(part.children()):
             part.register_forward_hook(lambda m, args, out: rows.add(args[0].shape[:-1].numel()))
-    batch = laid_out(LANES, SEEDS, CPU, kind="flash")
+    batch = stage(LANES, SEEDS, CPU, kind="flash")()
     objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
     tokens = {sum(getattr(m, f"num_{side}_tokens") for m in LANES) for side in ("source", "target")}
     assert tokens <= rows <= {1, *tokens}, "ids are (1, N)"
@@ -208,8 +208,8 @@ def test_what_is_too_long_is_refused() -> None:
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_device_calls_torchs_kernels(is_causal: bool, way: LayoutKind) -> None:
     """In half precision; with the sums and gradients of the plain way."""
-    batch = laid_out(LANES, SEEDS, CPU, kind=way)
-    there = laid_out(LANES, SEEDS, DEVICE, kind=way)
+    batch = stage(LANES, SEEDS, CPU, kind=way)()
+    there = stage(LANES, SEEDS, DEVICE, kind=way)()
     assert batch.layout is not None
     assert there.layout is not None
     queries, keys = batch.layout.target, batch.layout.target if is_causal else batch.layout.source

@@ -17,7 +17,7 @@ from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
-from trainer.engines.layouts import laid_out
+from trainer.engines.layouts import stage
 
 CASES: list[interpreted.Sizes] = [
     (5, 12, "float32", 0.3, True, True, False),
@@ -76,7 +76,7 @@ def test_all_norms_of_a_pre_norm_model_but_the_first_are_joined(is_checkpointed:
     objective = Objective(tiny_model(section), CrossEntropy(0.0)).train()
     use_kernels(objective, DEVICE, "cuda")
     objective.to(DEVICE)
-    batch = laid_out([lane(0, rows=3)], [1], DEVICE, kind="flash")
+    batch = stage([lane(0, rows=3)], [1], DEVICE, kind="flash")()
     with metered() as meter:
         objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
     found = meter.by_operator()
