@@ -43,7 +43,13 @@ T = TypeVar("T")
 CURRENT = "PYTEST_CURRENT_TEST"
 """Environment variable, of pytest: the test that asks."""
 IMPORTED = (
-    *("trainer.main", "trainer.build", "trainer.engines.deepspeed.engine", "trainer.report", "trainer.records.board"),
+    *(
+        "trainer.main",
+        "trainer.build",
+        "trainer.engines.deepspeed.engine",
+        "trainer.report",
+        "trainer.trackers.tensorboard",
+    ),
     *("model.kernels.cpu", "torch._dynamo", "torch.utils.tensorboard", "tensorboard.plugins.hparams.plugin_data_pb2"),
     *("deepspeed.module_inject.auto_ep_layer", "sacrebleu", "langcodes", "PIL.JpegImagePlugin"),
 )

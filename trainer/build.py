@@ -25,7 +25,6 @@ from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.resume import check_identity, restore
-from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.trained import resumed_from
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
@@ -50,7 +49,7 @@ from trainer.phases import check_phase, enter_phase, new_objective
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
-from trainer.records.metrics import Metrics, NoMetrics, RunMetrics
+from trainer.records.metrics import Metrics
 from trainer.records.pairs import PairLog
 from trainer.runs.history import LEFT_OUT
 from trainer.runs.identity import versions
@@ -153,7 +152,7 @@ def build(
     Limits(config, state).check_rates()
     changed = enter_series(config, datasets, held_out, state)
     forecast = announce(config, reader, engine, world, held_out, state, is_new=skipped_ranges is None)
-    metrics = _metrics(config, checkpoints.identity, state, -1 if begins else state.step, world)
+    metrics = _metrics(config, checkpoints.identity, -1 if begins else state.step, world)
     context = RunContext(
         config=config,
         world=world,
@@ -265,13 +264,13 @@ def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint |
     return objective
 
 
-def _metrics(config: RunConfig, identity: RunIdentity, state: TrainerState, step: int, world: World) -> Metrics:
+def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:
     """The writers of the run's figures after `step` (-1: all) and of its resolved configuration. Rank 0 writes."""
     if not world.is_main:
-        return NoMetrics()
-    folder, phase = Path(config.folder), None if state.phase is None else state.phase.number
+        return Metrics(None)
+    folder = Path(config.folder)
     trackers = [*([make("tracker", "tensorboard")] if config.training.tensorboard else []), *config.trackers]
-    metrics = RunMetrics(folder, resume_step=step, phase=phase, trackers=trackers, config=saved_fields(config))
+    metrics = Metrics(folder, resume_step=step, trackers=trackers, config=saved_fields(config))
     write_text(folder / CONFIG, identity.config_yaml)
     return metrics
 

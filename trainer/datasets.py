@@ -4,11 +4,9 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Literal
 
 from configs import DatasetSource, PrepareSection, RunConfig, UserError
-from data_pipeline.order.mixture import Mixture
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.phase_data import PhaseData, StreamPhase
@@ -90,29 +88,6 @@ def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, wo
         phases.append(StreamPhase(numbers=own, weights=weights, section=stream, loss_weights=loss_weights))
     weighted = [(dataset, source.weight) for dataset, source in zip(datasets, config.datasets, strict=True)]
     return StreamReader(weighted, config.stream, seed=config.seed, rank=rank, world_size=world_size, phases=phases)
-
-
-def describe_mixture(datasets: Sequence[Dataset], mixture: Mixture, usual_pairs: Sequence[Fraction]) -> list[str]:
-    """A line for each dataset of a mixture, and one for the whole; nothing for a single dataset.
-
-    Args:
-        datasets: of the mixture.
-        mixture: the proportions.
-        usual_pairs: mean pairs of each dataset's micro-batches.
-    """
-    if mixture.is_single:
-        return []
-    total, lines = sum(mixture.sizes), []
-    each = zip(dataset_names(datasets).items(), mixture.proportions, usual_pairs, strict=True)
-    for (name, dataset), given, pairs in each:
-        part = given / sum(mixture.proportions)
-        passes = part * total / dataset.num_pairs
-        lines.append(
-            f"dataset {name}: {dataset.num_pairs:,} pairs, proportion {part:.2%}, {passes:.2f} passes an epoch, "
-            f"about {part * total / pairs:,.0f} micro-batches of {float(pairs):,.0f} pairs"
-        )
-    updates = mixture.epoch_updates(0, usual_pairs)
-    return [*lines, f"an epoch of the mixture is {total:,} pairs, about {updates:,} updates"]
 
 
 def describe_weights(phase: PhaseData) -> list[str]:

@@ -41,7 +41,7 @@ from trainer.spikes import go_back, is_skipped, note_left_out, note_skip, spike
 from trainer.stability import memory
 from trainer.terminal.bar import View
 from trainer.terminal.forecast import Forecast
-from trainer.terminal.steps import log_evaluation, log_step
+from trainer.terminal.lines import log_evaluation, log_step
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.status import LAUNCH_ID, read_status, write_status
 from trainer.terminal.bar import bar_shown
-from trainer.terminal.lines import OVER, configure_logging
+from trainer.terminal.lines import configure_logging
 from trainer.terminal.tables import show_summary
 
 RESETS = frozenset({"data", "optimizer"})
@@ -229,7 +229,7 @@ def _train(
                 write_status(folder, "finished", step=nothing.step, stop_reason=nothing.reason)
         return _leave(world, activities, lock, stop, EXIT_FINISHED)
     code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder, extra=OVER)
+    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
     if world.is_main:
         show_summary(config, state, step, is_finished=outcome == "finished")
         stop.consume()

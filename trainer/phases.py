@@ -21,7 +21,6 @@ from trainer.context import RunContext
 from trainer.datasets import tokenizer_of
 from trainer.engines.retraining import retrain
 from trainer.evaluation.best import current_plateau
-from trainer.runs.metrics_file import PHASE_EVENT
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +103,7 @@ def begin_next(run: RunContext, why: str) -> None:
     with run.activities("setup"):
         _retrain(run)
     state.recent_losses.clear()  # of other data: what is usual there may be a spike here, and the other way round
-    run.metrics.event(state.step, {"event": PHASE_EVENT, **state.phase_figures(), "epoch": epoch, "reason": why})
+    run.metrics.event(state.step, {"event": "phase", **state.phase_figures(), "epoch": epoch, "reason": why})
     of = f"{number + 1} of {len(config.phases)}"
     log.info("step %d  phase %s (%s) begins with epoch %d: %s", state.step, phase.name, of, epoch, why)
 

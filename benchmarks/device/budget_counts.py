@@ -31,7 +31,7 @@ from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.records.metrics import NoMetrics
+from trainer.records.metrics import Metrics
 
 WARM_UP = 2
 """Updates before the counted one: the first creates the optimizer's states, the next let ZeRO-3 learn its order."""
@@ -220,7 +220,7 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         engine=engine,
         updates=Lookahead(source, world),
         state=TrainerState(),
-        metrics=NoMetrics(),
+        metrics=Metrics(None),
         pairs=cast(Any, _NoPairs()),
         activities=Activities(config),
         stop_requested=watch,

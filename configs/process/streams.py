@@ -85,7 +85,7 @@ def tell(line: str) -> None:
     if (terminal := live_terminal()) is not None:
         is_bad = line.startswith("zeromt: error: ") or " failed first: " in line
         line = terminal.escaped(line)
-        line = terminal.CLEAR + (terminal.painted(line, "red") if is_bad else line)
+        line = terminal.CLEAR + (terminal.red(line) if is_bad else line)
     with contextlib.suppress(OSError, ValueError):
         print(line, file=sys.stderr if terminal is None else terminal.unfiltered(sys.stderr), flush=True)
 

@@ -5,12 +5,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 CLEAR = "\r\x1b[K"
 """Empties the line that the cursor is in: a bar may stand there, of this process or of another."""
-COLOURS = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "faint": "2"}
-Colour = Literal["bold", "red", "green", "yellow", "cyan", "faint"]
 _COLUMNS = 100
 """The width of a terminal that does not say."""
 
@@ -51,6 +49,12 @@ class Filtered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.unfiltered, name)
 
+    def __eq__(self, other: object) -> bool:
+        return bool(unfiltered(other) == self.unfiltered)  # so tqdm knows that lines are written where its bar is
+
+    def __hash__(self) -> int:
+        return hash(self.unfiltered)
+
 
 def filter_terminals() -> None:
     """From now on, text on standard output and error cannot control a terminal; files and pipes get it as it is."""
@@ -77,9 +81,9 @@ def escaped(text: str) -> str:
     return on_terminal(text)
 
 
-def painted(text: str, colour: Colour) -> str:
-    """The text in a colour, for a stream that is live."""
-    return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+def red(text: str) -> str:
+    """The text in red, for a stream that is live."""
+    return f"\x1b[1;31m{text}\x1b[0m"
 
 
 def columns(stream: IO[Any]) -> int:
@@ -89,23 +93,3 @@ def columns(stream: IO[Any]) -> int:
     except (OSError, ValueError):
         width = 0
     return width or shutil.get_terminal_size((_COLUMNS, 24)).columns
-
-
-def packed(fields: list[str], width: int, *, between: str, indent: int) -> list[str]:
-    """Fields in as few lines as hold them; lines after the first are indented.
-
-    Args:
-        fields: none is cut, whatever its length.
-        width: of a line.
-        between: what stands between two fields of a line.
-        indent: of the lines after the first.
-    """
-    lines: list[str] = []
-    line = ""
-    for field in fields:
-        if line.strip() and len(line) + len(between) + len(field) > width:
-            lines.append(line)
-            line = " " * indent + field
-        else:
-            line = f"{line}{between}{field}" if line.strip() else line + field
-    return [*lines, line]

@@ -1,5 +1,6 @@
 """The report in a run's folder, made from its files alone."""
 
+import itertools
 import json
 import logging
 import shutil
@@ -11,9 +12,11 @@ import pytest
 
 from configs.process.chart import Panel, svg
 from configs.process.document import Cell, Code, Part, Table, to_markdown
+from configs.process.text import markdown
+from tests.conftest import read_metrics
 from tests.small import small_runs
 from trainer.main import _report
-from trainer.report import write
+from trainer.report import read_course, write
 from zeromt.cli.main import main
 
 
@@ -29,25 +32,18 @@ def test_a_report_has_what_is_known_of_a_run(root: Path) -> None:
     written = write(root / "runs/mixture").read_text()
     assert lasting(trained) == lasting(written), "the same at the end of training and later"
     parts = [line for line in written.splitlines() if line.startswith("## ")]
-    assert parts == [
-        "## Scores", "## Curves", "## Translations", "## Data", "## Model and training", "## Cost",
-        "## To make it again",
-    ]  # fmt: skip
-    [evaluated] = [line for line in lines(root / "runs/mixture/metrics.jsonl") if line["kind"] == "evaluation"]
-    row = f"| dataset\\_b (validation) | chrF | {evaluated['chrf/dataset_b']:.2f} | {evaluated['step']} |"
+    assert parts == ["## Settings", "## Scores", "## Curves", "## Translations"]
+    [evaluated] = read_metrics(root / "runs/mixture", "evaluation")
+    score, signature = f"{evaluated['chrf/dataset_b']:.4g}", str(evaluated["chrf_signature"])
+    row = f"| chrf/dataset\\_b | {score} | {score} at {evaluated['step']} | <code>{markdown(signature)}</code> |"
     assert row in written
-    assert str(evaluated["chrf_signature"]).replace("|", "\\|") in written
-    assert "--nproc 1" in written
+    assert written.count("(validation)") == 2, "each set has translations"
     ET.parse(root / "runs/mixture/report.svg")
 
 
 def lasting(text: str) -> list[str]:
-    """What depends neither on the time nor on the folder from which it is written."""
-    return [line for line in text.partition("## To make")[0].splitlines() if "Written " not in line]
-
-
-def lines(path: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """What does not depend on the time."""
+    return [line for line in text.splitlines() if "Written " not in line and "| time |" not in line]
 
 
 def test_a_run_that_has_just_begun_and_a_folder_that_is_none(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,10 +52,22 @@ def test_a_run_that_has_just_begun_and_a_folder_that_is_none(root: Path, capsys:
     shutil.copy(root / "runs/small/config.yaml", begun)
     assert main(["report", "runs/begun"]) == 0
     text = (begun / "report.md").read_text()
-    assert "no status: - updates" in text
+    assert "no status. Written" in text
     assert "## Scores" not in text
     assert main(["report", "corpus"]) == 2
     assert "config.yaml" in capsys.readouterr().err
+
+
+def test_a_long_run_is_thinned(tmp_path: Path) -> None:
+    logged = [{"kind": "train", "step": step, "nll": 1 / step, "total_seconds": step} for step in range(1, 20_001)]
+    logged += [{"kind": "evaluation", "step": 9, "bleu": 1.0}, {"kind": "score", "step": 9, "late": 2.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in logged) + '{"kind": "tr')
+    course = read_course(tmp_path)
+    assert course.trained["step"] == 20_000
+    assert course.evaluations == {9: {"kind": "evaluation", "step": 9, "bleu": 1.0, "late": 2.0}}
+    steps = [step for step, _ in course.losses]
+    assert 300 <= len(steps) < 600
+    assert {after - before for before, after in itertools.pairwise(steps)} == {steps[1] - steps[0]}
 
 
 def test_no_error_of_a_report_is_one_of_the_run(root: Path, caplog: pytest.LogCaptureFixture) -> None:

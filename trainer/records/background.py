@@ -1,10 +1,11 @@
 """Runs a tracker's writer in a thread of its own: a slow or failing tracker neither delays nor ends training."""
 
-import collections
+import contextlib
 import logging
+import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from configs.components import Writer
 from configs.process.with_torch import abandon_at_exit
@@ -14,7 +15,7 @@ log = logging.getLogger(__name__)
 MAX_QUEUED = 1000
 """Records that are queued for a slow writer; while the queue is full, new ones are dropped."""
 CLOSE_SECONDS = 30.0
-"""Time that a writer has to write its queue when the run ends, and before a rewind."""
+"""Time that all writers together have to write their queues when the run ends, and before a rewind."""
 
 Action = Callable[[Writer], None]
 
@@ -30,29 +31,21 @@ class BackgroundWriter:
             open_writer: called in the thread, because it may have to wait for the network.
             max_queued: longest queue, in records.
         """
-        self._name = name
-        self._open = open_writer
-        self._max_queued = max_queued
-        self._queue: collections.deque[Action] = collections.deque()
-        self._changed = threading.Condition()
-        self._is_over = False  # takes no more records: it was closed or dropped
-        self._is_given_up = False
-        self._is_abandoned = False
-        self._ended = 0.0
+        self._name, self._open, self._max_queued = name, open_writer, max_queued
+        self._queue: queue.SimpleQueue[Action | None] = queue.SimpleQueue()
         self._num_dropped = 0
+        self._is_over = False  # it has failed, or was abandoned
         self._thread = threading.Thread(target=self._run, name=f"tracker {name}", daemon=True)
         self._thread.start()
 
     def put(self, action: Action) -> None:
         """Queue a call of the writer; returns at once."""
-        with self._changed:
-            if self._is_over:
-                return
-            if len(self._queue) < self._max_queued:
-                self._queue.append(action)
-                self._changed.notify()
-                return
-            self._num_dropped += 1
+        if self._is_over:
+            return
+        if self._queue.qsize() < self._max_queued:
+            self._queue.put(action)
+            return
+        self._num_dropped += 1
         if self._num_dropped == 1:
             log.warning(
                 "%s is too slow: records are dropped while %d are queued; training goes on",
@@ -60,63 +53,37 @@ class BackgroundWriter:
                 self._max_queued,
             )
 
-    def end(self, last: Action | None = None) -> None:
-        """Take no more records; the thread writes the queue, makes a last call, and closes the writer."""
-        self._ended = time.monotonic()
-        with self._changed:
-            if last is not None and not self._is_over:
-                self._queue.append(last)
-            self._is_over = True
-            self._changed.notify()
+    def end(self, last: Action) -> None:
+        """The thread writes the queue, makes a last call, and closes the writer."""
+        self._queue.put(last)
+        self._queue.put(None)
 
-    def join(self, seconds: float = CLOSE_SECONDS) -> None:
+    def join(self, seconds: float) -> None:
         """After `end`: wait at most this long for the thread, and warn of records that were not written."""
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self._is_abandoned = True
+            self._is_over = True
             abandon_at_exit(self._name)
-            waited = time.monotonic() - self._ended
-            log.warning("%s did not finish within %.0f s and is abandoned; training goes on", self._name, waited)
+            log.warning("%s did not finish in time and is abandoned; training goes on", self._name)
         if self._num_dropped:
             log.warning("%s: %d records were dropped", self._name, self._num_dropped)
 
     def _run(self) -> None:
         try:
-            writer = self._open()
+            with contextlib.closing(self._open()) as writer:  # also after an error: it may have buffered records
+                while (action := self._queue.get()) is not None and not self._is_over:
+                    action(writer)
         except (Exception, SystemExit) as error:
-            self._give_up("cannot be opened", error)
-            return
-        try:
-            while (action := self._next()) is not None:
-                action(writer)
-        except (Exception, SystemExit) as error:
-            self._give_up("failed", error)
-        if not self._is_abandoned:  # also after a failure: earlier records may still be in the writer's buffer
-            try:
-                writer.close()
-            except (Exception, SystemExit) as error:
-                self._give_up("failed", error)
-
-    def _give_up(self, what: str, error: BaseException) -> None:
-        with self._changed:
+            if not self._is_over:
+                log.warning("%s failed and is dropped; training goes on: %s", self._name, describe_error(error))
             self._is_over = True
-            self._queue.clear()
-        if not self._is_given_up and not self._is_abandoned:
-            log.warning("%s %s and is dropped; training goes on: %s", self._name, what, describe_error(error))
-        self._is_given_up = True
-
-    def _next(self) -> Action | None:
-        with self._changed:
-            while not self._queue and not self._is_over:
-                self._changed.wait()
-            return self._queue.popleft() if self._queue and not self._is_abandoned else None
 
 
-def join_all(writers: list[BackgroundWriter], last: Action | None = None, *, seconds: float = CLOSE_SECONDS) -> None:
-    """End all writers at once, with a last call of each; together they have this many seconds."""
+def end_all(writers: Sequence[BackgroundWriter], last: Action) -> None:
+    """End all writers with a last call of each; together they have `CLOSE_SECONDS`."""
     for writer in writers:
         writer.end(last)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + CLOSE_SECONDS
     for writer in writers:
         writer.join(max(0.0, deadline - time.monotonic()))
 

@@ -48,13 +48,11 @@ class Interval:
         self._flops = 0
         self.sizes: UpdateSizes | None = None
         """Sizes of the last update; None if it was not applied. Set on every rank or on none."""
-        self._by_dataset = np.zeros((2, len(dataset_names)), dtype=np.int64)
-        self._losses_by_dataset = np.zeros((3, len(dataset_names)))
+        self._by_dataset = np.zeros((len(dataset_names), 5))
+        """Micro-batches and target tokens; of applied updates the sum of losses, target tokens and their weights."""
         self._begin = time.monotonic()
         self._losses = torch.zeros(2, dtype=torch.float64)
-        self._loss_tokens = 0
-        self._loss_weight = 0.0
-        self._counts = UpdateCounts()
+        self._counts, self._applied = UpdateCounts(), UpdateCounts()
         self._num_updates = 0
         self._num_slots = 0
         self._lr = 0.0
@@ -73,8 +71,7 @@ class Interval:
             counts: of the update, over all ranks.
         """
         self._losses += losses
-        self._loss_tokens += counts.target_tokens
-        self._loss_weight += counts.weight_units / WEIGHT_ONE
+        self._applied += counts
 
     def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
         """Add the counts of one update over all ranks."""
@@ -94,11 +91,10 @@ class Interval:
             self._flops += sum(map(self._work.flops, filter(None, micro_batches)))
         if self._dataset_names:
             for micro_batch in filter(None, micro_batches):
-                tokens = micro_batch.num_target_tokens
-                self._by_dataset[:, micro_batch.dataset] += (1, tokens)
+                tokens, of_dataset = micro_batch.num_target_tokens, self._by_dataset[micro_batch.dataset]
+                of_dataset[:2] += (1, tokens)
                 if (both := losses.get((micro_batch.lane,))) is not None:
-                    weight = weight_units(micro_batch, tokens) / WEIGHT_ONE
-                    self._losses_by_dataset[:, micro_batch.dataset] += (float(both[0]), tokens, weight)
+                    of_dataset[2:] += (float(both[0]), tokens, weight_units(micro_batch, tokens) / WEIGHT_ONE)
 
     def pause(self, seconds: float) -> None:
         """Exclude time that was not spent training, such as an evaluation."""
@@ -107,13 +103,16 @@ class Interval:
     def figures(self, world: World) -> dict[str, Any]:
         """Means over the interval, over all ranks."""
         sizes = [] if self.sizes is None else self.sizes.sums()
-        flops, loss_sum, nll_sum, *sizes = world.sum_floats([float(self._flops), *self._losses.tolist(), *sizes])
+        of_rank = [float(self._flops), *self._losses.tolist(), *self._by_dataset.ravel().tolist(), *sizes]
+        flops, loss_sum, nll_sum, *rest = world.sum_floats(of_rank)
+        num = self._by_dataset.size
         counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
-        tokens = self._loss_tokens or math.nan  # 0 if every update was skipped
-        nll, weight = nll_sum / tokens, self._loss_weight or math.nan
+        tokens = self._applied.target_tokens or math.nan  # 0 if every update was skipped
+        weight = self._applied.weight_units / WEIGHT_ONE or math.nan
+        nll = nll_sum / tokens
         return {
             # the training loss, with label smoothing
-            "loss": loss_sum / (tokens if self._weighed_by is None else self._divisor(weight, tokens)),
+            "loss": loss_sum / self._divisor(weight, tokens),
             "nll": nll,  # without label smoothing, in nats; the perplexity is its exponential
             "perplexity": float(torch.tensor(nll, dtype=torch.float64).exp()),
             "grad_norm": float(self._grad_norm),
@@ -129,10 +128,14 @@ class Interval:
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
             **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
-            **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(sizes).items()} if sizes else {}),
+            **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(rest[num:]).items()} if sizes else {}),
             **({} if self._weighed_by is None else {"loss_weight": weight / tokens}),
-            **_of_augmentation(counts),
-            **self._of_datasets(world),
+            **(
+                {"augmented": counts.augmented, "fell_back": counts.fell_back}
+                if counts.augmented + counts.fell_back
+                else {}
+            ),
+            **self._of_datasets(np.reshape(rest[:num], self._by_dataset.shape).tolist()),
         }
 
     def figures_of_ranks(self, world: World, forward_seconds: float) -> tuple[dict[str, Any], str | None]:
@@ -144,55 +147,45 @@ class Interval:
         """
         forward = world.gather((forward_seconds, self.padded_tokens))
         seconds = [spent / max(tokens, 1) for spent, tokens in forward]
-        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else []
-        median, p95 = step_times(self.update_seconds)
-        figures = {"stragglers": slow, "update_seconds_median": median, "update_seconds_p95": p95}
-        return figures, describe_stragglers(seconds, slow) if slow else None
+        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else {}
+        median, p95 = np.quantile(self.update_seconds or [math.nan], [0.5, 0.95]).tolist()
+        figures = {"stragglers": [*slow], "update_seconds_median": median, "update_seconds_p95": p95}
+        said = (f"rank {r} needs {times:.1f} times the median's seconds for a token" for r, times in slow.items())
+        return figures, "; ".join(said) or None
 
-    def _of_datasets(self, world: World) -> dict[str, Any]:
-        """Micro-batches, mean loss, fraction of the target tokens and their mean weight of each dataset of a mixture,
-        over all ranks."""
-        if not self._dataset_names:
-            return {}
-        counts, tokens = np.reshape(world.sum(self._by_dataset.ravel().tolist()), self._by_dataset.shape).tolist()
-        figures: dict[str, Any] = {f"{MICRO_BATCHES}{n}": c for n, c in zip(self._dataset_names, counts, strict=True)}
-        whole = sum(tokens) or 1
-        sums = np.reshape(world.sum_floats(self._losses_by_dataset.ravel().tolist()), self._losses_by_dataset.shape)
-        for name, loss, num_tokens, weight in zip(self._dataset_names, *sums.tolist(), strict=True):
-            if (divisor := self._divisor(weight, num_tokens)) > 0:
+    def _of_datasets(self, sums: Sequence[Sequence[float]]) -> dict[str, Any]:
+        """Micro-batches, mean loss, fraction of the target tokens and their mean weight of each dataset of a mixture.
+
+        Args:
+            sums: `_by_dataset` over all ranks.
+        """
+        figures: dict[str, Any] = {}
+        whole = sum(tokens for _, tokens, *_ in sums) or 1
+        for name, (count, tokens, loss, loss_tokens, weight) in zip(self._dataset_names, sums, strict=True):
+            figures |= {f"{MICRO_BATCHES}{name}": round(count), f"{TOKEN_SHARE}{name}": tokens / whole}
+            if (divisor := self._divisor(weight, loss_tokens)) > 0:
                 figures[f"{LOSS}{name}"] = loss / divisor
-            if num_tokens and self._weighed_by is not None:
-                figures[f"{LOSS_WEIGHT}{name}"] = weight / num_tokens
-        return figures | {f"{TOKEN_SHARE}{n}": t / whole for n, t in zip(self._dataset_names, tokens, strict=True)}
+            if loss_tokens and self._weighed_by is not None:
+                figures[f"{LOSS_WEIGHT}{name}"] = weight / loss_tokens
+        return figures
 
     def _divisor(self, weight: float, tokens: float) -> float:
         """Of a sum of losses."""
-        return tokens if self._weighed_by == "tokens" else weight
-
-
-def _of_augmentation(counts: UpdateCounts) -> dict[str, int]:
-    """How many pairs were augmented, and how many stayed plain because the result could not be used; often empty."""
-    if counts.augmented == counts.fell_back == 0:
-        return {}
-    return {"augmented": counts.augmented, "fell_back": counts.fell_back}
+        return weight if self._weighed_by == "weights" else tokens
 
 
 def describe_datasets(figures: Mapping[str, Any]) -> str | None:
     """A line with each dataset's actual proportion of a mixture, largest first, and its loss; None if there is one."""
     proportions = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
-    if not proportions:
-        return None
     names = sorted(proportions, key=lambda name: -proportions[name])
-    shown = [f"{n} {proportions[n]:.1%} in {figures[f'{MICRO_BATCHES}{n}']}" for n in names[:MAX_SHOWN]]
+    said = [f"{n} {proportions[n]:.1%}, loss {figures.get(f'{LOSS}{n}', math.nan):.4f}" for n in names[:MAX_SHOWN]]
     if rest := names[MAX_SHOWN:]:
-        count = sum(figures[f"{MICRO_BATCHES}{n}"] for n in rest)
-        shown.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%} in {count}")
-    losses = ", ".join(f"{n} {figures[f'{LOSS}{n}']:.4f}" for n in names[:MAX_SHOWN] if f"{LOSS}{n}" in figures)
-    return f"target tokens by dataset: {', '.join(shown)} micro-batches{f'; loss: {losses}' if losses else ''}"
+        said.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%}")
+    return f"target tokens by dataset: {'; '.join(said)}" if said else None
 
 
-def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> list[int]:
-    """Ranks that took more than `factor` times the median time per token.
+def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> dict[int, float]:
+    """Ranks that took more than `factor` times the median time per token, and how many times it.
 
     With an even number of ranks the lower median is used, so that one slow rank of two is found.
 
@@ -201,25 +194,6 @@ def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) 
             and then ignored.
         factor: how much slower than the median a rank must be.
     """
-    measured = [s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0]
-    if len(measured) < 2:
-        return []
-    limit = factor * statistics.median_low(measured)
-    return [rank for rank, s in enumerate(seconds_per_token_by_rank) if math.isfinite(s) and s > limit]
-
-
-def describe_stragglers(seconds_per_token_by_rank: Sequence[float], ranks: Sequence[int]) -> str:
-    """The log's words for them: `rank 3 needs 2.1 times the median's seconds for a token`."""
-    median = statistics.median_low([s for s in seconds_per_token_by_rank if math.isfinite(s) and s > 0])
-    return "; ".join(
-        f"rank {rank} needs {seconds_per_token_by_rank[rank] / median:.1f} times the median's seconds for a token"
-        for rank in ranks
-    )
-
-
-def step_times(seconds: Sequence[float]) -> tuple[float, float]:
-    """Median and 95th percentile (nearest rank) of the seconds of updates; NaN without updates."""
-    if not seconds:
-        return math.nan, math.nan
-    ordered = sorted(seconds)
-    return statistics.median(ordered), ordered[math.ceil(0.95 * len(ordered)) - 1]
+    measured = {rank: s for rank, s in enumerate(seconds_per_token_by_rank) if math.isfinite(s) and s > 0}
+    median = statistics.median_low(measured.values()) if measured else math.nan
+    return {rank: s / median for rank, s in measured.items() if s > factor * median}

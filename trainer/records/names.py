@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-WRITING_SECONDS = "writing_seconds"
 TARGET_TOKENS = "total_target_tokens"
-"""The second horizontal axis: target tokens trained on so far."""
+"""Target tokens trained on so far."""
 MACHINE = {
     "tokens_per_second", "seconds_per_update", "update_seconds_median", "update_seconds_p95", "waiting_for_data",
     "goodput", "tflops_per_second", "mfu", "device_memory_allocated_gib", "device_memory_peak_gib",
     "device_memory_used_gib", "device_utilization",
-    "host_memory_gib", "host_memory_free_gib", "cpu_utilization", WRITING_SECONDS, "wall_seconds", "total_seconds",
+    "host_memory_gib", "host_memory_free_gib", "cpu_utilization", "wall_seconds", "total_seconds",
     "setup_seconds", "productive_seconds", "redone_seconds", "waiting_for_data_seconds", "saving_seconds",
     "evaluating_seconds", "stalled_seconds",
 }  # fmt: skip

@@ -3,10 +3,9 @@
 Memory and load are those of rank 0's machine at a log step. Reading them never synchronises with the device.
 """
 
+import contextlib
 import functools
-import logging
 from collections.abc import Mapping
-from typing import Any
 
 import psutil
 import torch
@@ -35,8 +34,10 @@ class Work:
     def __init__(self, config: RunConfig, engine: Engine) -> None:
         source = engine.parameter_shapes()["source_embedding.tokens.weight"][0]
         target = engine.parameter_shapes().get("target_embedding.tokens.weight", (source,))[0]
-        self._of = (config.model, config.loss, Vocabularies(source=source, target=target))
-        self._by_lengths: dict[tuple[int, int], int] = {}
+        of = (config.model, config.loss, Vocabularies(source=source, target=target))
+        self._of_pair = functools.cache(
+            lambda source, target: model_flops(*of, BatchShape(rows=1, source=source, target=target))
+        )
         known = known_gpu(device_name(engine.device)) if kind(engine.device) == "cuda" else None
         self.peak = config.training.peak_tflops or (None if known is None else known.tflops(engine.precision))
         """Peak of one device in 10^12 FLOP/s; None if it is not known."""
@@ -44,16 +45,10 @@ class Work:
     def flops(self, micro_batch: MicroBatch) -> int:
         """FLOPs of the forward and backward pass; 0 if a part of the model does not state its costs."""
         sources, targets = ((side != PAD_ID).sum(axis=1) for side in (micro_batch.source, micro_batch.target_output))
-        return sum(map(self._of_pair, zip(sources.tolist(), targets.tolist(), strict=True)))
-
-    def _of_pair(self, lengths: tuple[int, int]) -> int:
-        if (flops := self._by_lengths.get(lengths)) is None:
-            try:
-                flops = model_flops(*self._of, BatchShape(rows=1, source=lengths[0], target=lengths[1]))
-            except UndeclaredError:
-                flops = 0
-            self._by_lengths[lengths] = flops
-        return flops
+        try:
+            return sum(map(self._of_pair, sources.tolist(), targets.tolist()))
+        except UndeclaredError:
+            return 0
 
     def figures(self, flops: float, seconds: float, num_ranks: int) -> Mapping[str, float]:
         """`tflops_per_second` of one device, and `mfu` if the peak is known; empty if no FLOPs were counted.
@@ -69,58 +64,23 @@ class Work:
         return {"tflops_per_second": reached} | ({"mfu": reached / self.peak} if self.peak else {})
 
 
-log = logging.getLogger(__name__)
-
 GIB = 2**30
 
 
 def machine_figures(device: torch.device) -> dict[str, float]:
     """Memory in GiB and utilisation in percent, of the host and, if there is one, of the GPU.
 
-    `cpu_utilization` is the mean over all cores of the machine since the previous call.
+    `cpu_utilization` is the mean over all cores of the machine since the previous call; 0 at the first.
     """
-    memory = psutil.virtual_memory()
     figures = {
-        "host_memory_gib": _own_process().memory_info().rss / GIB,
-        "host_memory_free_gib": memory.available / GIB,
+        "host_memory_gib": psutil.Process().memory_info().rss / GIB,
+        "host_memory_free_gib": psutil.virtual_memory().available / GIB,
         "cpu_utilization": psutil.cpu_percent(),
     }
     if kind(device) == "cuda":
         figures["device_memory_allocated_gib"] = torch.cuda.memory_allocated(device) / GIB
         figures["device_memory_peak_gib"] = torch.cuda.max_memory_allocated(device) / GIB
-        figures |= _of_driver(device)
+        with contextlib.suppress(Exception):  # no nvidia-ml-py, or a MIG slice: an error here must not end a run
+            figures["device_memory_used_gib"] = torch.cuda.device_memory_used(device) / GIB
+            figures["device_utilization"] = float(torch.cuda.utilization(device))
     return {key: round(value, 4) for key, value in figures.items()}
-
-
-def _of_driver(device: torch.device) -> dict[str, float]:
-    """The driver's figures for the GPU, over all processes that use it; empty without nvidia-ml-py."""
-    opened = _handle(device)
-    if opened is None:
-        return {}
-    nvml, handle = opened
-    try:
-        memory, rates = nvml.nvmlDeviceGetMemoryInfo(handle), nvml.nvmlDeviceGetUtilizationRates(handle)
-    except Exception:  # a MIG slice has no utilisation; and an error here must not end a run
-        return {}
-    return {"device_memory_used_gib": memory.used / GIB, "device_utilization": float(rates.gpu)}
-
-
-@functools.cache
-def _handle(device: torch.device) -> tuple[Any, Any] | None:
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-        # by UUID, because the driver numbers devices without regard to CUDA_VISIBLE_DEVICES
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
-    except Exception as error:  # no driver, or one of another version
-        log.warning("NVML: %s; the GPU's utilisation and used memory are not logged, training goes on", error)
-        return None
-
-
-@functools.cache
-def _own_process() -> psutil.Process:
-    psutil.cpu_percent()  # the first call returns 0 and starts the measurement
-    return psutil.Process()

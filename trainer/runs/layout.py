@@ -4,7 +4,7 @@
     status.json                  what the run is doing
     ledger.json                  where the time went
     metrics.jsonl                figures, one line each
-    report.md, report.svg        what came of it: data, model, scores, cost, how to make it again; and its curves
+    report.md, report.svg        what came of it: settings, scores, translations; and its curves
     history.jsonl                settings of every start, data position at every start and save
     run.lock, launch.lock        held by the job that writes the run
     STOP                         a request to save and stop
@@ -49,8 +49,6 @@ REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
-BOARD = "events.out.tfevents."
-"""Prefix of TensorBoard's event files; the time of their creation follows, and TensorBoard reads them by name."""
 QUEUE = "queue"
 """Folder of requests for queued scores."""
 

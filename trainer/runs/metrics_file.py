@@ -14,7 +14,7 @@ from typing import Any
 
 from configs.components.training import OF_REFERENCES, Described, describe_metrics
 from configs.process.files import explain
-from configs.process.files.inside import opened, parse_json, read_bytes, write_bytes
+from configs.process.files.inside import opened, parse_json, replacing
 from trainer.runs.layout import CONFIG, read_config
 
 log = logging.getLogger(__name__)
@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 Line = dict[str, Any]
 """Figures of a step, with `kind`: train, evaluation, score (one that came late) or event."""
 
-PHASE_EVENT = "phase"
-"""The `event` of a line that says that a phase begins."""
 MEAN_OVER = "mean_over"
 """In an evaluation of several validation sets: their names."""
 UNSIGNED = ("bleu", "chrf")
@@ -96,22 +94,20 @@ def read_shown(run: Path) -> Shown:
     return Shown.of(read_config(run / CONFIG))
 
 
-def cut_back(path: Path, step: int, *, phase: int | None = None) -> None:
+def cut_back(path: Path, step: int) -> None:
     """Remove the lines of later steps, and an incomplete last line; also for other files of such lines.
 
     Args:
         path: the file.
         step: updates done.
-        phase: number from 0 of the phase that the run is in; events of this step that begin a later one go too.
 
     Raises:
         OSError: it is there and cannot be read, or not be written.
     """
     if not path.exists():
         return
-    lines = [line for line in read_bytes(path, most=None).split(b"\n") if _step(line) <= step]
-    kept = [line + b"\n" for line in lines if phase is None or not _begins_later(line, step, phase)]
-    write_bytes(path, b"".join(kept))
+    with opened(path) as file, replacing(path) as kept:
+        kept.writelines(line.rstrip(b"\n") + b"\n" for line in file if number(parse(line), "step") <= step)
 
 
 class LineFile:
@@ -161,24 +157,3 @@ def number(line: Mapping[str, Any], key: str) -> float:
     """A figure; NaN if it is not a number."""
     value = line.get(key)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-
-
-def _step(line: bytes) -> float:
-    """The step of a line; a line without one counts as later than any."""
-    step = number(parse(line), "step")
-    return math.inf if math.isnan(step) else step
-
-
-def _begins_later(line: bytes, step: int, phase: int) -> bool:
-    """Whether a line says that a phase behind this one begins at the step."""
-    if PHASE_EVENT.encode() not in line:
-        return False
-    tree = parse(line)
-    is_later = (whole(tree.get("phase_number")) or 0) > phase + 1
-    return tree.get("event") == PHASE_EVENT and whole(tree.get("step")) == step and is_later
-
-
-def mean_over(line: Line) -> tuple[str, ...]:
-    """The validation sets that an evaluation's figures are means over; empty if it does not say, or has one."""
-    names = line.get(MEAN_OVER)
-    return tuple(map(str, names)) if isinstance(names, list) else ()

@@ -1,5 +1,6 @@
 """TensorBoard: curves, translations, attention maps and the configuration."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,48 +8,88 @@ from typing import Any
 from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
+from configs.components.training import describe_metrics
 from configs.process.text import to_json
-from trainer.records.names import END_EVENT, TARGET_TOKENS, by_tag, event_by_tag
-from trainer.trackers import dashboard
-from trainer.trackers.dashboard import BY_TOKENS
+from trainer.records.names import by_tag, event_by_tag, flatten
+from trainer.records.samples import html_table, samples_table
 
-FINAL = ("valid/loss", "valid/nll", "train/loss", "x_machine/tokens_per_second")
-"""Tags whose last values are shown in the hyperparameter table, after the scores."""
+HPARAMS = (
+    "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.dropout", "optimizer.kind", "optimizer.lr",
+    "schedule.kind", "schedule.warmup_updates", "stream.micro_batches", "stream.target_tokens", "loss.label_smoothing",
+    "training.max_updates", "seed",
+)  # fmt: skip
+"""The columns of the hyperparameter table; right of them stand the last losses and scores."""
+CHARTS = {
+    "learning": {
+        "loss": ["train/loss$", "valid/loss$"],
+        "perplexity": ["train/perplexity$", "valid/perplexity$"],
+        "learning rate": ["train/lr$"],
+        "gradient norm": ["train/grad_norm$"],
+        "loss by dataset": ["train/loss/.*", "valid/loss/.*"],
+    },
+    "machine": {
+        "target tokens per second": ["x_machine/tokens_per_second$"],
+        "waiting for data, fraction of time": ["x_machine/waiting_for_data$"],
+        "memory, GiB": ["x_machine/host_memory_.*", "x_machine/device_memory_.*"],
+        "utilisation, percent": ["x_machine/.*_utilization$"],
+    },
+}
+"""The custom scalars beside the scores: by category and title, regular expressions that select tags."""
 
 
 @component("tracker", "tensorboard")
 class TensorBoard(Tracker):
-    """TensorBoard: an event file in the run's folder; view it with `tensorboard --logdir runs`."""
+    """TensorBoard: event files in the run's folder; view them with `tensorboard --logdir runs`."""
 
     @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        from trainer.records.board import Board
-
-        return BoardWriter(Board(folder, resume_step=resume_step), config, resume_step)
-
-
-class BoardWriter(Writer):
-    """Writes scalars, texts and pictures to TensorBoard's files."""
-
-    def __init__(self, board: Any, config: Mapping[str, Any], resume_step: int) -> None:
-        self._board = board
-        self._events: set[tuple[str, int]] = set()
-        self._outcome = ""
-        self._seen: set[str] = set()  # tags that have had another value than 0
-        metrics = dashboard.metric_titles(config)
-        self._second_axis = {*dashboard.SECOND_AXIS, *metrics}
-        board.layout(dashboard.layout(config, is_resumed=resume_step > 0))
-        shown = {f"valid/{metric}": title for metric, title in metrics.items()} | {tag: tag for tag in FINAL}
-        self._end = board.hyperparameters(dashboard.hyperparameters(config), shown)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torch.utils.tensorboard import SummaryWriter
+            from torch.utils.tensorboard.summary import hparams
+        # Every start writes a file; from it a reader forgets what earlier files have of this step and later ones.
+        first = resume_step + 1 if resume_step > 0 else 0
+        board: Any = SummaryWriter(str(folder), purge_step=first)
         if config:
-            board.table_once_per_run("run/configuration", ("field", "value"), dashboard.settings(config))
-        board.table_once_per_run("run/environment", ("what", "is"), dashboard.environment())
-        if resume_step > 0:
-            board.table(resume_step, "events/start", ("what", "is"), dashboard.environment())
+            board.add_text("run/configuration", html_table([(k, str(v)) for k, v in flatten(config).items()]), first)
+        if first == 0:  # not add_hparams, which writes a file of its own, and scores that are not there yet
+            *about, _end = hparams(*_hyperparameters(config))  # type: ignore[no-untyped-call]
+            for summary in about:
+                board.file_writer.add_summary(summary)
+            board.add_custom_scalars(_layout(config))
+        return _Writer(board, first)
+
+
+def _titles(config: Mapping[str, Any]) -> dict[str, str]:
+    """Titles of the scores by the tags of their figures."""
+    section = config.get("evaluation", {})
+    described = describe_metrics(section.get("metrics", []), section.get("queued"))
+    return {f"valid/{name}": one.label for name, one in described.items()}
+
+
+def _hyperparameters(config: Mapping[str, Any]) -> tuple[dict[str, bool | float | str], dict[str, float]]:
+    """The values, and the tags of figures beside them."""
+    leaves = flatten(config)
+    known = {key: value for key in HPARAMS if isinstance(value := leaves.get(key), bool | int | float | str)}
+    return known, dict.fromkeys(["train/loss", "valid/loss", *_titles(config)], 0.0)
+
+
+def _layout(config: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, list[str]]]]:
+    charts = {**CHARTS, "quality": {title: [f"{tag}(/.*)?$"] for tag, title in _titles(config).items()}}
+    return {
+        category: {title: ("Multiline", tags) for title, tags in of_category.items()}
+        for category, of_category in charts.items()
+    }
+
+
+class _Writer(Writer):
+    def __init__(self, board: Any, first: int) -> None:
+        """See the tracker; from step `first` on the next start's reader forgets what this one writes."""
+        self._board, self._first = board, first
 
     @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        self._scalars(step, by_tag("train", figures), figures)
+        self._scalars(step, by_tag("train", figures))
 
     @override
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
@@ -57,41 +98,32 @@ class BoardWriter(Writer):
         from model.search.alignment import default_layer
         from trainer.inference.translation.heat_map import draw
 
-        self._scalars(step, by_tag("valid", figures), figures)
         if samples:
-            self._board.table(step, "valid/translations", dashboard.SAMPLE, dashboard.marked_samples(samples))
+            self._board.add_text("valid/translations", samples_table(samples), step)
         for number, attention in enumerate(attentions):
             # one layer, because a picture of all layers would be too small to read
-            picture = draw([attention], layer=default_layer(len(attention.weights)))
+            picture = np.asarray(draw([attention], layer=default_layer(len(attention.weights))))
             of = "reference" if attention.is_reference else "translation"
-            self._board.image(step, f"valid/attention_{number // 2 + 1}/{of}", np.asarray(picture))
+            self._board.add_image(f"valid/attention_{number // 2 + 1}/{of}", picture, step, dataformats="HW")
+        self._scalars(step, by_tag("valid", figures))
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        name = figures.get("event", "event")
-        if (name, step) in self._events:  # such as a save that is retried, or several updates skipped at once
-            return
-        self._events.add((name, step))
-        if name == END_EVENT:
-            self._outcome = figures["outcome"]
-        if numbers := event_by_tag(figures):
-            self._scalars(step, numbers, {})
-        else:
+        name, numbers = figures.get("event", "event"), event_by_tag(figures)
+        if not numbers:
             rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
-            self._board.table(step, f"events/{name}", ("what", "is"), rows)
+            self._board.add_text(f"events/{name}", html_table(rows), max(step, self._first))
+        self._scalars(step, numbers)
 
     @override
     def close(self) -> None:
-        try:
-            self._end(self._outcome)
-        finally:  # the disk may be full
-            self._board.close()
+        self._board.close()
 
-    def _scalars(self, step: int, by_tag: Mapping[str, float], figures: Mapping[str, Any]) -> None:
-        """Write figures; of those that are no score, none that has only been 0: what never happened has no curve."""
-        self._seen |= {tag for tag, value in by_tag.items() if value or tag.startswith("valid/")}
-        drawn = {dashboard.shown_as(tag): value for tag, value in by_tag.items() if tag in self._seen}
-        self._board.scalars(step, {tag: value for tag, value in drawn.items() if tag is not None})
-        if (tokens := figures.get(TARGET_TOKENS)) is not None:
-            on_both = {f"{BY_TOKENS}{tag}": v for tag, v in by_tag.items() if tag.split("/", 1)[1] in self._second_axis}
-            self._board.scalars(step, on_both, x=int(tokens))
+    def _scalars(self, step: int, by_tag: Mapping[str, float]) -> None:
+        """Write figures, and flush: what a killed process has trained on before its checkpoint is not trained again.
+
+        TensorBoard sorts groups by name. All but `train` and `valid` get an `x_`, so that what was learned comes first.
+        """
+        for tag, value in by_tag.items():
+            self._board.add_scalar(tag if tag.startswith(("train/", "valid/")) else f"x_{tag}", value, step)
+        self._board.flush()

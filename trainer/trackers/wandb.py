@@ -1,6 +1,5 @@
 """Weights & Biases: https://docs.wandb.ai. The package is optional: `pip install 'zeromt[wandb]'`."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +8,7 @@ from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
 from trainer.records.names import END_EVENT, by_tag, event_by_tag, start_name
-from trainer.trackers.dashboard import SAMPLE, marked_samples
-
-_lock = threading.Lock()
-_unfinished: set[str] = set()
-"""Identifiers of the open W&B runs of this process, which share one background process of wandb."""
+from trainer.records.samples import samples_table
 
 
 @component("tracker", "wandb")
@@ -43,8 +38,6 @@ class WeightsAndBiases(Tracker):
             settings=wandb.Settings(console="off", disable_git=True, disable_code=True, silent=True),
         )
         # Late scores belong to an earlier update, but wandb's own step can only increase: so plot over "update".
-        with _lock:
-            _unfinished.add(run.id)
         run.define_metric("update")
         run.define_metric("*", step_metric="update")
         return _Writer(run)
@@ -63,12 +56,10 @@ class _Writer(Writer):
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
         import wandb
 
-        from trainer.records.board import table
-
         tables = {}
         if samples:
             # Not wandb.Table, which writes copies to the user's home folder and raises an error if it cannot.
-            tables["valid/translations"] = wandb.Html(table(SAMPLE, marked_samples(samples)), data_is_not_path=True)
+            tables["valid/translations"] = wandb.Html(samples_table(samples), data_is_not_path=True)
         self._run.log({**by_tag("valid", figures), **tables, "update": step})
 
     @override
@@ -83,8 +74,4 @@ class _Writer(Writer):
         import wandb
 
         self._run.finish(self._exit_code)
-        with _lock:
-            _unfinished.discard(self._run.id)
-            if not _unfinished:
-                # wandb's background process may still be writing when `finish` has returned: wait for it.
-                wandb.teardown()
+        wandb.teardown()  # its background process may still be writing when `finish` has returned

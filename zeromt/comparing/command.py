@@ -12,8 +12,8 @@ from configs.process.text import to_json, visible_name
 from trainer.evaluation.sets import SetText
 from trainer.inference.loading import find_checkpoint, while_they_last
 from trainer.ranks.process import tune_process
-from trainer.runs.course import Cost, cost_table, read_cost
 from trainer.runs.parents import hash_of
+from zeromt.comparing.cost import Cost, cost_table, read_cost
 from zeromt.comparing.hypotheses import How, translations
 from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
 from zeromt.comparing.significance import MetricScores, RunScore, Samples, score_runs

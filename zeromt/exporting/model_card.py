@@ -6,21 +6,19 @@ is shown as it is, and is never markup.
 """
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from configs.components.training import OF_REFERENCES, SIGNATURE, metric_keys
 from configs.process.document import Cell, Code, Table, table_lines
 from configs.process.text import markdown, visible_name
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tables import sources_table
 from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
-from trainer.runs.layout import METRICS_FILE, STATE, run_of
-from trainer.runs.metrics_file import number, read_lines
+from trainer.report import read_course, scores
+from trainer.runs.layout import STATE, run_of
 
 _USE = {
     "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built and searched.",
@@ -65,9 +63,9 @@ def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
         *table_lines(Table(head=("", ""), rows=facts)),
     ]
     lines += ["Data and tokenizer are named by the beginning of their SHA-256 fingerprint.", ""]
-    scores = list(_scores(trained))
-    table = Table(head=("on the validation set", "score", "weights", "signature"), rows=scores)
-    lines += ["## Scores", "", *(table_lines(table) if scores else ["Not evaluated at this update.", ""])]
+    rows = list(_scores(trained))
+    table = Table(head=("on the validation set", "score", "weights", "signature"), rows=rows)
+    lines += ["## Scores", "", *(table_lines(table) if rows else ["Not evaluated at this update.", ""])]
     lines += _sources(manifest.get(SOURCES, []))
     lines += [
         "## Use",
@@ -103,11 +101,8 @@ def _scores(trained: TrainedModel) -> Iterator[Sequence[Cell]]:
     if run is None or STATE not in trained.checkpoint.files:  # weights alone: an average, an import
         return
     weights = "moving average" if trained.config.training.ema_decay else "of the last update"
-    lines = [line for line in read_lines(run / METRICS_FILE) if line.get("kind") in ("evaluation", "score")]
-    figures = {key: value for line in lines if line.get("step") == step for key, value in line.items()}
-    for name in [*metric_keys(figures), *OF_REFERENCES]:
-        if math.isfinite(score := number(figures, name)):
-            yield (name, f"{score:.4g}", weights, Code(str(figures.get(f"{name}{SIGNATURE}", ""))))
+    for key, score, signature in scores(read_course(run).evaluations.get(step, {})):
+        yield (key, f"{score:.4g}", weights, signature)
 
 
 def _text(text: str) -> str:

@@ -11,7 +11,7 @@ def add_report(parser: Parser) -> None:
 
 COMMANDS = {
     "report": Command(
-        summary="write report.md of a run: data, model, curves, scores, translations, cost, commands",
+        summary="write report.md of a run: settings, scores, curves, translations",
         usage="RUN",
         add_arguments=add_report,
         target="zeromt.reporting.command:run",

@@ -1,4 +1,4 @@
-"""Which streams get colours and bars, and lines that fit."""
+"""Which streams get colours and bars, and how wide they are."""
 
 import io
 import os
@@ -6,7 +6,7 @@ import pty
 
 import pytest
 
-from configs.process.terminal import columns, is_live, packed
+from configs.process.terminal import columns, is_live
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,3 @@ def test_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     end, terminal = pty.openpty()
     with os.fdopen(end, "rb"), os.fdopen(terminal, "w") as stream:
         assert columns(stream) == 77, "a terminal that does not say"
-
-
-@pytest.mark.parametrize(
-    ("fields", "width", "lines"),
-    [
-        (["aa", "bb", "cc"], 8, ["aa  bb", "  cc"]),
-        (["aa", "bb", "cc"], 80, ["aa  bb  cc"]),
-        (["aa", "longer than a line", "cc"], 6, ["aa", "  longer than a line", "  cc"]),
-        (["a" * 9], 4, ["a" * 9]),
-        ([""], 4, [""]),
-    ],
-)
-def test_packed(fields: list[str], width: int, lines: list[str]) -> None:
-    assert packed(fields, width, between="  ", indent=2) == lines

@@ -23,8 +23,8 @@ from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
-from trainer.records.metrics import NoMetrics
-from trainer.runs.course import read_course
+from trainer.records.metrics import Metrics
+from trainer.report import read_course
 from trainer.runs.layout import MANIFEST, MANIFEST_HASH, step_folder, step_of
 
 LENGTHS = """
@@ -96,10 +96,11 @@ def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert "cannot be started" in json.loads(result.read_text())["problem"]
 
 
-class Written(NoMetrics):
+class Written(Metrics):
     """What a run would write."""
 
     def __init__(self) -> None:
+        super().__init__(None)
         self.scores: list[tuple[int, Mapping[str, Any]]] = []
         self.events: list[Mapping[str, Any]] = []
 
@@ -218,7 +219,7 @@ def test_a_score_that_came_after_the_checkpoint_is_remembered(tmp_path: Path) ->
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     *_, state = make_queue(tmp_path, LENGTHS, step=20)
     assert state.best_scores == {10: 0.5}
-    assert read_course(tmp_path).evaluated["ratio"] == 0.5
+    assert read_course(tmp_path).evaluations[10]["ratio"] == 0.5
 
 
 COMMANDS = {

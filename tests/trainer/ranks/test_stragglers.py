@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainer.records.interval import describe_stragglers, step_times, stragglers
+from trainer.records.interval import stragglers
 
 
 @pytest.mark.parametrize(
@@ -23,19 +23,9 @@ from trainer.records.interval import describe_stragglers, step_times, stragglers
     ],
 )
 def test_stragglers(seconds: list[float], expected: list[int]) -> None:
-    assert stragglers(seconds) == expected
+    assert [*stragglers(seconds)] == expected
 
 
 def test_factor() -> None:
-    assert stragglers([1.0, 1.6, 2.1], factor=2) == []
-    assert stragglers([1.0, 1.0, 2.1], factor=2) == [2]
-
-
-def test_what_the_log_says() -> None:
-    assert describe_stragglers([1.0, 1.0, 2.1], [2]) == "rank 2 needs 2.1 times the median's seconds for a token"
-
-
-def test_step_times() -> None:
-    assert step_times([float(n) for n in range(1, 101)]) == (50.5, 95)
-    assert step_times([3.0]) == (3, 3)
-    assert all(map(math.isnan, step_times([])))
+    assert stragglers([1.0, 1.6, 2.1], factor=2) == {}
+    assert stragglers([1.0, 1.0, 2.1], factor=2) == {2: 2.1}

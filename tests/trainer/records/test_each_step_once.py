@@ -1,14 +1,13 @@
-"""The event file of a run that was killed, rewound and failed before it was finished shows each step once."""
+"""The event files of a run that was killed and rewound before it was finished show each step once."""
 
 import shutil
 from pathlib import Path
 
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.runs.layout import BOARD
 
 LAST = 40
 KILLER = '''
@@ -70,22 +69,14 @@ def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
     assert (run / "killed").exists()
     assert "rewinding, to skip" in said[1].out
     assert said[2].code == 0, said[2].err
-    files = [path for path in run.glob(f"{BOARD}*") if path.stat().st_size]
-    assert len(files) == 1
-    board = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0, "images": 0})
+    board = EventAccumulator(str(run), tensor_size_guidance={"scalars": 0, "text": 0, "images": 0})
     board.Reload()
-    tags = board.Tags()
-    for tag in tags["scalars"]:
-        steps = [event.step for event in board.Scalars(tag)]
-        assert steps == sorted(set(steps)), tag
-    for tag in tags["tensors"]:
+    for tag in board.Tags()["tensors"]:
         steps = [event.step for event in board.Tensors(tag)]
         assert steps == sorted(set(steps)), tag
     for group, kind in (("train", "train"), ("valid", "evaluation")):
         lines = {line["step"]: line["loss"] for line in read_metrics(run, kind)}
-        shown = {event.step: event.value for event in board.Scalars(f"{group}/loss")}
+        shown = {event.step: event.tensor_proto.float_val[0] for event in board.Tensors(f"{group}/loss")}
         assert shown.keys() == lines.keys()
         assert all(abs(shown[step] - loss) < 1e-5 * abs(loss) for step, loss in lines.items())
     assert max(lines) == LAST
-    by_tokens = board.Scalars("x_tokens/train/loss")
-    assert [e.value for e in by_tokens] == [e.value for e in board.Scalars("train/loss")]

@@ -35,20 +35,16 @@ def micro_batch(sources: list[int], targets: list[int]) -> MicroBatch:
     return collate(0, np.arange(len(sources)), one, other, 8)
 
 
-def test_only_tokens_count_and_a_missing_matrix_is_shared() -> None:
+def test_only_tokens_count_once_and_a_missing_matrix_is_shared() -> None:
     """That `executed_flops` is what torch counts, `tests/zeromt/planning/test_counts.py` holds."""
     shapes = [BatchShape(rows=2, source=4, target=21), BatchShape(rows=1, source=10, target=2)]  # with EOS
     for tied in ("none", "three-way"):
-        settings = (f"model.tied_embeddings={tied}", "model.activation_checkpointing=false")
-        config = load_run("debug", [*SETTINGS, *settings])
+        settings = f"model.tied_embeddings={tied}"
+        config = load_run("debug", [*SETTINGS, settings, "model.activation_checkpointing=false"])
         sizes = Vocabularies(source=VOCABULARY, target=VOCABULARY)
         expected = sum(sum(executed_flops(config.model, config.loss, sizes, shape).values()) for shape in shapes)
-        assert work_of(*settings).flops(micro_batch([3, 9, 3], [20, 1, 20])) == expected
-
-
-def test_what_is_computed_twice_counts_once() -> None:
-    batch = micro_batch([7, 8], [9, 3])
-    assert work_of().flops(batch) == work_of("model.activation_checkpointing=false").flops(batch) > 0
+        found = work_of(settings).flops(micro_batch([3, 9, 3], [20, 1, 20]))
+        assert found == expected, "what activation checkpointing computes twice counts once"
 
 
 def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,25 +59,13 @@ def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA A100-PCIE-40GB", "a100"),
         ("NVIDIA H100 80GB HBM3", "h100"),
-        ("NVIDIA H200", "h200"),
-        ("NVIDIA B200", "b200"),
-        ("NVIDIA L40S", "l40s"),
-        ("NVIDIA L4", "l4"),
         ("Tesla V100-SXM2-16GB", "v100"),
         ("NVIDIA H100 PCIe", "h100-pcie"),
-        ("NVIDIA GH200 480GB", "gh200"),
-        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-        ("NVIDIA GeForce RTX 4090 D", None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("NVIDIA H100 PCIe MIG 1g.10gb", None),
-        ("NVIDIA H100 NVL", None),
-        ("Tesla V100-PCIE-16GB", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("NVIDIA L40", None),
-        ("CPU", None),
         ("", None),
     ],
 )

@@ -9,9 +9,8 @@ import struct
 import termios
 from collections.abc import Mapping, Sequence
 
-CODES = re.compile(r"\x1b\[[0-9;]*[mK]")
-"""Colours, and emptying the rest of a line: all that is ever written."""
-CLEAR = "\r\x1b[K"
+CODES = re.compile(r"\x1b\[[0-9;]*[mKA]")
+"""Colours, emptying the rest of a line, and tqdm's steps to the line above: all that is ever written."""
 
 
 def train_on_a_terminal(
@@ -32,8 +31,10 @@ def train_on_a_terminal(
             os.environ |= variables
             if log is not None:
                 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 1)
+            from configs.process.streams import open_standard_streams
             from trainer.main import main
 
+            open_standard_streams()
             code = main(list(arguments))
         finally:
             os._exit(code)
@@ -48,11 +49,10 @@ def train_on_a_terminal(
 
 
 def seen(text: str) -> list[str]:
-    """The lines that stay on the terminal: of each, what was written since it was emptied last."""
-    lines = [line.rpartition(CLEAR)[2] for line in text.split("\n")]
-    return [CODES.sub("", line).removesuffix("\r") for line in lines]
+    """The lines that stay on the terminal: of each, what was written last from its beginning on."""
+    return [CODES.sub("", line.rpartition("\r")[2]).rstrip() for line in text.split("\n")]
 
 
 def bars(text: str) -> list[str]:
     """The bars that were drawn, in their order."""
-    return [CODES.sub("", part) for part in re.findall(r"\r\x1b\[K([^\r\n]+)\r", text)]
+    return [part for line in text.split("\n") for part in line.split("\r") if "% |" in part]

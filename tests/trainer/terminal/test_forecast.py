@@ -4,8 +4,7 @@ import pytest
 
 from configs import load_run
 from trainer.checkpoint.state import TrainerState
-from trainer.terminal.bar import View, render
-from trainer.terminal.forecast import Forecast, Outlook
+from trainer.terminal.forecast import Forecast
 
 HOUR = 3600.0
 
@@ -43,15 +42,3 @@ def test_counted_from_a_reset() -> None:
     state.step, state.seconds = 550, HOUR + 100
     assert str(forecast.look(3, 49)) == "50.0% done  01:40 left"
     assert forecast.look(4, 9).fraction == pytest.approx(1.25 / 2)
-
-
-@pytest.mark.parametrize("width", [1, 30, 79, 119, 400])
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_bar_fits(width: int, ascii_only: bool) -> None:
-    outlook = Outlook(fraction=0.25, share="", seconds_left=100 * HOUR, seconds_per_update=123.456)
-    line = render(View(step=25_000, last_step=100_000, outlook=outlook, activity="save"), width, ascii_only=ascii_only)
-    assert len(line) <= width
-    if width >= 79:
-        assert line.startswith("saving      25% |")
-        assert line.endswith("| step 25,000 of 100,000, 123 s/update, 100:00:00 left")
-    assert line.isascii() or not ascii_only

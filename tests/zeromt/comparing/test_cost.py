@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainer.runs.course import read_cost
+from zeromt.comparing.cost import read_cost
 
 
 def test_a_broken_run_has_what_can_be_read(tmp_path: Path) -> None:
