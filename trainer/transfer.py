@@ -5,7 +5,6 @@ import logging
 from collections import ChainMap
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 import torch
@@ -15,13 +14,14 @@ from configs import RunConfig, UserError
 from data_pipeline.tokenizer import Side, Tokenizer
 from data_pipeline.vocabularies import Match, match
 from trainer.checkpoint.format import Checkpoint, read_checkpoint
+from trainer.checkpoint.model_files import fill
 from trainer.checkpoint.newest import problems_of
 from trainer.checkpoint.resume import architecture_differences, check_plugins
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
 from trainer.ranks.distributed import World
 from trainer.runs.layout import step_of
-from trainer.runs.parents import ALL, OPTION, Named, Parent, check_same, hash_of, parent_in
+from trainer.runs.parents import ALL, OPTION, Named, Parent, hash_of, parent_in
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +64,7 @@ class Ancestry:
             old = Tokenizer.load(self.source.folder)
             self._weights, rows = in_vocabulary(self._weights, old, tokenizer, model)
             self.parent = dataclasses.replace(self.parent, rows=rows)
-        there = set(self._weights)
-        for name, parameter in model.named_parameters():
-            shape = self._weights[name].shape if name in there else None
-            if shape != parameter.shape:
-                raise UserError(
-                    f"{self.source.folder}: {name} is {shape and tuple(shape)}, this model's is "
-                    f"{tuple(parameter.shape)}; give a run with the same model"
-                )
-            parameter.data.copy_(self._weights[name])
+        fill(model, self._weights.items(), self.source.folder)
 
     def begin(self, engine: Engine) -> None:
         """Give the new engine the exact fp32 weights, whatever the precision of its model, and no other state.
@@ -94,7 +86,7 @@ class Ancestry:
 def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | None, world: World) -> Ancestry:
     """The parent of a run; called by all ranks.
 
-    A run with a checkpoint resumes from that, since a restarted job gives `--from` again.
+    A run with a checkpoint resumes from that, since a restarted job gives `--from` again: see `check_beginning`.
 
     Args:
         config: of the run.
@@ -103,16 +95,11 @@ def ancestry_of(config: RunConfig, text: str | None, checkpoint: Checkpoint | No
         world: the ranks.
 
     Raises:
-        UserError: there is no such checkpoint, the run has another parent, or the model differs.
+        UserError: there is no such checkpoint, or the model differs.
     """
-    named = None if text is None else world.on_main(partial(Named.parse, text), Named)
-    if checkpoint is not None:
-        parent = parent_in(checkpoint.manifest)
-        if named is not None:
-            world.on_main(partial(check_same, parent, named, Path(config.folder)))
-        return Ancestry(parent)
-    if named is None:
-        return Ancestry()
+    if text is None or checkpoint is not None:
+        return Ancestry(None if checkpoint is None else parent_in(checkpoint.manifest))
+    named = world.on_main(partial(Named.parse, text), Named)
     source = find_whole(named, world)
     if not named.takes_all:
         check_plugins(source, reset=NEEDED)

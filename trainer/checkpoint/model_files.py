@@ -1,7 +1,8 @@
 """A plain model for a tokenizer, and its weights from a checkpoint. Needs no DeepSpeed."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 
@@ -121,13 +122,22 @@ def load_weights(checkpoint: Checkpoint, model: torch.nn.Module, *, raw: bool) -
     Raises:
         UserError: the names or shapes are not the model's.
     """
+    fill(model, checkpoint.tensors(checkpoint.weights_kind(raw=raw)), checkpoint.folder)
+
+
+def fill(model: torch.nn.Module, tensors: Iterable[tuple[str, torch.Tensor]], where: Path) -> None:
+    """Fill a plain model with tensors by name.
+
+    Raises:
+        UserError: the names or shapes are not the model's; the message begins with `where`.
+    """
     parameters = dict(model.named_parameters())
     seen = set()
     with torch.no_grad():
-        for name, tensor in checkpoint.tensors(checkpoint.weights_kind(raw=raw)):
+        for name, tensor in tensors:
             if name not in parameters or parameters[name].shape != tensor.shape:
-                raise UserError(f"{checkpoint.folder}: {name} {tuple(tensor.shape)} is not of this model")
+                raise UserError(f"{where}: {name} {tuple(tensor.shape)} is not of this model")
             parameters[name].copy_(tensor)
             seen.add(name)
     if missing := sorted(parameters.keys() - seen):
-        raise UserError(f"{checkpoint.folder}: {missing[0]} is missing")
+        raise UserError(f"{where}: {missing[0]} is missing")

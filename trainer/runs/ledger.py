@@ -5,10 +5,11 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from configs.process.files.inside import read_json, write_text
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 Kind = Literal["setup", "productive", "redone", "waiting_for_data", "saving", "evaluating", "stalled"]
@@ -98,8 +99,7 @@ class Ledger:
 
 def read_figures(path: Path) -> dict[str, float] | None:
     """The figures in a ledger's file, for another process; None if it cannot be read."""
-    tree = _read_any(path)
-    return None if tree is None else _figures(tree)
+    return _told(path, _figures)
 
 
 def read_device_seconds(path: Path) -> dict[str, float] | None:
@@ -107,14 +107,19 @@ def read_device_seconds(path: Path) -> dict[str, float] | None:
 
     None if there is no readable ledger.
     """
-    tree = _read_any(path)
-    return None if tree is None else dict(tree["device_seconds"])
+    return _told(path, lambda tree: dict(tree["device_seconds"]))
 
 
 def read_highest_step(path: Path) -> int:
     """The highest update made, from a ledger's file; 0 if it is not known."""
-    tree = _read_any(path)
-    return 0 if tree is None else int(tree["highest_step"])
+    return _told(path, lambda tree: int(tree["highest_step"])) or 0
+
+
+def _told(path: Path, what: Callable[[dict[str, Any]], T]) -> T | None:
+    try:
+        return what(_read(path))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _figures(tree: dict[str, Any]) -> dict[str, float]:
@@ -123,13 +128,6 @@ def _figures(tree: dict[str, Any]) -> dict[str, float]:
     goodput = seconds["productive"] / total if total else 0.0
     rounded = {f"{kind}_seconds": round(s, 3) for kind, s in seconds.items()}
     return {**rounded, "wall_seconds": round(total, 3), "goodput": round(goodput, 6), "restarts": tree["restarts"]}
-
-
-def _read_any(path: Path) -> dict[str, Any] | None:
-    try:
-        return _read(path)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -144,17 +144,12 @@ def parent_in(manifest: Mapping[str, Any]) -> Parent | None:
     return Parent(**tree) if isinstance(tree, dict) else None
 
 
-def newest_manifest(run: Path) -> Mapping[str, Any] | None:
-    """The manifest of a run's newest readable checkpoint, whose files are not verified; None if there is none."""
+def parent_of_run(run: Path) -> Parent | None:
+    """The parent of a run, from the manifest of its newest readable checkpoint, whose files are not verified."""
     for folder in list_steps(run / CHECKPOINTS):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return dict(read_json(folder / MANIFEST))
+            return parent_in(dict(read_json(folder / MANIFEST)))
     return None
-
-
-def parent_of_run(run: Path) -> Parent | None:
-    """The parent of a run, from its newest checkpoint."""
-    return parent_in(newest_manifest(run) or {})
 
 
 def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | None = None) -> None:
@@ -183,11 +178,10 @@ def check_beginning(run: Path, text: str | None, *, fresh: bool, reset: str | No
     named = Named.parse(text)
     if _is_same_place(named.run, run):
         raise UserError(f"{OPTION}: {text} is the run itself; give the new one another name (name=...)")
-    manifest = None if fresh else newest_manifest(run)
-    if manifest is None:
+    if fresh or not list_steps(run / CHECKPOINTS):
         named.candidates()
     else:
-        check_same(parent_in(manifest), named, run)
+        check_same(parent_of_run(run), named, run)
 
 
 def check_same(parent: Parent | None, named: Named, run: Path) -> None:
@@ -227,10 +221,6 @@ def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
     num_updates, parent = arguments.pop("cooldown"), arguments["parent"]
     if parent is None or arguments["config"] is None:
         raise UserError(f"{COOLDOWN}: of which run? Give CONFIG, and --from RUN or --from RUN@step too")
-    if arguments["fresh"] or arguments.get("reset"):
-        raise UserError(
-            f"{COOLDOWN}: with --fresh or --reset; leave that out, and give the cooldown its own name (name=...)"
-        )
     overrides: Sequence[str] = arguments["overrides"]
     for key in (text.partition("=")[0] for text in overrides):
         if key in SETS:
@@ -240,7 +230,7 @@ def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
         if phase.schedule is not None:
             raise UserError(f"phases.{number}.schedule: {COOLDOWN} is for phases without schedules of their own")
     named = dataclasses.replace(Named.parse(parent), takes_all=True)
-    step, lr, counted_from = _beginning(Path(config.folder), named)
+    step, lr, counted_from = _beginning(Path(config.folder), named, fresh=arguments["fresh"])
     settings = [
         "schedule={}",  # nothing of the configuration's own remains
         f"schedule={{kind: wsd, warmup_updates: 0, decay_updates: {num_updates}}}",
@@ -254,10 +244,10 @@ def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
     return arguments | {"overrides": [*settings, *overrides], "parent": f"{named.run}@{step}:{ALL}"}
 
 
-def _beginning(run: Path, named: Named) -> tuple[int, float, int]:
+def _beginning(run: Path, named: Named, *, fresh: bool) -> tuple[int, float, int]:
     """Where a cooldown began, or else begins: the step, its learning rate, and where the run's limits count from."""
-    own = [folder for folder in list_steps(run / CHECKPOINTS) if looks_complete(folder)]
-    parent = parent_of_run(run)
+    own = [] if fresh else list_steps(run / CHECKPOINTS)
+    parent = parent_of_run(run) if own else None
     if own:
         check_same(parent, named, run)
     checkpoint = own[0] if own else named.candidates()[0]
