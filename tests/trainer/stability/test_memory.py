@@ -1,6 +1,5 @@
 """What is settled before update 1: how rows attend, how many lanes are merged, which budgets fit the memory."""
 
-import random
 import resource
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,34 +31,26 @@ WHY = "it needs a GPU of compute capability 8.0 or newer"
 @pytest.mark.parametrize("multiple", [1, 8])
 @pytest.mark.parametrize(("source", "target"), [(512, 512), (512, 300), (200, 900)])
 def test_no_micro_batch_is_larger_than_the_largest_shapes(source: int, target: int, multiple: int) -> None:
-    draw, longest = random.Random(source + multiple), (60, 90)
+    def sizes(rows: int, s: int, t: int) -> list[int]:
+        """Rows, tokens of each side and of both, and what attention keeps."""
+        return [rows, rows * s, rows * t, rows * (s + t), rows * max(s, t) ** 2]
+
+    draw, longest = np.random.default_rng(source + multiple), (60, 90)
     section = StreamSection(source_tokens=source, target_tokens=target, max_rows=40, length_multiple=multiple)
-    shapes = largest_shapes(section, longest)
-    for rows, s, t in shapes:
-        assert rows * s <= source
-        assert rows * t <= target
-        assert 1 <= rows <= 40
-        assert s % multiple == t % multiple == 0
-    for _ in range(2000):  # micro-batches as the stream cuts them
-        row = np.array([[draw.randrange(0, longest[0]), draw.randrange(0, longest[1])]], dtype=np.uint16)
-        s, t = Budget.of(section).padded(row)[0].tolist()
-        rows = min(source // s, target // t, 40)
-        assert rows <= max(r for r, _, _ in shapes)
-        assert rows * s <= max(r * x for r, x, _ in shapes)
-        assert rows * t <= max(r * x for r, _, x in shapes)
-        assert rows * (s + t) <= max(r * (x + y) for r, x, y in shapes)
-        assert rows * max(s, t) ** 2 <= max(r * max(x, y) ** 2 for r, x, y in shapes)  # attention
+    largest = np.array([sizes(*shape) for shape in largest_shapes(section, longest)])
+    assert (largest.max(axis=0)[:3] <= [40, source, target]).all()
+    lengths = draw.integers(0, longest, (2000, 2)).astype(np.uint16)
+    for s, t in Budget.of(section).padded(lengths).tolist():  # micro-batches as the stream cuts them
+        assert (sizes(min(source // s, target // t, 40), s, t) <= largest.max(axis=0)).all()
 
 
 def test_memory_that_runs_out_is_told_from_other_errors() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60, dtype=torch.int8)
-    assert is_out_of_memory(caught.value)
-    assert is_out_of_memory(MemoryError())
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
-    assert is_out_of_memory(RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not is_out_of_memory(OSError("No space left on device"))
+    no_memory = torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")
+    others = RuntimeError("mat1 and mat2 shapes cannot be multiplied"), OSError("No space left on device")
+    assert all(map(is_out_of_memory, (caught.value, MemoryError(), *no_memory)))
+    assert not any(map(is_out_of_memory, others))
 
 
 @pytest.mark.parametrize(("given", "lanes"), [("auto", [63, 32, 16, 8, 4, 2, 1, 1, 1]), ("50", [50, 1, 1]), ("1", [1])])
