@@ -6,7 +6,7 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -135,29 +135,32 @@ def _split(value: Any) -> Any:
 class QueuedMetric:
     """A metric computed by a command, such as a neural one, while training goes on, so that no GPU waits for it.
 
-    The command reads JSON lines (set, languages, source, hypothesis, references) from standard input. It writes one
-    number per line, whose mean is the score, or a single line `{"scores": {SET: number}}`.
+    The command reads JSON lines (set, languages, source, hypothesis, references) from standard input, and writes one
+    number for each: a set's score is their mean.
     """
 
     __pydantic_config__ = STRICT
 
+    digits: ClassVar[int] = 4
+    """Decimals in displayed scores."""
     name: MetricName
     """Name of the metric's figures."""
     command: Annotated[list[str], BeforeValidator(_split)]
     """The program and its arguments; they are not passed through a shell."""
     higher_is_better: bool = True
     """Whether higher scores are better."""
-    digits: Count = 4
-    """Decimals in displayed scores."""
     version: str = ""
     """Version of the metric, for the signature: only scores with the same signature are compared."""
     timeout_minutes: PositiveFloat = 60.0
     """Time limit after which the command is killed; then the step has no such score."""
-    most_waiting: Positive = 4
-    """Maximum number of steps that wait for this metric; beyond it, the oldest gets no score. Checkpoints that may yet
-    become the best are kept."""
     devices: str = ""
     """`CUDA_VISIBLE_DEVICES` of the command: GPUs that training does not use; by default none."""
+
+    def key(self) -> str:
+        """The name of its figures, as of `configs.components.Metric`."""
+        return self.name
+
+    label = key
 
     @property
     def signature(self) -> str:
@@ -187,9 +190,10 @@ class EvaluationSection:
     )
     """Metrics of translations: components of trainer/metrics, or plugins."""
     queued: list[QueuedMetric] = field(default_factory=list)
-    """Metrics computed by commands. Their scores come late, and are logged at the step that they belong to."""
+    """Metrics computed by commands, one at a time. Their scores come late, and are logged at the step that they belong
+    to; `zeromt evaluate --metrics` computes those that a stop has lost."""
     queued_end_minutes: NonNegativeFloat = 5.0
-    """How long a finished run waits for outstanding scores; the next start computes the rest."""
+    """How long a finished run waits for outstanding scores; the rest are lost."""
     tokenizer: BleuTokenizer = "auto"
     """BLEU's tokenizer, one of sacreBLEU's. auto chooses by the script of the target language: zh, ja-mecab, ko-mecab,
     or else 13a. 13a does not suit languages without spaces between words (Thai, Khmer): use char, flores200 or spm.
@@ -202,6 +206,11 @@ class EvaluationSection:
     """Number of short validation pairs, always the same, whose attention is drawn in TensorBoard, for the reference and
     for the translation.
     """
+
+    @property
+    def all_metrics(self) -> list[Metric | QueuedMetric]:
+        """The metrics, then the queued ones."""
+        return [*self.metrics, *self.queued]
 
     @property
     def directions(self) -> dict[str, bool]:

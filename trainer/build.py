@@ -40,7 +40,7 @@ from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.held_out import held_out_sets
-from trainer.evaluation.queue import score_queue
+from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.series import enter_series
 from trainer.limits import Limits
 from trainer.lookahead import Lookahead
@@ -160,7 +160,7 @@ def build(
         updates=Lookahead(reader, world),
         state=state,
         metrics=metrics,
-        queue=score_queue(config, held_out, state, metrics) if world.is_main else None,
+        queue=ScoreQueue(config, held_out, state, metrics) if world.is_main and config.evaluation.queued else None,
         pairs=PairLog(Path(config.folder), enabled=config.training.record_pairs, resume_step=state.step, world=world),
         activities=activities or Activities(config),
         stop_requested=stop_requested,

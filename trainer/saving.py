@@ -128,13 +128,10 @@ class Saver:
             remembered.optimizer_numbers = self._optimizer_numbers()
             state = {"trainer": remembered.to_json(), "stream": self.note_position()}
             self.saved_step, self._has_scores = step, remembered.is_scored
-            awaited = run.queue.awaited if run.queue is not None else frozenset()
             scores = remembered.signed_scores()
             # weights that updates have been skipped with may be wrecked, though finite: the older ones stay
             replaces = not remembered.skipped_in_a_row
-            self._checkpoints.save(
-                step, run.engine, state, scores=scores, wait=wait, awaited=awaited, replaces=replaces
-            )
+            self._checkpoints.save(step, run.engine, state, scores=scores, wait=wait, replaces=replaces)
         if not self._checkpoints.in_flight:
             self._commit()
         return time.monotonic() - begin

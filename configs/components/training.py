@@ -341,12 +341,8 @@ def describe_metrics(entries: object, queued: object = None) -> dict[str, Descri
             displays[metric.key()] = described
     for entry in queued if isinstance(queued, list) else []:
         fields = entry if isinstance(entry, dict) else {}
-        name, digits = str(fields.get("name")), fields.get("digits", 4)
-        displays[name] = Described(
-            label=name,
-            higher_is_better=bool(fields.get("higher_is_better", True)),
-            digits=digits if isinstance(digits, int) else 4,
-        )
+        name, is_higher = str(fields.get("name")), bool(fields.get("higher_is_better", True))
+        displays[name] = Described(label=name, higher_is_better=is_higher, digits=4)
     return displays
 
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from configs import EvaluationSection, RunConfig
 from configs.components.training import OF_REFERENCES, Described
-from configs.evaluation import QueuedMetric
 from trainer.checkpoint.state import TrainerState
 
 
@@ -43,20 +42,10 @@ def beside_best(scores: Mapping[int, float], step: int, score: float, shown: Des
 
 def described(section: EvaluationSection, figure: str) -> Described:
     """How to format a figure by which the best step can be chosen."""
-    known = {
-        **OF_REFERENCES,
-        **{
-            m.key(): Described(label=m.label(), higher_is_better=m.higher_is_better, digits=m.digits)
-            for m in section.metrics
-        },
-        **{m.name: of_queued(m) for m in section.queued},
-    }
-    return known[figure]
-
-
-def of_queued(metric: QueuedMetric) -> Described:
-    """How to format the scores of a queued metric, which come late."""
-    return Described(label=metric.name, higher_is_better=metric.higher_is_better, digits=metric.digits)
+    for metric in section.all_metrics:
+        if metric.key() == figure:
+            return Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
+    return OF_REFERENCES[figure]
 
 
 def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, str | None]:

@@ -1,5 +1,6 @@
 """The held-out sets of a run with their scorers."""
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -47,15 +48,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         for line in _doubts(text, config, datasets, tags) if world.is_main else ():
             log.warning("%s: %s: %s", "prepare.valid" if text in prepared else option, text.name, line)
         sets.append(
-            HeldOutSet(
-                name=text.name,
-                languages=text.languages,
-                sources=text.sources,
-                references=text.references,
-                scorer=scorer,
-                tags=tags,
-                role=text.role,
-            )
+            HeldOutSet(**{f.name: getattr(text, f.name) for f in dataclasses.fields(text)}, scorer=scorer, tags=tags)
         )
     return sets
 

@@ -35,18 +35,11 @@ class SetText:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class HeldOutSet:
-    """A held-out set with its scorer."""
+class HeldOutSet(SetText):
+    """A held-out set with its scorer. The loss is computed on the first reference."""
 
-    name: str
-    languages: tuple[str, ...]
-    """Language codes of source and target."""
-    sources: Sequence[str]
-    references: Sequence[Sequence[str]]
-    """One or more references; the loss is computed on the first."""
     scorer: Scorer
     tags: LanguageTags | None = None
-    role: Literal["validation", "test"] = "validation"
 
 
 def load_sets(

@@ -14,7 +14,6 @@
     checkpoints/tmp-*            a checkpoint being written or deleted; ignored
     eval/step-00000500.hyp       translations behind a score
     eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search; the .json says which
-    eval/queue/                  requests of metrics that are commands
     plugins/NAME-HASH.py         files with components that the run was started with
     events.out.tfevents.*        what TensorBoard reads
     pairs/  logs/  failures/
@@ -49,8 +48,6 @@ REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
-QUEUE = "queue"
-"""Folder of requests for queued scores."""
 
 PLUGINS = COPIES
 

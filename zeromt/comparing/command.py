@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from configs.errors import UserError
 from configs.process.document import plain
 from configs.process.environment import restored_environment
 from configs.process.text import to_json, visible_name
@@ -101,6 +102,8 @@ def compare_runs(
         UserError: a path is no run, a set cannot be read or is not there, or a metric cannot be computed.
     """
     wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)
+    if wanted.commands:
+        raise UserError(f"--metrics: {wanted.commands[0].name} is a command; allowed are such as bleu, chrf, ter")
     named = [parse_set(text) for text in sets or ()]
     how = How(search=search, raw=raw_weights, precision=precision)
     samples = Samples(bootstrap=bootstrap, randomisation=randomisation)

@@ -8,6 +8,7 @@ from typing import Any
 
 from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
 from configs.components import Metric, unknown
+from configs.evaluation import QueuedMetric
 from configs.process.environment import restored_environment
 from configs.process.files.inside import written
 from configs.process.streams import tell
@@ -47,7 +48,7 @@ def run(
     Args:
         run: its folder.
         engine: in its place, a YAML file; see `zeromt.evaluating.engine.evaluate`.
-        metrics: written as items of `evaluation.metrics`, in YAML; None: the run's own.
+        metrics: written as items of `evaluation.metrics` or `evaluation.queued`, in YAML; None: the run's own.
         lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         sets: see `of_run`.
         options: see there.
@@ -187,7 +188,7 @@ class Evaluated:
     hypotheses: Sequence[str]
     figures: Mapping[str, Any]
     """Scores, rounded for reading, each with its signature."""
-    metrics: Sequence[Metric]
+    metrics: Sequence[Metric | QueuedMetric]
     seconds: float
     counts: SourceCounts
 
@@ -223,8 +224,8 @@ def score_set(
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
-        figures=figures_of(scorer, text, hypotheses),
-        metrics=scorer.metrics,
+        figures=figures_of(scorer, text, hypotheses, wanted.commands),
+        metrics=[*scorer.metrics, *wanted.commands],
         seconds=seconds,
         counts=translator.counts,
     )

@@ -61,13 +61,15 @@ def evaluate(
         found, seconds = _translated(prepared, text.sources)
         hypotheses = ["" if isinstance(one, str) or not one else one[0].text for one in found]
         report = {
-            **figures_of(scorer, text, hypotheses),
+            **figures_of(scorer, text, hypotheses, wanted.commands),
             "pairs": len(found),
             "holes": sum(isinstance(one, str) for one in found),
             **speed(len(found), seconds),
             "engine": dict(prepared.identity),
         }
-        show(report, {text.name: report}, scorer.metrics, as_json=as_json)  # first, in case the file cannot be written
+        show(
+            report, {text.name: report}, [*scorer.metrics, *wanted.commands], as_json=as_json
+        )  # first, in case the file cannot be written
         if sink is not None:
             sink.writelines(f"{line}\n" for line in hypotheses)
     for line in prepared.warnings():

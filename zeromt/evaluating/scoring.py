@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,17 @@ from typing import Any
 from configs import EvaluationSection, UserError
 from configs.components import Metric, ScoredText, make
 from configs.components.training import SIGNATURE
+from configs.evaluation import QueuedMetric
 from configs.process.files import check_apart
 from configs.process.streams import tell
 from configs.process.text import visible
+from trainer.evaluation.queue import score_by
 from trainer.evaluation.sets import SetText
-from trainer.metrics.scoring import Scorer
+from trainer.metrics.scoring import Score, Scorer
 from zeromt.translating.parsing import parse_option
+
+_COMMAND = re.compile(r"""\{(?!.*\bkind["']?\s*:).*\bcommand["']?\s*:""", re.DOTALL)
+"""An item of `evaluation.queued`, in YAML."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -27,6 +33,7 @@ class Wanted:
     tokenizer: str | None
     """BLEU's tokenizer; None: the run's."""
     lowercase: bool
+    commands: Sequence[QueuedMetric] = ()
 
     @classmethod
     def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
@@ -35,15 +42,18 @@ class Wanted:
         Raises:
             UserError: a named metric, or BLEU with the named tokenizer, cannot be computed here.
         """
-        metrics = None
+        metrics: Sequence[Metric] | None = None
+        commands: Sequence[QueuedMetric] = ()
         if texts is not None:
-            items = [f"metrics[{number}]={text}" for number, text in enumerate(texts)]
+            named = {"queued": [one for one in texts if _COMMAND.search(one)]}
+            named["metrics"] = [one for one in texts if one not in named["queued"]]
+            items = [f"{field}[{number}]={one}" for field, ones in named.items() for number, one in enumerate(ones)]
             section: EvaluationSection = parse_option("--metrics", items, EvaluationSection)
-            metrics = section.metrics
+            metrics, commands = section.metrics if named["metrics"] else (), section.queued
         bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
         text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
         Scorer([*(metrics or ()), *bleu], text)
-        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase)
+        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase, commands=commands)
 
     def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
         """The scorer of a set; warns if its scores will mean little.
@@ -66,17 +76,22 @@ class Wanted:
         return scorer
 
 
-def figures_of(scorer: Scorer, text: SetText, hypotheses: Sequence[str]) -> dict[str, Any]:
+def figures_of(
+    scorer: Scorer, text: SetText, hypotheses: Sequence[str], commands: Sequence[QueuedMetric]
+) -> dict[str, Any]:
     """The scores of a set, rounded for reading, each with its signature.
 
     Args:
         scorer: of the set.
         text: the set.
         hypotheses: the translation of each source.
+        commands: further metrics.
     """
     scores = scorer.score(text.sources, hypotheses, text.references)
+    scores |= {one.name: Score(value=score_by(one, text, hypotheses), signature=one.signature) for one in commands}
     figures: dict[str, Any] = {}
-    for metric in scorer.metrics:
+    metrics: list[Metric | QueuedMetric] = [*scorer.metrics, *commands]
+    for metric in metrics:
         key, value = metric.key(), scores[metric.key()].value
         rounded = round(value, metric.digits) if math.isfinite(value) else None
         figures |= {key: rounded, f"{key}{SIGNATURE}": scores[key].signature}
@@ -84,7 +99,11 @@ def figures_of(scorer: Scorer, text: SetText, hypotheses: Sequence[str]) -> dict
 
 
 def show(
-    report: Mapping[str, Any], sets: Mapping[str, Mapping[str, Any]], metrics: Sequence[Metric], *, as_json: bool
+    report: Mapping[str, Any],
+    sets: Mapping[str, Mapping[str, Any]],
+    metrics: Sequence[Metric | QueuedMetric],
+    *,
+    as_json: bool,
 ) -> None:
     """Print the scores: JSON for programs; on a terminal, without `--json`, a line a set, with a signature at its end.
 

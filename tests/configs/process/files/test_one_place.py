@@ -47,10 +47,7 @@ OTHERS = {
         "zeromt/exporting/search_file.py",
         "zeromt/inspecting/found.py",
     ],
-    "a process of its own, which imports nothing of zeromt": [
-        "launcher/start/torchrun.py",
-        "trainer/evaluation/scoring_process.py",
-    ],
+    "a process of its own, which imports nothing of zeromt": ["launcher/start/torchrun.py"],
 }
 """Modules that open other files, by what these are."""
 
