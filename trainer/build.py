@@ -39,9 +39,9 @@ from trainer.datasets import (
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
-from trainer.evaluation.held_out import held_out_sets
 from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.series import enter_series
+from trainer.evaluation.sets import held_out_sets
 from trainer.limits import Limits
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer

@@ -129,7 +129,9 @@ class Evaluator:
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
             return None
-        num_tokens = max(sum(part.num_tokens for part in whole), 1)
+        loss_sum, nll_sum, num_correct, num_tokens = (
+            sum(column) for column in zip(*(part.sums for part in whole), strict=True)
+        )
         texts = {i: text for part in whole for i, text in part.texts.items()}
         hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(sources, hypotheses, all_references) if self._world.is_main else None
@@ -140,9 +142,9 @@ class Evaluator:
             except OSError as error:
                 log.warning("%s cannot be written, training goes on: %s", path, error)
         return Evaluation(
-            loss=sum(part.loss_sum for part in whole) / num_tokens,
-            nll=sum(part.nll_sum for part in whole) / num_tokens,
-            accuracy=sum(part.num_correct for part in whole) / num_tokens,
+            loss=loss_sum / max(num_tokens, 1),
+            nll=nll_sum / max(num_tokens, 1),
+            accuracy=num_correct / max(num_tokens, 1),
             scores=self._world.from_main(scores, Score),  # one for all ranks, even if a metric is not deterministic
             sources=sources,
             references=references,
@@ -172,17 +174,14 @@ class Evaluator:
             return []
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         most = min(PICTURED_PIECES, model.max_positions - 1)
-        attentions: list[Attention] = []
-        for source, reference, hypothesis in zip(sources, references, hypotheses, strict=True):
-            if len(attentions) == 2 * self._section.attention_maps:
-                break
-            [source_ids] = encode_source(self._tokenizer, [source], tags)
-            ids, translated = encode_target(self._tokenizer, [reference, hypothesis], tags)
-            if 0 < len(source_ids) <= most and 0 < len(ids) <= most:
-                [of_reference] = translator.cross_attention([source], [ids])
-                attentions += [replace(of_reference, is_reference=True)]
-                attentions += translator.cross_attention([source], [translated[:most]])
-        return attentions
+        rows = encode_source(self._tokenizer, sources, tags), encode_target(self._tokenizer, references, tags)
+        short = [i for i, pair in enumerate(zip(*rows, strict=True)) if all(0 < len(row) <= most for row in pair)]
+        short = short[: self._section.attention_maps]
+        lines, translated = [sources[i] for i in short], [hypotheses[i] for i in short]
+        ids = [row[:most] for row in encode_target(self._tokenizer, translated, tags)]
+        of_references = translator.cross_attention(lines, [rows[1][i] for i in short])
+        pairs = zip(of_references, translator.cross_attention(lines, ids), strict=True)
+        return [one for known, made in pairs for one in (replace(known, is_reference=True), made)]
 
     @torch.inference_mode()
     def _score_part(
@@ -203,7 +202,7 @@ class Evaluator:
         longest = model.max_positions - 1
         usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
         batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
-        loss_sum, nll_sum, num_tokens, num_correct = 0.0, 0.0, 0, 0
+        sums = np.zeros(4)
         for batch in batches[self._world.rank :: self._world.size]:
             if self._stop_requested():
                 raise Interrupted
@@ -218,10 +217,8 @@ class Evaluator:
             device_batch = to_device(micro_batch, self._world.device)
             hidden_BTD = model(device_batch.source, device_batch.target_input)
             out = ObjectiveOutput(*model.output(hidden_BTD, device_batch.target_output, objective.loss))
-            num_correct += _num_correct(model, hidden_BTD, device_batch.target_output)
-            loss_sum += float(out.loss_sum)
-            nll_sum += float(out.nll_sum)
-            num_tokens += micro_batch.num_target_tokens
+            num_correct = _num_correct(model, hidden_BTD, device_batch.target_output)
+            sums += [float(out.loss_sum), float(out.nll_sum), num_correct, micro_batch.num_target_tokens]
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         translations = translator.translate_part(
             source_lines,
@@ -230,19 +227,17 @@ class Evaluator:
             stop_requested=self._stop_requested,
         )
         texts = {i: row[0].text for i, row in enumerate(translations) if row is not None}
-        return _Part(loss_sum, nll_sum, num_tokens, num_correct, texts)
+        return _Part(sums.tolist(), texts)
 
 
 @dataclass(slots=True, frozen=True)
 class _Part:
-    """One rank's results: sums over its pairs, and translations by line."""
+    """One rank's results."""
 
-    loss_sum: float
-    nll_sum: float
-    num_tokens: int
-    num_correct: int
-    """Target tokens to which the model gives the highest probability, given those before."""
+    sums: list[float]
+    """Over its pairs: loss, loss without smoothing, likeliest target tokens (see `_num_correct`), target tokens."""
     texts: dict[int, str]
+    """Translations by line."""
 
 
 def _num_correct(model: Transformer, hidden_BTD: torch.Tensor, target_BT: torch.Tensor) -> int:

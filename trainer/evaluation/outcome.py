@@ -23,7 +23,7 @@ class Evaluation:
     """Label-smoothed cross-entropy per target token, in nats."""
     nll: float
     """Cross-entropy without smoothing, in nats; its exponential is the perplexity."""
-    accuracy: float | None = None
+    accuracy: float = 0.0
     """Fraction of target tokens to which the model gives the highest probability, given those before."""
     scores: Mapping[str, Score]
     """Scores by the names of their figures."""
@@ -48,7 +48,7 @@ class Evaluation:
         return cls(
             loss=_mean([e.loss for e in each]),
             nll=_mean([e.nll for e in each]),
-            accuracy=_mean([e.accuracy or 0.0 for e in each]),
+            accuracy=_mean([e.accuracy for e in each]),
             scores=_mean_scores(each),
             sources=_in_turns([e.sources for e in each]),
             references=_in_turns([e.references for e in each]),
@@ -77,9 +77,8 @@ class Evaluation:
             "loss": self.loss,
             "nll": self.nll,
             "perplexity": float(np.exp(min(self.nll, 700.0))),
+            "accuracy": self.accuracy,
         }
-        if self.accuracy is not None:
-            figures["accuracy"] = self.accuracy
         figures["length_ratio_characters"] = sum(map(len, self.hypotheses)) / max(1, sum(map(len, self.references)))
         for key, score in self.scores.items():
             figures |= {key: score.value, f"{key}{SIGNATURE}": score.signature}
@@ -87,9 +86,7 @@ class Evaluation:
         if len(self.mean_over) > 1:
             figures[MEAN_OVER] = self.mean_over
         for name, part in self.parts.items():
-            figures[f"loss/{name}"] = part.loss
-            if part.accuracy is not None:
-                figures[f"accuracy/{name}"] = part.accuracy
+            figures |= {f"loss/{name}": part.loss, f"accuracy/{name}": part.accuracy}
             figures |= {f"{key}/{name}": score.value for key, score in part.scores.items()}
         for languages, parts in self._by_languages().items():
             figures[f"loss/pair/{languages}"] = _mean([part.loss for part in parts])

@@ -1,22 +1,24 @@
-"""The text of held-out sets: from files, from sacreBLEU's sets, or from prepared datasets."""
+"""Held-out sets: their text from files, sacreBLEU's sets or prepared datasets, and what a run scores them with."""
 
-import socket
+import dataclasses
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, UserError
-from configs.components import unknown
+from configs.components import ScoredText, unknown
 from configs.languages import same_language
 from data_pipeline.preparation.raw.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
-from trainer.datasets import dataset_names
-from trainer.inference.translation.languages import LanguageTags
+from trainer.datasets import dataset_names, tokenizer_of
+from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
+from trainer.inference.translation.sources import SourceCounts
 from trainer.metrics.scoring import Scorer
+from trainer.ranks.distributed import World
 
-FETCH_SECONDS = 60.0
-"""Seconds of silence after which a download of sacreBLEU's sets is given up."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -42,6 +44,72 @@ class HeldOutSet(SetText):
     tags: LanguageTags | None = None
 
 
+def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) -> list[HeldOutSet]:
+    """The sets to evaluate on: `evaluation.sets`, plus the prepared validation sets if none of these is for validation.
+
+    Rank 0 reads files for all ranks, and warns of scores that will mean little.
+
+    Raises:
+        UserError: a set or a metric cannot be used, or something needs a validation set and there is none.
+    """
+    names, tokenizer, option = dataset_names(datasets), tokenizer_of(datasets), "evaluation.sets"
+    texts: list[SetText] = world.on_main(
+        lambda: load_sets(config.evaluation.sets, config.prepare, names, option=option, tokenizer=tokenizer), SetText
+    )
+    texts = with_validation(texts, names)
+    if not any(text.role == "validation" for text in texts):
+        _check_without(config, texts, world)
+    sets = []
+    for text in texts:
+        scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
+        scorer = Scorer(config.evaluation.metrics, scored, num_references=len(text.references))
+        tags = None
+        if config.prepare.tag_both_sides and text.has_tags_of_both_sides:
+            tags = language_tags(config.prepare, tokenizer, source=text.languages[0], target=text.languages[1])
+        if world.is_main:
+            for doubt in scorer.doubts(text.references):
+                log.warning("evaluation.tokenizer: %s: %s", text.name, doubt)
+            for doubt in _doubts(text, config, datasets, tags):
+                log.warning("%s: %s: %s", option if config.evaluation.sets else "prepare.valid", text.name, doubt)
+        fields = {field.name: getattr(text, field.name) for field in dataclasses.fields(text)}
+        sets.append(HeldOutSet(**fields, scorer=scorer, tags=tags))
+    return sets
+
+
+def _doubts(text: SetText, config: RunConfig, datasets: Sequence[Dataset], tags: LanguageTags | None) -> list[str]:
+    """Warnings of lines that every evaluation will cut, or translate without what the model was trained to see."""
+    tokenizer, positions, counts = tokenizer_of(datasets), config.model.max_positions, SourceCounts()
+    lines = text.sources[: config.evaluation.max_pairs]
+    counts.note(tokenizer, lines, encode_source(tokenizer, lines, tags), positions - 1)
+    expects_tag = all(dataset.index.target_tag is not None for dataset in datasets)
+    return counts.warnings(tokenizer, positions, expects_tag=expects_tag)
+
+
+def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) -> None:
+    """Check that a run without a validation set can work.
+
+    Raises:
+        UserError: a setting needs a validation set.
+    """
+    if texts:
+        raise UserError(
+            "evaluation.sets: none of them is for validation, and the data have no validation set; give one "
+            "role: validation, or set prepare.valid"
+        )
+    needing = ["training.early_stopping"] if config.training.early_stopping is not None else []
+    untils = [phase.until for phase in config.phases]
+    needing += [
+        f"phases.{n}.until.plateau" for n, one in enumerate(untils) if one is not None and one.plateau is not None
+    ]
+    if needing:
+        raise UserError(f"{needing[0]}: needs a validation set; name one by evaluation.sets or prepare.valid")
+    if world.is_main:
+        log.warning(
+            "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "
+            "checkpoint.keep_best keeps nothing"
+        )
+
+
 def load_sets(
     sections: Sequence[HeldOutSection],
     prepare: PrepareSection,
@@ -64,35 +132,32 @@ def load_sets(
     """
     texts: list[SetText] = []
     for number, section in enumerate(sections):
-        place = f"{option}.{number}"
-        if section.prepared is not None:
-            having = {name: d for name, d in datasets.items() if section.prepared in d.index.held_out}
-            if not having:
-                raise UserError(
-                    f"{place}.prepared: no dataset has a {section.prepared} set; prepare with one, or name files"
-                )
-            for name, dataset in having.items():
-                called = section.name if len(having) == 1 else f"{section.name}-{name}"
-                texts.append(prepared_set(called, dataset, section.prepared, role=section.role))
+        place, split = f"{option}.{number}", section.prepared
+        if split is None:
+            texts.append(_given_set(section, prepare, place, tokenizer))
             continue
-        languages = (
-            section.source_language or prepare.source_language,
-            section.target_language or prepare.target_language,
-        )
-        if section.sacrebleu is not None:
-            sources, references = _sacrebleu_set(section.sacrebleu, languages, f"{place}.sacrebleu")
-        else:
-            assert section.source is not None
-            sources, references = read_set(section.source, section.references, place=f"{place}.source")
-        if section.tag is not None:
-            sources = [f"{section.tag} {line}" for line in sources]
-        elif tokenizer is not None:
-            sources = tagged(sources, languages[1], prepare, tokenizer)
-        texts.append(
-            SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
-        )
+        having = {name: dataset for name, dataset in datasets.items() if split in dataset.index.held_out}
+        if not having:
+            raise UserError(f"{place}.prepared: no dataset has a {split} set; prepare with one, or name files")
+        for name, dataset in having.items():
+            called = section.name if len(having) == 1 else f"{section.name}-{name}"
+            texts.append(prepared_set(called, dataset, split, role=section.role))
     check_names(texts, option)
     return texts
+
+
+def _given_set(section: HeldOutSection, prepare: PrepareSection, place: str, tokenizer: Tokenizer | None) -> SetText:
+    """A set of files or of sacreBLEU's; for the arguments see `load_sets`."""
+    languages = (section.source_language or prepare.source_language, section.target_language or prepare.target_language)
+    if section.source is None:
+        sources, references = _sacrebleu_set(str(section.sacrebleu), languages, f"{place}.sacrebleu")
+    else:
+        sources, references = read_set(section.source, section.references, place=f"{place}.source")
+    if section.tag is not None:
+        sources = [f"{section.tag} {line}" for line in sources]
+    elif tokenizer is not None:
+        sources = tagged(sources, languages[1], prepare, tokenizer)
+    return SetText(name=section.name, languages=languages, sources=sources, references=references, role=section.role)
 
 
 def tagged(sources: Sequence[str], language: str, prepare: PrepareSection, tokenizer: Tokenizer) -> list[str]:
@@ -143,9 +208,17 @@ def prepared_set(
     )
 
 
-def validation_sets(datasets: Mapping[str, Dataset]) -> list[SetText]:
-    """The prepared validation sets of the datasets that have one, under the names of these."""
-    return [prepared_set(name, one, "valid") for name, one in datasets.items() if "valid" in one.index.held_out]
+def with_validation(texts: Sequence[SetText], datasets: Mapping[str, Dataset]) -> list[SetText]:
+    """Some sets, after the prepared validation sets of all datasets unless one of them is for validation.
+
+    Raises:
+        UserError: two would have the same name.
+    """
+    if not any(text.role == "validation" for text in texts):
+        having = {name: dataset for name, dataset in datasets.items() if "valid" in dataset.index.held_out}
+        texts = [*(prepared_set(name, dataset, "valid") for name, dataset in having.items()), *texts]
+    check_names(texts, "evaluation.sets")
+    return list(texts)
 
 
 def all_sets(config: RunConfig, tokenizer: Tokenizer | None = None) -> list[SetText]:
@@ -165,15 +238,11 @@ def all_sets(config: RunConfig, tokenizer: Tokenizer | None = None) -> list[SetT
         if not sections or any(section.prepared is not None for section in sections):
             raise
         names = {}  # its own sets are files
-    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
-    if not any(text.role == "validation" for text in texts):
-        texts = [*validation_sets(names), *texts]
     is_listed = any(section.prepared == "test" for section in sections)
     if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
-        test = HeldOutSection(name="test", role="test", prepared="test")
-        texts += load_sets([test], config.prepare, names, option="prepare.test", tokenizer=tokenizer)
-    check_names(texts, "evaluation.sets")
-    return texts
+        sections = [*sections, HeldOutSection(name="test", role="test", prepared="test")]
+    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
+    return with_validation(texts, names)
 
 
 def read_set(source: str, references: Sequence[str], *, place: str) -> tuple[list[str], list[list[str]]]:
@@ -205,31 +274,22 @@ def _sacrebleu_set(name: str, languages: tuple[str, str], place: str) -> tuple[l
     if name not in DATASETS:
         raise UserError(f"{place}: {unknown(name, DATASETS, what='set of sacreBLEU')}")
     dataset: Any = DATASETS[name]
-    pairs = {pair: tuple(pair.split("-")) for pair in dataset.langpairs}
-    pair = next(
-        (
-            pair
-            for pair, sides in pairs.items()
-            if all(same_language(a, [b]) for a, b in zip(languages, sides, strict=True))
-        ),
-        None,
-    )
-    if pair is None:
-        raise UserError(f"{place}: {name} has no {'-'.join(languages)}; it has {', '.join(pairs)}")
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(FETCH_SECONDS)
+    for pair in dataset.langpairs:
+        if all(same_language(ours, [theirs]) for ours, theirs in zip(languages, pair.split("-"), strict=True)):
+            break
+    else:
+        raise UserError(f"{place}: {name} has no {'-'.join(languages)}; it has {', '.join(dataset.langpairs)}")
     try:
         sources = list(dataset.source(pair))
-        lines = list(dataset.references(pair))
+        rows = [[line.strip() for line in row] for row in dataset.references(pair)]
+        references = [list(column) for column in zip(*rows, strict=True)]
+        if not len(sources) == len(rows) > 0:
+            raise ValueError(f"{len(sources)} sources and {len(rows)} references")
     except (Exception, SystemExit) as error:  # sacreBLEU raises all kinds of errors, and even exits
         said = " ".join(str(error).split()) or type(error).__name__
         raise UserError(
-            f"{place}: {name} of {pair} is not in sacreBLEU's cache and cannot be fetched: {said}; where there is a "
-            f"network, `sacrebleu -t {name} -l {pair} --echo src` fills it (~/.sacrebleu, or $SACREBLEU)"
+            f"{place}: {name} of {pair} is not in sacreBLEU's cache, or broken there, and cannot be fetched: {said}; "
+            f"where there is a network, `sacrebleu -t {name} -l {pair} --echo src` fills it (~/.sacrebleu, or "
+            "$SACREBLEU)"
         ) from error
-    finally:
-        socket.setdefaulttimeout(before)
-    references = [[line.strip() for line in column] for column in zip(*lines, strict=True)]
-    if not sources or any(len(column) != len(sources) for column in references):
-        raise UserError(f"{place}: {name} of {pair} is broken in sacreBLEU's cache; delete it there")
     return sources, references

@@ -61,30 +61,23 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
-        advice = "give a run's folder or one checkpoint in it"
-        raise UserError(f"RUN: {no_folder(str(path), advice)}")
+        raise UserError(f"RUN: {no_folder(str(path), 'give a run or one checkpoint in it')}")
     if is_file(path / MANIFEST):
         return read_whole(path)
-    if not is_dir(path / CHECKPOINTS):
-        if any(exists(path / name) for name in OF_A_RUN):
-            raise no_checkpoint(path)
-        is_inside = path.name == CHECKPOINTS and is_dir(path)
-        advice = f"; give the run, {str(path.parent)!r}, or one of the folders in this one" if is_inside else ""
-        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST}){advice}")
     refused: list[str] = []
-    for _ in range(TRIES):
-        refused, is_stale = [], False
-        for folder in list_steps(path / CHECKPOINTS):
-            try:
-                return read_whole(folder)
-            except (CheckpointError, FileNotFoundError) as error:
-                is_stale = is_stale or not is_dir(folder)
-                refused.append(str(error))
-        if not is_stale:  # else a run that is training deleted a listed one, after it had saved a newer one
-            break
-    if not refused:
-        raise no_checkpoint(path)
-    raise UserError(f"RUN: {str(path)!r} has no complete checkpoint: {refused[0]}")
+    for folder in list_steps(path / CHECKPOINTS):
+        try:
+            return read_whole(folder)
+        except (CheckpointError, FileNotFoundError) as error:
+            if not is_dir(folder):  # a run that is training has deleted it, and saved a newer one before
+                return _find(path)
+            refused.append(str(error))
+    if refused:
+        raise UserError(f"RUN: {str(path)!r} has no complete checkpoint: {refused[0]}")
+    if not any(exists(path / name) for name in (CHECKPOINTS, *OF_A_RUN)):
+        advice = f"; give the run, {str(path.parent)!r}" if path.name == CHECKPOINTS else ""
+        raise UserError(f"RUN: {str(path)!r} is neither a run's folder nor a checkpoint (it has no {MANIFEST}){advice}")
+    raise no_checkpoint(path)
 
 
 def no_checkpoint(run: Path) -> UserError:

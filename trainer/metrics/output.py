@@ -10,27 +10,21 @@ from typing_extensions import override
 from configs.components import Lines, Metric, ScoredText, Scoring, component
 from configs.evaluation import BleuTokenizer
 from configs.fields import Positive
-from trainer.metrics import tokenizers
+from trainer.metrics.common import bleu, choose
 
 Words = Callable[[str], list[str]]
 
 
 @dataclass(slots=True)
-class Percentage(Scoring):
-    """A percentage of lines, each judged by itself; see `configs.components.Scoring`."""
+class Judging(Scoring):
+    """What metrics compute with that judge each line by itself, also beside its source (`Metric.score`)."""
 
     signature: str
     words: Words = str.split
-    value: float = 0.0
 
-    @property
-    def score(self) -> float:
-        """The percentage."""
-        return self.value
-
-    def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> "Percentage":
-        """Not available: these metrics need the sources (`Metric.score`)."""
-        return self
+    def corpus_score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+        """Not available, as it is not given the sources."""
+        raise NotImplementedError
 
     @override
     def get_signature(self) -> str:
@@ -49,15 +43,12 @@ class LengthRatio(Metric):
 
     @override
     def build(self, text: ScoredText) -> Scoring:
-        from sacrebleu.metrics.bleu import BLEU
-
-        name = tokenizers.choose(self.tokenizer or text.tokenizer, text.target_language)
-        return tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
+        return bleu(text, self.tokenizer)
 
     @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
-        bleu = scoring.corpus_score(hypotheses, references)
-        return float(bleu.sys_len) / max(float(bleu.ref_len), 1.0)
+        lengths = scoring.corpus_score(hypotheses, references)
+        return float(lengths.sys_len) / max(float(lengths.ref_len), 1.0)
 
 
 @component("metric", "untranslated")
@@ -72,7 +63,7 @@ class Untranslated(Metric):
 
     @override
     def build(self, text: ScoredText) -> Scoring:
-        return Percentage("case:lc|space:no")
+        return Judging("case:lc|space:no")
 
     @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:
@@ -100,12 +91,8 @@ class Repeated(Metric):
 
     @override
     def build(self, text: ScoredText) -> Scoring:
-        from sacrebleu.metrics.bleu import BLEU
-
-        name = tokenizers.choose(text.tokenizer, text.target_language)
-        scoring = tokenizers.checked(lambda: BLEU(tokenize=name), name, text.tokenizer_option)
-        tokenizer: Callable[[str], str] = scoring.tokenizer  # type: ignore[attr-defined]
-        return Percentage(f"n:{self.order}|margin:{self.margin}|tok:{name}", lambda line: tokenizer(line).split())
+        name, tokenizer = choose(text.tokenizer, text.target_language), bleu(text).tokenizer
+        return Judging(f"n:{self.order}|margin:{self.margin}|tok:{name}", lambda line: tokenizer(line).split())
 
     @override
     def score(self, scoring: Scoring, *, sources: Lines, hypotheses: Lines, references: Sequence[Lines]) -> float:

@@ -2,10 +2,10 @@
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from configs.components import Metric, ScoredText, Scoring
+from configs.components import Metric, ScoredText
 from configs.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -36,20 +36,17 @@ class Scorer:
             UserError: a metric cannot be computed here.
         """
         self.metrics = list(metrics)
-        self._scorings = [metric.build(text) for metric in metrics]
+        self.scorings = {metric.key(): metric.build(text) for metric in metrics}
+        """The objects that compute the metrics, by the names of the figures."""
         self.signatures: dict[str, str] = {}
-        """Signatures by the names of the figures."""
-        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
+        """By the names of the figures."""
+        for metric in metrics:
+            key, scoring = metric.key(), self.scorings[metric.key()]
             try:  # a metric has a signature only after scoring
                 metric.score(scoring, sources=["a"], hypotheses=["a"], references=[["a"]] * num_references)
-                self.signatures[metric.key()] = str(scoring.get_signature())
+                self.signatures[key] = str(scoring.get_signature())
             except Exception as error:
-                raise UserError(f"evaluation.metrics: {metric.key()} cannot be used: {_said(error)}") from error
-
-    @property
-    def scorings(self) -> dict[str, Scoring]:
-        """The objects that compute the metrics, by the names of the figures."""
-        return {metric.key(): scoring for metric, scoring in zip(self.metrics, self._scorings, strict=True)}
+                raise UserError(f"evaluation.metrics: {key} cannot be used: {_said(error)}") from error
 
     def score(
         self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]]
@@ -60,32 +57,22 @@ class Scorer:
             sources: the source lines.
             hypotheses: their translations.
             references: `num_references` lists of lines.
-
-        Raises:
-            UserError: the counts differ, or there is nothing to score.
         """
-        for lines in references:
-            if len(hypotheses) != len(lines):
-                raise UserError(
-                    f"evaluation: {len(hypotheses)} translations beside {len(lines)} references; both must have as many"
-                )
-        if not hypotheses:
-            raise UserError("evaluation: no sentences; give at least one")
         scores = {}
-        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
+        for metric in self.metrics:
+            key = metric.key()
             try:
-                value = metric.score(scoring, sources=sources, hypotheses=hypotheses, references=references)
+                value = metric.score(self.scorings[key], sources=sources, hypotheses=hypotheses, references=references)
             except Exception as error:  # any error: a failed score must not end a run
                 log.warning("evaluation: %s has no score: %s", metric.label(), _said(error))
                 value = math.nan
-            scores[metric.key()] = Score(value=value, signature=self.signatures[metric.key()])
+            scores[key] = Score(value=value, signature=self.signatures[key])
         return scores
 
-    def doubts(self, references: Sequence[Sequence[str]]) -> Iterator[str]:
+    def doubts(self, references: Sequence[Sequence[str]]) -> list[str]:
         """Reasons why some of the scores would mean little."""
-        for metric, scoring in zip(self.metrics, self._scorings, strict=True):
-            if (doubt := metric.doubt(scoring, references)) is not None:
-                yield doubt
+        doubts = [metric.doubt(self.scorings[metric.key()], references) for metric in self.metrics]
+        return [doubt for doubt in doubts if doubt is not None]
 
 
 def describe_scores(scores: Mapping[str, Score], metrics: Sequence[Metric]) -> str:

@@ -15,8 +15,8 @@ from configs.evaluation import QueuedMetric
 from configs.process.files import check_apart
 from configs.process.streams import tell
 from configs.process.text import visible
-from trainer.evaluation.queue import score_by
 from trainer.evaluation.sets import SetText
+from trainer.metrics.command import lines_of, score_by
 from trainer.metrics.scoring import Score, Scorer
 from zeromt.translating.parsing import parse_option
 
@@ -88,7 +88,8 @@ def figures_of(
         commands: further metrics.
     """
     scores = scorer.score(text.sources, hypotheses, text.references)
-    scores |= {one.name: Score(value=score_by(one, text, hypotheses), signature=one.signature) for one in commands}
+    lines = list(lines_of(text.name, text.languages, text.sources, hypotheses, text.references))
+    scores |= {one.name: Score(value=score_by(one, lines), signature=one.signature) for one in commands}
     figures: dict[str, Any] = {}
     metrics: list[Metric | QueuedMetric] = [*scorer.metrics, *commands]
     for metric in metrics:

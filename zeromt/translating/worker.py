@@ -116,7 +116,7 @@ class Worker:
                 keys=chunk.keys,
             )
         ranks = {"rank": self._rank, "world_size": self._world_size}
-        scored = self._translator.score_part(chunk.sources, chunk.targets, **ranks, first=chunk.first)
+        scored = self._translator.score_part(chunk.sources, chunk.targets, **ranks)
         return [None if one is None else [one] for one in scored]
 
     def _attentions(self, chunk: Chunk, translations: dict[int, list[Translation]]) -> dict[int, list[Attention]]:

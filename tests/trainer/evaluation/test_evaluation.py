@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Refused, read_metrics
+from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 
@@ -41,20 +41,3 @@ def test_evaluate_command_gives_the_score_of_training(trained: TrainedRun, forke
     assert report["step"] == 300
     assert output.read_text() == (trained.folder / "eval" / "step-00000300.hyp").read_text()
     assert report["bleu"] == round(sacrebleu(trained.reference, output)["score"], 2)
-
-
-@pytest.mark.parametrize(
-    ("source", "reference", "said"),
-    [
-        ("a\nb\n", "a\n", "2 lines"),
-        ("", "", "is empty"),
-        ("a\n", None, "no such file"),
-    ],
-)
-def test_evaluate_refuses_bad_test_sets(
-    source: str, reference: str | None, said: str, trained: TrainedRun, refused: Refused, tmp_path: Path
-) -> None:
-    (tmp_path / "source").write_text(source)
-    if reference is not None:
-        (tmp_path / "reference").write_text(reference)
-    assert said in refused("evaluate", str(trained.folder), "--source", "source", "--reference", "reference")

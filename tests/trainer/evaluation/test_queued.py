@@ -17,8 +17,9 @@ from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE, wait_until
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.outcome import Evaluation
-from trainer.evaluation.queue import NoScoreError, ScoreQueue, Scoring
+from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.sets import HeldOutSet
+from trainer.metrics.command import NoScoreError, Scoring
 from trainer.metrics.scoring import Scorer
 
 LENGTHS = """

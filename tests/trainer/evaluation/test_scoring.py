@@ -7,26 +7,12 @@ from sacrebleu import utils
 
 from configs import UserError
 from configs.components import ScoredText, make
-from tests.zeromt.exporting.made import ENGLISH, make_run, make_tokenizer
+from tests.zeromt.exporting.made import make_tokenizer
+from trainer.metrics.common import choose, spacing_problem
 from trainer.metrics.scoring import Scorer
-from trainer.metrics.tokenizers import choose, spacing_problem
 from zeromt.cli.main import main
 
-CHINESE = [
-    "zh",
-    "zho",
-    "chi",
-    "cmn",
-    "zho_Hans",
-    "zho_Hant",
-    "cmn_Hans",
-    "zh-CN",
-    "ZH_tw",
-    "yue",
-    "yue_Hant",
-    "wuu",
-    "lzh",
-]
+CHINESE = ["zh", "chi", "cmn", "zho_Hans", "zho_Hant", "zh-CN", "ZH_tw", "yue", "wuu", "lzh"]
 CHOICES = {
     **dict.fromkeys(CHINESE, "zh"),
     **dict.fromkeys(["ja", "jpn", "jpn_Jpan", "ja-JP"], "ja-mecab"),
@@ -53,13 +39,6 @@ def scorer(tokenizer: str) -> Scorer:
 def test_auto_follows_the_language(code: str, expected: str) -> None:
     assert choose("auto", code) == expected
     assert choose("char", code) == "char"
-
-
-def test_chinese_by_another_code_is_scored_as_chinese() -> None:
-    hypotheses = ["我们今天去学校学习中文和英文。", "他每天早上喜欢喝一杯热茶。"]
-    references = ["我们今天去学校学习中文与英文。", "他每天早上喜欢喝一杯绿茶。"]
-    scores = Scorer([make("metric", "bleu")], ScoredText(target_language="cmn")).score([], hypotheses, [references])
-    assert scores["bleu"].value > 50
 
 
 @pytest.mark.parametrize("code", UNSPACED)
@@ -89,12 +68,9 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_model_that_is_not_there(models: Path) -> None:
-    with pytest.raises(UserError, match=r"needs a model, and .*/models/flores200sacrebleuspm cannot be read.*download"):
+    with pytest.raises(UserError, match=r"needs a model, and .*/models/flores200sacrebleuspm is not there; download"):
         scorer("flores200")
     models.mkdir(parents=True)
-    (models / "flores200sacrebleuspm").touch()
-    with pytest.raises(UserError, match="flores200sacrebleuspm is empty"):
-        scorer("flores200")
     (models / "flores200sacrebleuspm").write_text("<html>404</html>")
     with pytest.raises(UserError, match=r"^evaluation\.tokenizer: 'flores200' cannot be used: "):
         scorer("flores200")
@@ -105,9 +81,9 @@ def test_a_model_that_is_not_there(models: Path) -> None:
 @pytest.mark.parametrize(
     ("tokenizer", "said"),
     [
-        ("13b", "--tokenizer: '13b' is not a tokenizer of sacreBLEU"),
+        ("13b", "--tokenizer: there is no tokenizer of sacreBLEU '13b'; did you mean 13a?"),
         ("flores200", "--tokenizer: 'flores200' needs a model, and "),
-        ("ja-mecab", "pip install 'sacrebleu[ja]'"),
+        ("ja-mecab", "pip install sacrebleu[ja]"),
     ],
 )
 def test_evaluate_refuses_before_it_reads_the_run(
@@ -126,14 +102,3 @@ def test_evaluate_refuses_before_it_reads_the_run(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
-
-
-def test_evaluate_warns_of_a_script_without_spaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path / "run", make_tokenizer())
-    (tmp_path / "source").write_text(f"{ENGLISH[0]}\n")
-    (tmp_path / "reference").write_text(f"{UNSPACED['th']}\n")
-    files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
-    assert main(["evaluate", str(tmp_path / "run"), *files]) == 0
-    assert "script without spaces" in capsys.readouterr().err
-    assert main(["evaluate", str(tmp_path / "run"), *files, "--tokenizer", "char"]) == 0
-    assert capsys.readouterr().err == ""

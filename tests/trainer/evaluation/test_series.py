@@ -1,11 +1,8 @@
 """Scores are compared where they were measured alike, by a hash of each figure; else scoring starts anew."""
 
-import hashlib
 import json
 import math
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,16 +10,10 @@ import pytest
 
 from configs import load_run
 from configs.components import ScoredText, make
-from tests.forked import Forked
-from tests.small import small_runs
-from trainer.checkpoint.format import read_checkpoint, write_manifest
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.series import enter_series, measured
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
-from trainer.runs.layout import MANIFEST, MANIFEST_HASH
-from trainer.runs.status import read_status
-from zeromt.averaging.average import choose
 
 
 def scorer(tokenizer: str = "13a", metrics: Sequence[str] = ("bleu", "chrf", "ter")) -> Scorer:
@@ -33,7 +24,7 @@ def scorer(tokenizer: str = "13a", metrics: Sequence[str] = ("bleu", "chrf", "te
 SCORER = scorer()
 
 
-def held_out(name: str = "a", languages: tuple[str, ...] = ("en", "fr"), **changes: Any) -> HeldOutSet:
+def held_out(name: str = "a", languages: tuple[str, str] = ("en", "fr"), **changes: Any) -> HeldOutSet:
     fields: dict[str, Any] = {"sources": ["x", "y"], "references": [["u", "v"]], "scorer": SCORER} | changes
     return HeldOutSet(name=name, languages=languages, **fields)
 
@@ -104,50 +95,3 @@ def test_scores_that_were_measured_otherwise_are_left(monkeypatch: pytest.Monkey
     assert anew is not None
     assert anew["reason"].endswith("it begins without scores")
     assert (state.scores["bleu"], state.scores["nll"], state.series_start) == ({}, {5: 2.0}, 9)
-
-
-def with_scores(folder: Path, scores: dict[int, float]) -> None:
-    """Give the newest checkpoint of the small run other scores."""
-    checkpoint = folder / "checkpoints" / "step-00000010"
-    state = json.loads((checkpoint / "state.json").read_text())
-    state["trainer"]["scores"]["bleu"] = scores
-    content = json.dumps(state).encode()
-    (checkpoint / "state.json").write_bytes(content)
-    manifest = json.loads((checkpoint / MANIFEST).read_text())
-    manifest["files"]["state.json"] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    for name in (MANIFEST, MANIFEST_HASH):  # a checkpoint's files are written once
-        (checkpoint / name).unlink()
-    write_manifest(checkpoint, manifest)
-
-
-@pytest.mark.parametrize(
-    ("num_ranks", "change", "is_new"),
-    [(1, "evaluation.search.beam=2", True), (2, "evaluation.search.batch_tokens=512", False)],
-    ids=["another-beam", "nothing-of-it-on-two-ranks"],
-)
-def test_what_is_best_of_a_run_that_is_resumed(
-    forked: Forked, tmp_path: Path, num_ranks: int, change: str, is_new: bool
-) -> None:
-    """Its scores count if nothing has changed, and else none do; so it is with what is kept as the best."""
-    kept = Path(shutil.copytree(small_runs(), tmp_path / "kept"))
-    run = kept / "runs" / "small"
-    with_scores(run, {5: 90.0, 10: 80.0})
-    settings = [change, "training.max_updates=20", "checkpoint.keep_last=2", "evaluation.every_updates=5"]
-    done = forked.trainer(num_ranks, "small.yaml", *settings, cwd=kept)
-    assert done.code == 0, done.err
-    steps = [int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*")]
-    assert sorted(steps) == ([15, 20] if is_new else [5, 15, 20])
-    assert ("it begins without scores" in done.out) == is_new
-    state = TrainerState.from_json(read_checkpoint(run / "checkpoints" / "step-00000020").state()["trainer"])
-    scores = state.best_scores
-    assert sorted(scores) == ([15, 20] if is_new else [5, 10, 15, 20])
-    status = read_status(run / "status.json")
-    assert status is not None
-    for said, step in (
-        (status.progress.last_score, 20),
-        (status.progress.best_score, max(scores, key=lambda step: (scores[step], -step))),
-    ):
-        assert said == f"BLEU {scores[step]:.2f} at step {step}"
-    [chosen] = choose(run, last=None, best=1)
-    assert chosen.manifest["step"] == max(scores, key=lambda step: (scores[step], step))
-    assert (chosen.manifest["step"] == 5) != is_new

@@ -1,6 +1,7 @@
 """Named held-out sets: equal scores at any world size and stage, with several references, wherever they come from."""
 
 import gzip
+import itertools
 import json
 import shutil
 import socket
@@ -15,7 +16,7 @@ from sacrebleu.metrics.ter import TER
 
 from configs import HeldOutSection, PrepareSection, UserError, load_run
 from configs.components import ScoredText, make
-from tests.conftest import Finished, Refused, read_metrics
+from tests.conftest import Call, Refused, read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from trainer.build import build
@@ -165,11 +166,6 @@ def test_scores_are_those_of_sacrebleu(everywhere: dict[int, list[dict[str, Any]
     assert "; nrefs:1|" in figures["bleu_signature"], "as the two sets have been scored"
 
 
-def test_by_language_pair(everywhere: dict[int, list[dict[str, Any]]]) -> None:
-    """Of validation sets, and only where there are several: both of ours are of one pair."""
-    assert not any("/pair/" in key for key in everywhere[1][0])
-
-
 def make_sections(*trees: dict[str, Any]) -> list[HeldOutSection]:
     return [HeldOutSection(**tree) for tree in trees]
 
@@ -177,54 +173,45 @@ def make_sections(*trees: dict[str, Any]) -> list[HeldOutSection]:
 PREPARE = PrepareSection(source_language="eng", target_language="de")
 
 
-class TestLoading:
-    @pytest.mark.usefixtures("in_cache")
-    def test_sets_of_sacrebleu_by_any_code_of_a_language(self) -> None:
-        [found] = load_sets(make_sections({"name": "x", "sacrebleu": "wmt20/tworefs"}), PREPARE, {}, option="sets")
-        assert (len(found.sources), [len(lines) for lines in found.references]) == (15, [15, 15])
+@pytest.mark.usefixtures("in_cache")
+def test_a_set_of_sacrebleu_by_any_code_of_a_language() -> None:
+    [found] = load_sets(make_sections({"name": "x", "sacrebleu": "wmt20/tworefs"}), PREPARE, {}, option="sets")
+    assert (len(found.sources), [len(lines) for lines in found.references]) == (15, [15, 15])
 
-    @pytest.mark.usefixtures("in_cache")
-    @pytest.mark.parametrize(
-        ("tree", "said"),
-        [
-            (
-                {"sacrebleu": "wmt20/threerefs"},
-                "sets.0.sacrebleu: there is no set of sacreBLEU 'wmt20/threerefs'",
-            ),
-            (
-                {"sacrebleu": "wmt20/tworefs", "target_language": "sw"},
-                "sets.0.sacrebleu: wmt20/tworefs has no eng-sw",
-            ),
-            (
-                {"sacrebleu": "wmt20/tworefs", "target_language": "zh"},
-                "sets.0.sacrebleu: wmt20/tworefs of en-zh is not in",
-            ),
-            ({"source": "none.en", "references": ["none.de"]}, "none.en"),
-            ({"prepared": "test"}, "sets.0.prepared: no dataset has a test set"),
-        ],
-    )
-    def test_what_cannot_be_had_is_one_line(self, tree: dict[str, Any], said: str) -> None:
-        with pytest.raises(UserError) as caught:
-            load_sets(make_sections({"name": "x", **tree}), PREPARE, {}, option="sets")
-        assert said in str(caught.value)
-        assert "\n" not in str(caught.value)
 
-    def test_files(self, tmp_path: Path) -> None:
-        for name, text in (("s", "a\nb\n"), ("r", "c\nd\n"), ("short", "c\n"), ("empty", "")):
-            (tmp_path / name).write_text(text)
-        paths = {name: str(tmp_path / name) for name in ("s", "r", "short", "empty")}
-        section = {"name": "x", "source": paths["s"], "references": [paths["r"], paths["r"]], "tag": ">>de<<"}
-        [found] = load_sets(make_sections(section), PREPARE, {}, option="sets")
-        assert (found.sources, found.references) == ([">>de<< a", ">>de<< b"], [["c", "d"], ["c", "d"]])
-        assert found.languages == ("eng", "de")
-        for source, reference, said in (("s", "short", "2 lines"), ("empty", "empty", "is empty")):
-            section = {
-                "name": "x",
-                "source": paths[source],
-                "references": [paths["r"] if said == "" else paths[reference]],
-            }
-            with pytest.raises(UserError, match=said):
-                load_sets(make_sections(section), PREPARE, {}, option="sets")
+def test_a_set_of_files(tmp_path: Path) -> None:
+    for name, text in (("s", "a\nb\n"), ("r", "c\nd\n")):
+        (tmp_path / name).write_text(text)
+    source, reference = str(tmp_path / "s"), str(tmp_path / "r")
+    section = {"name": "x", "source": source, "references": [reference, reference], "tag": ">>de<<"}
+    [found] = load_sets(make_sections(section), PREPARE, {}, option="sets")
+    assert (found.sources, found.references) == ([">>de<< a", ">>de<< b"], [["c", "d"], ["c", "d"]])
+    assert found.languages == ("eng", "de")
+
+
+@pytest.mark.usefixtures("in_cache")
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({"sacrebleu": "wmt20/threerefs"}, "sets.0.sacrebleu: there is no set of sacreBLEU 'wmt20/threerefs'"),
+        ({"sacrebleu": "wmt20/tworefs", "target_language": "sw"}, "sets.0.sacrebleu: wmt20/tworefs has no eng-sw"),
+        ({"sacrebleu": "wmt20/tworefs", "target_language": "zh"}, "sets.0.sacrebleu: wmt20/tworefs of en-zh is not in"),
+        ({"source": "none.en", "references": ["none.de"]}, "none.en"),
+        ({"source": "two", "references": ["one"]}, "2 lines"),
+        ({"source": "empty", "references": ["empty"]}, "sets.0.source: 'empty' is empty"),
+        ({"prepared": "test"}, "sets.0.prepared: no dataset has a test set"),
+    ],
+)
+def test_what_cannot_be_had_is_one_line(
+    tree: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("two", "a\nb\n"), ("one", "c\n"), ("empty", "")):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError) as caught:
+        load_sets(make_sections({"name": "x", **tree}), PREPARE, {}, option="sets")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -251,102 +238,55 @@ def test_what_is_wrong_with_translations(
     assert scorer.score(sources, hypotheses, references)[kind].value == pytest.approx(expected)
 
 
-class TestInARun:
-    """Sets come and go without preparing again."""
+def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: TrainedRun, forked: Forked) -> None:
+    """Sets come and go without preparing again, and `zeromt evaluate` knows them."""
+    run = Path(shutil.copytree(trained.folder, tmp_path / "runs" / "heart"))
+    text = trained.config.read_text().replace(f"output: {trained.folder.parent}", f"output: {tmp_path}/runs")
+    (tmp_path / "heart.yaml").write_text(text)
+    without_wmt = sets.replace("{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de},", "")
+    more = ("training.max_updates=303", "evaluation.every_updates=0", "training.memory_probe=false", METRICS)
+    done = forked.zeromt("train", "heart.yaml", without_wmt, *more, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "what is best goes by bleu as it is measured now, and not by the scores so far" in done.out
+    assert "  c (test): loss " in done.out
+    *_, last = read_metrics(run, "evaluation")
+    assert [key for key in last if key.startswith("bleu/")] == ["bleu/a", "bleu/b", "bleu/c", "bleu/own"]
+    assert (run / "eval" / "step-00000303.c.hyp").read_text().count("\n") == 15
 
-    @pytest.fixture
-    def run(self, trained: TrainedRun, tmp_path: Path, forked: Forked) -> Any:
-        shutil.copytree(trained.folder, tmp_path / "runs" / "heart")
-        text = trained.config.read_text().replace(f"output: {trained.folder.parent}", f"output: {tmp_path}/runs")
-        (tmp_path / "heart.yaml").write_text(text)
-
-        def command(*arguments: str) -> Finished:
-            return forked.zeromt(*arguments, cwd=tmp_path)
-
-        return command
-
-    def test_other_sets_at_a_resume(self, run: Any, sets: str, tmp_path: Path, trained: TrainedRun) -> None:
-        without_wmt = sets.replace("{name: wmt, role: test, sacrebleu: wmt20/tworefs, target_language: de},", "")
-        more = ("training.max_updates=303", "evaluation.every_updates=0", METRICS)
-        done = run("train", "heart.yaml", without_wmt, *more)
-        assert done.code == 0, done.err
-        assert "what is best goes by bleu as it is measured now, and not by the scores so far" in done.out
-        assert "  c (test): loss " in done.out
-        *_, last = read_metrics(tmp_path / "runs" / "heart", "evaluation")
-        assert [key for key in last if key.startswith("bleu/")] == ["bleu/a", "bleu/b", "bleu/c", "bleu/own"]
-        assert (tmp_path / "runs" / "heart" / "eval" / "step-00000303.c.hyp").read_text().count("\n") == 15
-        report = self.report(run("evaluate", "runs/heart", "--beam", "1"))
-        assert list(report["sets"]) == ["a", "b", "c", "own"]
-        for name, found in report["sets"].items():
-            for key in KEYS:
-                assert found[key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
-        assert (report["sets"]["c"]["role"], report["sets"]["c"]["languages"], report["step"]) == ("test", "en-fr", 303)
-        assert "language_pairs" not in report
-        named = self.report(run("evaluate", "runs/heart", "--set", "b", "--metrics", "bleu", "-lc"))
-        assert list(named["sets"]) == ["b"]
-        assert "case:lc" in named["sets"]["b"]["bleu_signature"]
-        german = f"{{name: x, source: {trained.source}, references: {trained.reference}, target_language: de}}"
-        both = self.report(run("evaluate", "runs/heart", "--set", german, "--set", "b", "--metrics", "chrf"))
-        assert both["language_pairs"] == {
-            "en-de": {"chrf": both["sets"]["x"]["chrf"]},
-            "en-fr": {"chrf": both["sets"]["b"]["chrf"]},
-        }
-
-    def test_without_sets_those_of_its_data(self, run: Any) -> None:
-        report = self.report(run("evaluate", "runs/heart"))
-        named = self.report(run("evaluate", "runs/heart", "--set", "{name: x, prepared: valid}"))
-        [(name, found)] = report["sets"].items()
-        assert found["bleu"] == named["sets"]["x"]["bleu"]
-        assert found["pairs"] == named["sets"]["x"]["pairs"]
-        assert name == "prepared", "the name of the dataset"
-
-    def test_several_references_of_files(self, run: Any, trained: TrainedRun, tmp_path: Path) -> None:
-        references = [line.lower() for line in trained.reference.read_text().splitlines()]
-        (tmp_path / "lower").write_text("".join(f"{line}\n" for line in references))
-        files = ["--source", str(trained.source), "--reference", str(trained.reference), "--reference", "lower"]
-        report = self.report(run("evaluate", *files, "runs/heart", "-o", "hyp"))
-        hypotheses = (tmp_path / "hyp").read_text().splitlines()
-        streams = [trained.reference.read_text().splitlines(), references]
-        theirs = BLEU(tokenize="13a")
-        assert report["bleu"] == round(theirs.corpus_score(hypotheses, streams).score, 2)
-        assert report["bleu_signature"] == str(theirs.get_signature())
-
-    @staticmethod
-    def report(done: Finished) -> dict[str, Any]:
-        assert done.code == 0, done.err
-        found: dict[str, Any] = json.loads(done.out)
+    def report(*options: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(call("evaluate", str(run), *options).out)
         return found
 
-    @pytest.mark.parametrize(
-        ("arguments", "named"),
-        [
-            (["--source", "{source}"], "--reference: "),
-            (["--set", "x"], "--set: there is no set of the run 'x'"),
-            (["--set", "{{name: x}}"], "--sets.0.name: x "),
-            (["--set", "x", "--source", "{source}"], "--set: given with --source"),
-            (["--set", "x", "--target-language", "de"], "--target-language: 'de'"),
-            (["--set", "{{name: x, prepared: test}}"], "--set.0.prepared: "),
-            (
-                ["--set", "{{name: x, prepared: valid}}", "--set", "{{name: y, prepared: valid}}", "-o", "a"],
-                "--output: ",
-            ),
-        ],
-    )
-    def test_what_evaluate_refuses(
-        self, arguments: list[str], named: str, trained: TrainedRun, refused: Refused, tmp_path: Path
-    ) -> None:
-        options = [argument.format(source=trained.source) for argument in arguments]
-        assert refused("evaluate", str(trained.folder), *options).startswith(named)
-        assert list(tmp_path.iterdir()) == []
+    found = report("--beam", "1")
+    for name, key in itertools.product(("a", "b", "c", "own"), KEYS):
+        assert found["sets"][name][key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
+    assert (found["sets"]["c"]["role"], found["sets"]["c"]["languages"], found["step"]) == ("test", "en-fr", 303)
+    german = f"{{name: x, source: {trained.source}, references: {trained.reference}, target_language: de}}"
+    both = report("--set", german, "--set", "b", "--metrics", "chrf")
+    assert both["language_pairs"] == {
+        "en-de": {"chrf": both["sets"]["x"]["chrf"]},
+        "en-fr": {"chrf": both["sets"]["b"]["chrf"]},
+    }
 
-    def test_tests_alone_select_nothing(self, run: Any, trained: TrainedRun, tmp_path: Path) -> None:
-        """The prepared validation set stays; where there is none, a run does not select on a test set."""
-        files = f"source: {trained.source}, references: {trained.reference}"
-        sets = f"evaluation.sets=[{{name: t, role: test, {files}}}]"
-        more = ("training.max_updates=301", "evaluation.every_updates=0")
-        done = run("train", "heart.yaml", sets, *more)
-        assert done.code == 0, done.err
-        *_, last = read_metrics(tmp_path / "runs" / "heart", "evaluation")
-        assert [key for key in last if key.startswith("bleu/")] == ["bleu/prepared", "bleu/t"]
-        assert last["bleu"] == last["bleu/prepared"]
-        assert "evaluation differs" not in done.out, "the same validation set"
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--source", "{source}"], "--reference: "),
+        (["--set", "x"], "--set: there is no set of the run 'x'"),
+        (["--set", "{{name: x}}"], "--sets.0.name: x "),
+        (["--set", "x", "--source", "{source}"], "--set: given with --source"),
+        (["--set", "x", "--target-language", "de"], "--target-language: 'de'"),
+        (["--set", "{{name: x, prepared: test}}"], "--set.0.prepared: "),
+        (
+            ["--set", "{{name: x, prepared: valid}}", "--set", "{{name: y, prepared: valid}}", "-o", "a"],
+            "--output: ",
+        ),
+    ],
+)
+def test_what_evaluate_refuses(
+    arguments: list[str], named: str, trained: TrainedRun, refused: Refused, tmp_path: Path
+) -> None:
+    options = [argument.format(source=trained.source) for argument in arguments]
+    assert refused("evaluate", str(trained.folder), *options).startswith(named)
+    assert list(tmp_path.iterdir()) == []

@@ -7,13 +7,9 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor
 
-from configs import SearchSection, load_run
-from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.reader import StreamReader
+from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE
-from tests.conftest import read_metrics
-from tests.forked import Forked
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_tokenizer
+from tests.zeromt.exporting.made import ENGLISH, make_tokenizer
 from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
 from tests.zeromt.importing.test_importing import SIZES, shaken
 from trainer.inference.loading import TrainedModel, load_trained
@@ -166,51 +162,3 @@ def test_exported_it_is_forced_too(m2m100: Path, tmp_path: Path, capsys: pytest.
     assert any(texts)
     [text] = as_ctranslate2.translate(served, trained.tokenizer, [ENGLISH[0]], search, max_positions=40, tags=tags)
     assert text
-
-
-@pytest.mark.slow
-def test_fine_tuned_with_its_tags(
-    m2m100: Path, forked: Forked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Import, prepare with its tokenizer, train on a few sentences: the loss falls, and the language stays forced."""
-    pytest.importorskip("transformers")
-    run = tmp_path / "tuned"
-    languages = ["--source-language", "en", "--target-language", "fr"]
-    assert main(["import", "--huggingface", str(m2m100 / "theirs"), "-o", str(run), *languages]) == 0
-    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
-        (tmp_path / f"text.{name}").write_text("".join(f"{line}\n" for line in lines[:16]))
-    settings = [
-        str(run / "config.yaml"),
-        f"prepare.root={tmp_path}",
-        f"prepare.output={tmp_path / 'prepared'}",
-        f"prepare.tokenizer.path={run / 'checkpoints' / 'step-00000000'}",
-        "prepare.train.source=[text.en]",
-        "prepare.train.target=[text.fr]",
-        "prepare.valid.source=[text.en]",
-        "prepare.valid.target=[text.fr]",
-        "prepare.max_pieces=39",
-    ]
-    assert main(["prepare", *settings]) == 0
-    dataset = Dataset.load(tmp_path / "prepared")
-    assert dataset.tag_both_sides
-    reader = StreamReader([(dataset, 1.0)], load_run(settings[0], settings[1:]).stream, seed=1, rank=0, world_size=1)
-    batch = next(m for m in reader.next_update() if m is not None and len(m.source))
-    reader.close()
-    assert set(batch.source[:, 0]) == {dataset.tokenizer.tag_id(">>en<<")}
-    assert set(batch.target_output[:, 0]) == {dataset.tokenizer.tag_id(">>fr<<")}
-    sources, references = dataset.held_out("valid")
-    assert (sources[0], references[0]) == (ENGLISH[0], FRENCH[0]), "held-out text is kept as it is"
-    assert main(["prepare", *settings, f"prepare.output={tmp_path / 'other'}", "prepare.target_language=xx"]) == 2
-    assert "prepare.target_language: >>xx<<: the tokenizer's tags are >>af<<, " in capsys.readouterr().err
-    reset = ["--reset", "data,optimizer", "training.tensorboard=false"]
-    refused = forked.trainer(1, *settings, *reset, "prepare.tag_both_sides=false", cwd=tmp_path)
-    assert refused.code == 2
-    assert "prepare.tag_both_sides: false, and " in refused.err
-    more = ["optimizer.lr=1e-2", "schedule.warmup_updates=2", "training.max_updates=40", "evaluation.every_updates=20"]
-    done = forked.trainer(1, *settings, *reset, *more, cwd=tmp_path)
-    assert done.code == 0, done.err
-    first, last = read_metrics(run, "evaluation")
-    assert last["loss"] < first["loss"]
-    (tmp_path / "in").write_text(f"{ENGLISH[0]}\n")
-    assert main(["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    assert load_trained(run).config.prepare.target_language == "fr"

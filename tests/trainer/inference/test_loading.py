@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import TrainedRun
-from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
 from trainer.inference.loading import find_checkpoint, load_checkpoint, with_checkpoints
 from zeromt.cli.main import main
-from zeromt.inspecting import describe as inspect
 
 
 @pytest.fixture
@@ -40,18 +38,6 @@ class TestWhichCheckpoint:
 
         monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
         assert find_checkpoint(run).folder.name == "step-00000150"
-
-    def test_one_that_is_deleted_before_it_is_loaded(self, run: Path) -> None:
-        seen = []
-
-        def load(found: list[Checkpoint]) -> str:
-            seen.append(found[0].folder.name)
-            if len(seen) == 1:
-                shutil.rmtree(found[0].folder)
-            return (found[0].folder / "manifest.json").read_text()
-
-        assert with_checkpoints([str(run)], load)
-        assert seen == ["step-00000300", "step-00000150"]
 
     @pytest.mark.parametrize("by_rename", [True, False])
     def test_one_that_is_replaced_before_it_is_loaded(self, run: Path, by_rename: bool) -> None:
@@ -94,19 +80,3 @@ class TestWhichCheckpoint:
         monkeypatch.setattr("zeromt.averaging.average.read_whole", replaced_meanwhile)
         assert main(["average", str(run), "--last", "2", "-o", str(tmp_path / "mean")]) == 0
         assert capsys.readouterr().err == ""
-
-    def test_of_a_look(
-        self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        verify = format_.verify
-
-        def deleted_meanwhile(checkpoint: Checkpoint) -> list[str]:
-            if checkpoint.folder.name == "step-00000300":
-                shutil.rmtree(checkpoint.folder)
-            return verify(checkpoint)
-
-        monkeypatch.setattr(inspect, "verify", deleted_meanwhile)
-        assert main(["inspect", str(run)]) == 0
-        said = capsys.readouterr().out
-        assert "step-00000150: whole" in said
-        assert "step-00000300" not in said

@@ -98,7 +98,7 @@ def test_without_a_configuration_or_a_valid_one(
     found = json.loads(capsys.readouterr().out)
     assert len([one for one in found if one["subject"] == "configuration"]) == (2 if words else 0)
     assert [one["said"].partition(":")[0] for one in found if one["subject"] == "folders"] == ["temporary files"]
-    assert {"machine", "devices", "names", "clock", "scores"} < {one["subject"] for one in found}
+    assert {"machine", "devices", "names", "clock"} < {one["subject"] for one in found}
 
 
 def the_fault(found: list[Finding]) -> Finding:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from data_pipeline.tag_pieces import WORD_BEGIN
@@ -30,66 +31,47 @@ def draw(attentions: Sequence[Attention], *, layer: int | None = None) -> Image.
         attentions: one for each translation.
         layer: draw only this one, counted from 1.
     """
-    font = _font()
-    rows = []
+    font, rows = _font(), []
     for attention in attentions:
         layers = range(len(attention.weights)) if layer is None else [layer - 1]
-        rows.append(_side_by_side([_panel(attention, number, font) for number in layers]))
-    return _stack(rows)
+        rows.append(_joined([_panel(attention, number, font) for number in layers], axis=1))
+    return Image.fromarray(_joined(rows, axis=0))
 
 
-def _panel(attention: Attention, layer: int, font: Font) -> Image.Image:
-    weights_TS = attention.weights[layer]
-    rows, columns = [_label(p) for p in [*attention.target_pieces, END]], [_label(p) for p in attention.source_pieces]
-    left = _width(rows, font) + MARGIN
-    top = _width(columns, font) + MARGIN + CELL  # the title's line
-    grey = Image.fromarray((255 * (1 - np.clip(weights_TS, 0, 1))).astype(np.uint8))
-    cells = grey.resize((CELL * len(columns), CELL * len(rows)), Image.Resampling.NEAREST)
-    title = f"layer {layer + 1}"
-    width = max(left + cells.width + 1, left + _width([title], font))
-    panel = Image.new("L", (width, top + cells.height + 1), 255)
-    panel.paste(cells, (left, top))
+def _panel(attention: Attention, layer: int, font: Font) -> NDArray[np.uint8]:
+    rows, columns = [*attention.target_pieces, END], attention.source_pieces
+    labels = [[_label(piece) for piece in pieces] for pieces in (rows, columns)]
+    left, top = (MARGIN + max(int(font.getlength(text)) + 1 for text in texts) for texts in labels)
+    top += CELL  # the title's line
+    cells = np.kron(255 * (1 - np.clip(attention.weights[layer], 0, 1)), np.ones((CELL, CELL))).astype(np.uint8)
+    cells[::CELL] = cells[:, ::CELL] = 225
+    panel = Image.new("L", (left + max(cells.shape[1], 4 * CELL), top + len(cells)), 255)
+    panel.paste(Image.fromarray(cells), (left, top))
     pen = ImageDraw.Draw(panel)
-    pen.text((left, 2), title, fill=0, font=font)
-    for i in range(len(columns) + 1):
-        pen.line([(left + i * CELL, top), (left + i * CELL, top + cells.height)], fill=225)
-    for j in range(len(rows) + 1):
-        pen.line([(left, top + j * CELL), (left + cells.width, top + j * CELL)], fill=225)
-    for j, text in enumerate(rows):
-        pen.text((left - MARGIN // 2, top + j * CELL + CELL // 2), text, fill=0, font=font, anchor="rm")
-    for i, text in enumerate(columns):
+    pen.text((left, 2), f"layer {layer + 1}", fill=0, font=font)
+    for row, text in enumerate(labels[0]):
+        pen.text((left - MARGIN // 2, top + row * CELL + CELL // 2), text, fill=0, font=font, anchor="rm")
+    for column, text in enumerate(labels[1]):
         label = Image.new("L", (top - CELL, CELL), 255)
         ImageDraw.Draw(label).text((MARGIN // 2, CELL // 2), text, fill=0, font=font, anchor="lm")
-        panel.paste(label.rotate(90, expand=True), (left + i * CELL + 1, CELL))
-    return panel
+        panel.paste(label.rotate(90, expand=True), (left + column * CELL, CELL))
+    return np.asarray(panel)
 
 
-def _side_by_side(panels: Sequence[Image.Image]) -> Image.Image:
-    width = sum(p.width + 2 * MARGIN for p in panels)
-    row = Image.new("L", (width, max(p.height for p in panels) + 2 * MARGIN), 255)
-    x = MARGIN
-    for panel in panels:
-        row.paste(panel, (x, MARGIN))
-        x += panel.width + 2 * MARGIN
-    return row
-
-
-def _stack(rows: Sequence[Image.Image]) -> Image.Image:
-    picture = Image.new("L", (max(r.width for r in rows), sum(r.height for r in rows)), 255)
-    y = 0
-    for row in rows:
-        picture.paste(row, (0, y))
-        y += row.height
-    return picture
+def _joined(pictures: Sequence[NDArray[np.uint8]], *, axis: int) -> NDArray[np.uint8]:
+    """Pictures below one another (axis 0) or side by side (axis 1), on white."""
+    size = max(picture.shape[1 - axis] for picture in pictures)
+    pads = [[(MARGIN, MARGIN), (MARGIN, MARGIN)] for _ in pictures]
+    for pad, picture in zip(pads, pictures, strict=True):
+        pad[1 - axis] = MARGIN, MARGIN + size - picture.shape[1 - axis]
+    return np.concatenate(
+        [np.pad(one, pad, constant_values=255) for one, pad in zip(pictures, pads, strict=True)], axis
+    )
 
 
 def _label(piece: str) -> str:
     text = piece.replace(WORD_BEGIN, "_")
     return text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…"
-
-
-def _width(texts: Sequence[str], font: Font) -> int:
-    return int(max(font.getlength(text) for text in texts)) + 1
 
 
 def _font() -> Font:

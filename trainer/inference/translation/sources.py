@@ -19,8 +19,6 @@ class SourceCounts:
 
     truncated: int = 0
     """Lines that were longer than the model's positions and were cut."""
-    first_truncated: int = 0
-    """The number of the first of them, from 1; 0 for none."""
     untagged: int = 0
     """Lines with text and no tag of the model."""
     pieces: int = 0
@@ -35,8 +33,6 @@ class SourceCounts:
         lines: Sequence[str],
         rows: Sequence[Sequence[int]],
         longest: int,
-        *,
-        first: int = 0,
     ) -> None:
         """Count lines and their pieces; a row of more than `longest` pieces is cut.
 
@@ -45,11 +41,8 @@ class SourceCounts:
             lines: of the source.
             rows: their pieces.
             longest: pieces that are left of a row.
-            first: number of the first line, from 0.
         """
-        cut = [number for number, row in enumerate(rows, start=first + 1) if len(row) > longest]
-        self.truncated += len(cut)
-        self.first_truncated = self.first_truncated or next(iter(cut), 0)
+        self.truncated += sum(len(row) > longest for row in rows)
         self.untagged += sum(len(row) > 0 and tokenizer.num_text_pieces(row) == len(row) for row in rows)
         self.pieces += sum(map(len, rows))
         self.unknown += sum(row.count(UNK_ID) for row in rows)
@@ -57,10 +50,8 @@ class SourceCounts:
 
     def add(self, more: "SourceCounts") -> None:
         """Add other counts to these."""
-        firsts = [number for number in (self.first_truncated, more.first_truncated) if number]
         for each in dataclasses.fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(more, each.name))
-        self.first_truncated = min(firsts, default=0)
 
     def warnings(self, tokenizer: Tokenizer, max_positions: int, *, expects_tag: bool = False) -> list[str]:
         """Warnings for the user, one line each.
@@ -78,8 +69,7 @@ class SourceCounts:
             )
         if self.truncated:
             warnings.append(
-                f"{self.truncated} lines are longer than model.max_positions={max_positions} pieces and lose their "
-                f"end; the first is line {self.first_truncated}"
+                f"{self.truncated} lines are longer than model.max_positions={max_positions} pieces and lose their end"
             )
         if self.unknown > MUCH_UNKNOWN * self.pieces:
             warnings.append(

@@ -1,5 +1,6 @@
 """Translates lines of text with a plain model, for evaluation and `zeromt translate`."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ class Translator:
             Interrupted: `stop_requested`, which is called before every batch, returned true.
             UserError: a prefix is too long.
         """
-        sources = self._encode(lines, first=first)
+        sources = self._encode(lines)
         results: list[list[Translation] | None] = [None] * len(lines)
         if rank == 0:
             for i, source in enumerate(sources):
@@ -120,19 +121,21 @@ class Translator:
         return results
 
     def score_part(
-        self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int, first: int = 0
+        self, lines: Sequence[str], targets: Sequence[str], *, rank: int, world_size: int
     ) -> list[Translation | None]:
         """Scores of given translations, only every `world_size`-th batch, starting at `rank`; None for the others.
 
         A source longer than the model's positions is cut there and counted; a translation longer than them scores NaN.
         """
-        sources = self._encode(lines, first=first)
+        sources = self._encode(lines)
         ids = encode_target(self._tokenizer, targets, self._tags)
         results: list[Translation | None] = [None] * len(lines)
-        fitting = [i for i, row in enumerate(ids) if len(row) < self._model.max_positions]
-        if rank == 0:
-            for i in set(range(len(ids))).difference(fitting):
-                results[i] = Translation(text=targets[i], log_prob=float("nan"), score=float("nan"), ids=ids[i])
+        fitting = []
+        for i, row in enumerate(ids):
+            if len(row) < self._model.max_positions:
+                fitting.append(i)
+            elif rank == 0:
+                results[i] = Translation(text=targets[i], log_prob=math.nan, score=math.nan, ids=row)
         widths = [max(len(source), len(target) + 1) for source, target in zip(sources, ids, strict=True)]
         for batch in cut_batches([widths[i] for i in fitting], self._section.batch_tokens)[rank::world_size]:
             rows = [fitting[i] for i in batch]
@@ -190,11 +193,11 @@ class Translator:
         rows = [[*s, *[PAD_ID] * (width - len(s))] for s in sources]
         return torch.tensor(rows, dtype=torch.long, device=self._device)
 
-    def _encode(self, lines: Sequence[str], *, first: int = 0, is_counted: bool = True) -> list[list[int]]:
+    def _encode(self, lines: Sequence[str], *, is_counted: bool = True) -> list[list[int]]:
         longest = self._model.max_positions - 1
         sources = encode_source(self._tokenizer, lines, self._tags)
         if is_counted:
-            self.counts.note(self._tokenizer, lines, sources, longest, first=first)
+            self.counts.note(self._tokenizer, lines, sources, longest)
         return [[*s[:longest], EOS_ID] for s in sources]
 
     def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:

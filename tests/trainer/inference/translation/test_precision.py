@@ -1,8 +1,6 @@
 """What a run translates and scores in; in fp32 the size and order of batches change no translation."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from trainer.ranks.precision import translating_precision
 from zeromt.cli.main import main
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-LINES = [" ".join(ENGLISH[i : i + 1 + i % 3]) for i in range(0, 60, 2)]
 """Of many lengths, some longer than the model's positions."""
 
 
@@ -58,36 +55,3 @@ def test_a_run_of_half_precision_on_a_cpu(
         scores[name] = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
     assert scores["default"] == pytest.approx(exact, abs=1e-3)
     assert scores["bf16"] != pytest.approx(exact, abs=1e-2), "half precision would do no harm"
-
-
-@pytest.mark.parametrize("search", [["--beam", "2", "--n-best", "2"], ["--sample", "--seed", "3", "--n-best", "2"]])
-def test_batches_change_nothing_in_fp32(search: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither their size nor, but for what is drawn by a line's number, the order of the lines."""
-    wide: dict[str, Any] = {
-        "d_model": 64,
-        "d_ff": 128,
-        "decoder_layers": 3,
-    }  # in bf16, two of the translations depend on the batch
-    make_run(tmp_path / "run", make_tokenizer(), precision="bf16", **wide)
-    found: list[list[tuple[str, float]]] = []
-    for lines in [LINES] if "--sample" in search else [LINES, LINES[::-1]]:
-        (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-        for batch_tokens in ("64", "4096"):
-            arguments = ["-i", str(tmp_path / "in"), "--batch-tokens", batch_tokens, *search]
-            assert main(["translate", str(tmp_path / "run"), *arguments]) == 0
-            rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-            rows.sort(key=lambda row: int(row[0]) if lines is LINES else -int(row[0]))  # in their order again
-            found.append([(text, float(score)) for _, score, text in rows])
-    assert len(found[0]) == 2 * len(LINES)
-    for other in found:
-        assert [text for text, _ in other] == [text for text, _ in found[0]]
-        assert [score for _, score in other] == pytest.approx([score for _, score in found[0]], abs=2e-4)
-
-
-def test_evaluate_says_its_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(tmp_path / "run", make_tokenizer(), precision="fp16")
-    (tmp_path / "text").write_text(f"{ENGLISH[0]}\n")
-    files = ["--source", str(tmp_path / "text"), "--reference", str(tmp_path / "text")]
-    for options, expected in (([], "fp16" if torch.cuda.is_available() else "fp32"), (["--precision", "bf16"], "bf16")):
-        assert main(["evaluate", str(tmp_path / "run"), *files, *options]) == 0
-        assert json.loads(capsys.readouterr().out)["precision"] == expected

@@ -31,18 +31,6 @@ def test_words_of_a_line_are_what_its_own_spaces_separate(tokenizer: Tokenizer, 
     assert tokenizer.word_numbers("target", line) == numbers, "they share a vocabulary"
 
 
-def test_each_piece_is_of_the_word_that_it_stands_in(tokenizer: Tokenizer) -> None:
-    line = "a\xa0b  \u200bbe ﷺ tin½e"
-    pieces = tokenizer.source_pieces(tokenizer.encode_source([line])[0])
-    by_word: dict[int, str] = {}
-    for piece, number in zip(pieces, tokenizer.word_numbers("source", line), strict=True):
-        by_word[number] = by_word.get(number, "") + piece.strip("\u2581")
-    assert [by_word[n] for n in (0, 1)] == ["ab", "be"]
-    assert by_word[3].startswith("tin")
-    assert by_word[3].endswith("e")
-    assert max(by_word) == 3
-
-
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(st.integers(3, 399), max_size=12))
 def test_words_of_a_translation(tokenizer: Tokenizer, ids: list[int]) -> None:
