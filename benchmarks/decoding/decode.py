@@ -191,7 +191,7 @@ def foreign_job(args: Any, trained: TrainedModel, sources: list[list[int]], long
                 "length_penalty": LENGTH_PENALTY / 0.8,
                 "longest": longest,
                 "batch": args.batch // beam,
-                "batches": cut_batches([len(s) for s in sources], args.batch // beam),
+                "batches": cut_batches({i: len(s) for i, s in enumerate(sources)}, args.batch // beam),
             }
             for beam in args.beams
         ],

@@ -107,7 +107,7 @@ class Transformers:
         """The best translation of each line."""
         rows = self.tokenizer(list(lines), truncation=False)["input_ids"]
         ids: list[list[int]] = [[]] * len(rows)
-        for batch in cut_batches([len(row) for row in rows], search.batch // search.beam):
+        for batch in cut_batches({i: len(row) for i, row in enumerate(rows)}, search.batch // search.beam):
             inputs = self.tokenizer.pad({"input_ids": [rows[i] for i in batch]}, return_tensors="pt")
             with torch.inference_mode():
                 found = self.model.generate(**inputs, **self._options(search))

@@ -199,14 +199,12 @@ class Evaluator:
         objective = Objective(model, self._loss).eval()
         sources = encode_source(self._tokenizer, source_lines, tags)
         targets = encode_target(self._tokenizer, reference_lines, tags)
-        longest = model.max_positions - 1
-        usable = [i for i in range(len(sources)) if max(len(sources[i]), len(targets[i])) <= longest]
-        batches = cut_batches([max(len(sources[i]), len(targets[i])) + 1 for i in usable], LOSS_BATCH_TOKENS)
+        widths = {i: max(len(source), len(targets[i])) + 1 for i, source in enumerate(sources)}
+        usable = {i: width for i, width in widths.items() if width <= model.max_positions}
         sums = np.zeros(4)
-        for batch in batches[self._world.rank :: self._world.size]:
+        for rows in cut_batches(usable, LOSS_BATCH_TOKENS)[self._world.rank :: self._world.size]:
             if self._stop_requested():
                 raise Interrupted
-            rows = [usable[i] for i in batch]
             micro_batch = collate(
                 0,
                 np.array(rows),

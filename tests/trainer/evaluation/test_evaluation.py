@@ -20,24 +20,19 @@ def sacrebleu(reference: Path, hypotheses: Path) -> dict[str, Any]:
     return found
 
 
-def test_equals_sacrebleu_on_the_written_hypotheses(trained: TrainedRun) -> None:
+def test_evaluate_gives_the_score_of_training_and_of_sacrebleu(
+    trained: TrainedRun, forked: Forked, tmp_path: Path
+) -> None:
     evaluations = read_metrics(trained.folder, "evaluation")
     assert [e["step"] for e in evaluations] == [150, 300]
-    for evaluation in evaluations:
-        theirs = sacrebleu(trained.reference, trained.folder / "eval" / f"step-{evaluation['step']:08d}.hyp")
-        assert evaluation["bleu"] == pytest.approx(theirs["score"], abs=1e-9)
-        assert evaluation["bleu_signature"] == theirs["signature"]
-
-
-def test_evaluate_command_gives_the_score_of_training(trained: TrainedRun, forked: Forked, tmp_path: Path) -> None:
-    last = read_metrics(trained.folder, "evaluation")[-1]
-    output = tmp_path / "hypotheses"
+    written, output = trained.folder / "eval" / "step-00000300.hyp", tmp_path / "hypotheses"
+    theirs = sacrebleu(trained.reference, written)
+    assert evaluations[-1]["bleu"] == pytest.approx(theirs["score"], abs=1e-9)
+    assert evaluations[-1]["bleu_signature"] == theirs["signature"]
     files = ["--source", str(trained.source), "--reference", str(trained.reference), "--output", str(output)]
     done = forked.zeromt("evaluate", str(trained.folder), *files, cwd=tmp_path)
     assert done.code == 0, done.err
     report = json.loads(done.out)
-    assert report["bleu"] == round(last["bleu"], 2)
-    assert report["bleu_signature"] == last["bleu_signature"]
+    assert (report["bleu"], report["bleu_signature"]) == (round(theirs["score"], 2), theirs["signature"])
     assert report["step"] == 300
-    assert output.read_text() == (trained.folder / "eval" / "step-00000300.hyp").read_text()
-    assert report["bleu"] == round(sacrebleu(trained.reference, output)["score"], 2)
+    assert output.read_text() == written.read_text()

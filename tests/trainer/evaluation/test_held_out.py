@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from configs import CorpusFiles, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
+from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-from trainer import build as build_module
 from trainer.evaluation.sets import held_out_sets
 
 THAI = "สวัสดีครับผมชื่อสมชาย"
@@ -63,23 +62,21 @@ def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog:
     assert message == "prepare.valid: data: 7 lines are longer than model.max_positions=4 pieces and lose their end"
 
 
+def test_sets_for_tests_alone_select_nothing(thai: RunConfig, tmp_path: Path) -> None:
+    """The prepared validation set stays."""
+    (tmp_path / "test").write_text("a\n")
+    section = HeldOutSection(name="t", role="test", source=str(tmp_path / "test"), references=[str(tmp_path / "test")])
+    config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, sets=[section]))
+    found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
+    assert [(one.name, one.role) for one in found] == [("data", "validation"), ("t", "test")]
+
+
 @pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])
-def test_a_tokenizer_that_is_not_there_is_refused_before_the_engine_is_built(
-    tokenizer: str, thai: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tokenizer_that_is_not_there_is_refused(
+    tokenizer: Any, thai: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
-    for name in ("_open_checkpoints", "_engine"):
-        monkeypatch.setattr(build_module, name, lambda *_: pytest.fail("the run is opened"))
-    config = load_run(
-        "debug",
-        [
-            f"stream.datasets=[{{path: '{thai.datasets[0].path}'}}]",
-            f"output={tmp_path}",
-            f"evaluation.tokenizer={tokenizer}",
-            "engine.precision=fp32",
-        ],
-    )
-    world = world_of(0)
+    config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, tokenizer=tokenizer))
     with pytest.raises(UserError, match=rf"^evaluation\.tokenizer: '{tokenizer}' "):
-        build_module.build(config, world, stop_requested=lambda: False)
+        held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))

@@ -31,7 +31,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("trained") / "place"))
     settings = [
         "training.max_updates=25", "evaluation.every_updates=5", "checkpoint.every_updates=5", "checkpoint.keep_last=2",
-        "training.memory_probe=false", "optimizer.lr=0.01", "evaluation.search.sampler={kind: truncated, top_k: 3}",
+        "optimizer.lr=0.01", "evaluation.search.sampler={kind: truncated, top_k: 3}",
         "evaluation.metrics=[ter, bleu, {kind: chrf, word_order: 2}]",
     ]  # fmt: skip
     done = forked.zeromt("train", "small.yaml", *settings, cwd=place)

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from configs import UserError
-from data_pipeline.tokenizer import Tokenizer
 from tests.waiting import PATIENCE
-from tests.zeromt.exporting.made import make_run
+from tests.zeromt.exporting.made import make_run, make_tokenizer
 from tests.zeromt.importing.made import edit, save_marian
 from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, list_steps
 from zeromt.cli.main import main
@@ -70,8 +69,8 @@ def _forge(run: Path, changes: dict[str, Any]) -> None:
     (folder / MANIFEST_HASH).write_text(f"{hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()}\n")
 
 
-def test_runs_and_exports(joint: Tokenizer, tmp_path: Path) -> None:
-    make_run(tmp_path / "run", joint)
+def test_runs_and_exports(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", make_tokenizer())
     assert main(["export", str(tmp_path / "run"), "--format", "safetensors", "-o", str(tmp_path / "made")]) == 0
     forged = []
     for number, (changes, said) in enumerate(CLAIMS):

@@ -1,7 +1,7 @@
 """Translates lines of text with a plain model, for evaluation and `zeromt translate`."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -93,19 +93,17 @@ class Translator:
         sources = self._encode(lines)
         results: list[list[Translation] | None] = [None] * len(lines)
         if rank == 0:
-            for i, source in enumerate(sources):
-                if len(source) == 1:
-                    results[i] = [Translation(text="", log_prob=0.0, score=0.0, ids=[])]
+            empty = Translation(text="", log_prob=0.0, score=0.0, ids=[])
+            results = [[empty] if len(source) == 1 else None for source in sources]
         has_prefixes = prefixes is not None or self._tags is not None
         forced = self._encode_prefixes(prefixes or [""] * len(lines), first) if has_prefixes else None
         rows_each = self._section.beam if self._section.sampler is None else n_best
-        filled = [i for i, source in enumerate(sources) if len(source) > 1]
-        batches = cut_batches([len(sources[i]) for i in filled], self._section.batch_tokens // rows_each)
+        widths = {i: len(source) for i, source in enumerate(sources) if len(source) > 1}
+        batches = cut_batches(widths, self._section.batch_tokens // rows_each)
         with packed_weights(self._model.models, self._device):
-            for batch in batches[rank::world_size]:
+            for rows in batches[rank::world_size]:
                 if stop_requested():
                     raise Interrupted
-                rows = [filled[i] for i in batch]
                 by_row = search(
                     self._model,
                     self._pad([sources[i] for i in rows]),
@@ -130,15 +128,13 @@ class Translator:
         sources = self._encode(lines)
         ids = encode_target(self._tokenizer, targets, self._tags)
         results: list[Translation | None] = [None] * len(lines)
-        fitting = []
+        widths = {i: max(len(source), len(ids[i]) + 1) for i, source in enumerate(sources)}
         for i, row in enumerate(ids):
-            if len(row) < self._model.max_positions:
-                fitting.append(i)
-            elif rank == 0:
-                results[i] = Translation(text=targets[i], log_prob=math.nan, score=math.nan, ids=row)
-        widths = [max(len(source), len(target) + 1) for source, target in zip(sources, ids, strict=True)]
-        for batch in cut_batches([widths[i] for i in fitting], self._section.batch_tokens)[rank::world_size]:
-            rows = [fitting[i] for i in batch]
+            if len(row) >= self._model.max_positions:
+                del widths[i]
+                if rank == 0:
+                    results[i] = Translation(text=targets[i], log_prob=math.nan, score=math.nan, ids=row)
+        for rows in cut_batches(widths, self._section.batch_tokens)[rank::world_size]:
             hypotheses = score(
                 self._model, self._pad([sources[i] for i in rows]), [ids[i] for i in rows], self._section
             )
@@ -158,8 +154,8 @@ class Translator:
             given: the lines that these are the ids of, where no model made them: their words are counted.
         """
         sources = self._encode(lines, is_counted=False)
-        attentions: list[Attention | None] = [None] * len(lines)
-        widths = [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)]
+        attentions: dict[int, Attention] = {}
+        widths = {i: max(len(source), len(targets[i]) + 1) for i, source in enumerate(sources)}
         for rows in cut_batches(widths, self._section.batch_tokens):
             weights = cross_attention(
                 self._model.models[0], self._pad([sources[i] for i in rows]), [targets[i] for i in rows]
@@ -173,7 +169,7 @@ class Translator:
                     target_words=self._target_words(targets[i], None if given is None else given[i]),
                     has_tags=self._tags is not None,
                 )
-        return [attention for attention in attentions if attention is not None]
+        return [attentions[i] for i in widths]
 
     def _source_words(self, line: str, length: int) -> list[int]:
         words, tags = self._tokenizer.word_numbers("source", line), int(self._tags is not None)
@@ -213,13 +209,13 @@ def _translation(text: str, hypothesis: Hypothesis) -> Translation:
     return Translation(text=text, log_prob=hypothesis.log_prob, score=hypothesis.score, ids=hypothesis.ids)
 
 
-def cut_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices of sequences in batches of similar length, of at most `budget` padded tokens (but at least one sequence).
+def cut_batches(lengths: Mapping[int, int], budget: int) -> list[list[int]]:
+    """Numbered sequences in batches of similar length, of at most `budget` padded tokens (but at least one sequence).
 
     The longest come first, so that ranks that divide the batches finish at about the same time.
     """
     batches: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for i in sorted(lengths, key=lambda i: (-lengths[i], i)):
         if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= budget:
             batches[-1].append(i)
         else:

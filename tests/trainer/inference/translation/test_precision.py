@@ -1,4 +1,4 @@
-"""What a run translates and scores in; in fp32 the size and order of batches change no translation."""
+"""What a run translates and scores in."""
 
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from trainer.ranks.precision import translating_precision
 from zeromt.cli.main import main
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-"""Of many lengths, some longer than the model's positions."""
 
 
 @pytest.mark.parametrize(
