@@ -23,7 +23,7 @@ from zeromt.exporting.plain import optional
     [
         (["{run}", "--format", "onnx", "-o", "{out}"], "--format"),
         (["{run}", "--format", "safetensors", "-o", "{filled}"], "is not empty"),
-        (["{run}", "--format", "safetensors", "-o", "{file}"], "is a file"),
+        (["{run}", "--format", "safetensors", "-o", "{file}"], "is a link or a file"),
         (["{run}", "--format", "safetensors", "-o", "{out}/deeper"], "no such folder"),
         (["{run}", "--format", "safetensors", "-o", "{out}", "--quantization", "int8"], "--quantization: 'int8'"),
         (["{run}", "--format", "ctranslate2", "-o", "{out}", "--dtype", "float16"], "--dtype: 'float16'"),
