@@ -114,44 +114,67 @@ def run(
     check_rank(os.environ)
     rank, _, _ = read_environment(os.environ)
     configure_logging(rank)
-    folder = Path(config.folder)
-    lock = RunLock(folder)
-    activities = Activities(config, rank=rank)
-    end: tuple[str, str | None] = ("failed", None)
-    try:
+    folder, lock = Path(config.folder), RunLock(Path(config.folder))
+    with contextlib.closing(Activities(config, rank=rank)) as activities, _noted(folder, rank, lock, activities):
         with activities("setup"):
             world = _meet(config)
         with _refusing_together(world):
-            return _train(world, config, folder, lock, stop, activities, started, reset, parent)
+            reset = _prepare(config, world, reset, parent)
+            world.on_main(lock.acquire)
+            world.on_main(lambda: keep_copies(folder, config.plugins))
+            if world.is_main:
+                activities.ledger = _ledger(folder, started, world)
+                stop.watch_file(folder / STOP_FILE)
+            outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
+            if world.is_main:
+                if state is not None:
+                    show_summary(config, state, step, is_finished=outcome == "finished")
+                stop.consume()
+                try:
+                    write_status(folder, outcome, step=step, stop_reason=reason)
+                except OSError as error:  # a full disk: what was saved is whole
+                    log.warning("%s is as before: %s", folder / STATUS_FILE, explain(error))
+            with activities("shutdown"):
+                world.barrier()  # by now the last manifest has its name, and status.json says how the run ended
+                world.close()
+            lock.release()
+            stop.settle()
+            if world.is_main and state is not None:
+                _report(folder)
+            return EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
+    return EXIT_FAILED
+
+
+@contextlib.contextmanager
+def _noted(folder: Path, rank: int, lock: RunLock, activities: Activities) -> Iterator[None]:
+    """In this block, an error is noted for the launcher, in status.json and in what is open; only a refusal goes on.
+
+    Raises:
+        UserError: a refusal.
+    """
+    end: tuple[str, str | None] = "failed", None
+    try:
+        yield
     except RunLockedError:  # the run and its status belong to another job
         raise
-    except UserError as error:
-        end = _refused(error, folder, rank)
-        raise
-    except OSError as error:
-        if (problem := as_file_error(error)) is not None:
-            end = _refused(problem, folder, rank)
-            raise problem from error
-        end = _failed(error, folder, rank)
     except Exception as error:
-        end = _failed(error, folder, rank)
+        of_file = as_file_error(error) if isinstance(error, OSError) else None
+        refusal = error if isinstance(error, UserError) else of_file
+        end = _failed(error, folder, rank) if refusal is None else ("refused", str(refusal))
+        if refusal is not None and not isinstance(refusal, _RefusedByAllError):
+            note_failure(refusal, folder, rank)  # the launcher shows what rank 0 does not
+        with contextlib.suppress(OSError):  # a missing folder may be the error
+            write_status(folder, end[0], error=end[1])
+        if refusal is not None:
+            raise refusal from (None if refusal is error else error)
     finally:
         with activities("shutdown"):
             close_open(*end)
             lock.release()
-        activities.close()
-    return EXIT_FAILED
-
-
-def _refused(error: UserError, folder: Path, rank: int) -> tuple[str, str]:
-    """Record why this rank refuses; if it does so alone, for the launcher too, which shows what rank 0 does not."""
-    if not isinstance(error, _RefusedByAllError):
-        note_failure(error, folder, rank)
-    return _note(folder, "refused", str(error))
 
 
 def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
-    """Log and record what ended this rank, without collectives: the other ranks may be gone."""
+    """Log and note what ended this rank, without collectives: the other ranks may be gone."""
     is_noted = note_failure(error, folder, rank)
     told = f"rank {rank} on {socket.gethostname()}: {message_of(error)}"
     if rank or not is_noted:  # the launcher shows the root cause; rank 0 at the terminal may be only a victim
@@ -160,14 +183,7 @@ def _failed(error: Exception, folder: Path, rank: int) -> tuple[str, str]:
         else:
             with contextlib.suppress(OSError):
                 traceback.print_exception(error)
-    return _note(folder, "failed", told)
-
-
-def _note(folder: Path, state: str, error: str) -> tuple[str, str]:
-    """Write the status if the folder exists, as a missing folder may be the error; returns state and error."""
-    with contextlib.suppress(OSError):
-        write_status(folder, state, error=error)
-    return state, error
+    return "failed", told
 
 
 def _meet(config: RunConfig) -> World:
@@ -197,135 +213,15 @@ def _refusing_together(world: World) -> Iterator[None]:
         raise
 
 
-def _train(
-    world: World,
-    config: RunConfig,
-    folder: Path,
-    lock: RunLock,
-    stop: StopRequest,
-    activities: Activities,
-    started: float,
-    reset: frozenset[str],
-    parent: str | None,
-) -> int:
+def _prepare(config: RunConfig, world: World, reset: frozenset[str], parent: str | None) -> frozenset[str]:
+    """Check what the ranks were told, and make the run's folder; returns what all ranks reset."""
     check_agreement(config, parent, world)
     check_engine(config.engine, world)
     reset = world.from_main(reset)  # launchers on several nodes may have seen different newest checkpoints
-    what = ",".join(sorted(reset))
+    folder, what = Path(config.folder), ",".join(sorted(reset))
     world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
     make_shared(folder, world)
-    world.on_main(lock.acquire)
-    world.on_main(lambda: keep_copies(folder, config.plugins))
-    if world.is_main:
-        activities.ledger = _ledger(folder, started, world)
-        stop.watch_file(folder / STOP_FILE)
-    try:
-        outcome, step, reason, state = _fit(config, world, stop, activities, reset, parent)
-    except NothingToDo as nothing:
-        log.info("%s: %s", folder, nothing)
-        if world.is_main:
-            stop.consume()
-            with _warned(folder / STATUS_FILE):
-                write_status(folder, "finished", step=nothing.step, stop_reason=nothing.reason)
-        return _leave(world, activities, lock, stop, EXIT_FINISHED)
-    code = EXIT_STOPPED if outcome == "stopped" else EXIT_FINISHED
-    log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", folder)
-    if world.is_main:
-        show_summary(config, state, step, is_finished=outcome == "finished")
-        stop.consume()
-        with _warned(folder / STATUS_FILE):
-            write_status(folder, outcome, step=step, stop_reason=reason)
-    code = _leave(world, activities, lock, stop, code)
-    if world.is_main:
-        _report(folder)
-    return code
-
-
-def _report(folder: Path) -> None:
-    """Write the run's report; no error of it is one of the run, which is over and saved."""
-    from trainer.report import write
-
-    try:
-        write(folder)
-    except Exception as error:
-        log.warning("%s was not written (zeromt report %s makes it): %s", REPORT, folder, describe_error(error))
-
-
-@contextlib.contextmanager
-def _warned(path: Path) -> Iterator[None]:
-    """In this block, a file that cannot be written at the end (a full disk) is a warning: what was saved is whole."""
-    try:
-        yield
-    except OSError as error:
-        log.warning("%s is as before: %s", path, explain(error))
-
-
-def _leave(world: World, activities: Activities, lock: RunLock, stop: StopRequest, code: int) -> int:
-    with activities("shutdown"):
-        world.barrier()  # by now the last manifest has its name, and status.json says how the run ended
-        world.close()
-    lock.release()
-    stop.settle()
-    return code
-
-
-def _fit(
-    config: RunConfig,
-    world: World,
-    stop: StopRequest,
-    activities: Activities,
-    reset: frozenset[str],
-    parent: str | None,
-) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState]:
-    """Build the run and train; after a rewind, build it again from the newest checkpoint.
-
-    Returns outcome, last step, what ended it, and the trainer's state.
-
-    Raises:
-        NothingToDo: the run was at its end already.
-    """
-    # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
-    with quick_imports():
-        from trainer.build import build
-        from trainer.spikes import Rewind
-
-    rewind: Rewind | None = None
-    while True:
-        try:
-            with activities("setup"):
-                built = build(
-                    config,
-                    world,
-                    stop_requested=stop,
-                    activities=activities,
-                    reset=reset,
-                    parent=parent,
-                    rewind=rewind,
-                )
-        except Rewind as decision:  # past a checkpoint that cannot be trained on
-            rewind = decision
-            gc.collect()
-            continue
-        if world.is_main:  # not before: a start that is refused, or has nothing to do, leaves what was written
-            write_status(Path(config.folder), "running")
-        try:
-            with bar_shown(built.trainer.view, is_main=world.is_main):
-                outcome = built.trainer.fit()
-        except Rewind as decision:
-            rewind = decision
-            if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
-                reset = frozenset()
-        else:
-            # ranks stop together: all take the reason of the lowest rank that has one
-            reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else built.trainer.end
-            with activities("shutdown"):
-                built.close(outcome, reason)
-            if activities.ledger is not None:
-                activities.ledger.write()
-            return outcome, built.saved_step, reason, built.context.state
-        built.close("stopped", f"rewind: {rewind.reason}")
-        del built
-        gc.collect()
+    return reset
 
 
 def _ledger(folder: Path, started: float, world: World) -> Ledger:
@@ -338,3 +234,71 @@ def _ledger(folder: Path, started: float, world: World) -> Ledger:
         ranks=world.size,
         device=device_name(world.device),
     )
+
+
+def _fit(
+    config: RunConfig,
+    world: World,
+    stop: StopRequest,
+    activities: Activities,
+    reset: frozenset[str],
+    parent: str | None,
+) -> tuple[Literal["finished", "stopped"], int | None, str | None, TrainerState | None]:
+    """Build the run and train; after a rewind, build it again from the newest checkpoint.
+
+    Returns:
+        Outcome, last step, what ended it, and the trainer's state, None if nothing was left to do.
+    """
+    # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
+    with quick_imports():
+        from trainer.build import BuiltRun, build
+        from trainer.spikes import Rewind
+
+    rewind: Rewind | None = None
+    while True:
+        built: BuiltRun | None = None
+        try:
+            with activities("setup"):
+                built = build(
+                    config,
+                    world,
+                    stop_requested=stop,
+                    activities=activities,
+                    reset=reset,
+                    parent=parent,
+                    rewind=rewind,
+                )
+            if world.is_main:  # not before: a start that is refused, or has nothing to do, leaves what was written
+                write_status(Path(config.folder), "running")
+            with bar_shown(built.trainer.view, is_main=world.is_main):
+                outcome = built.trainer.fit()
+        except NothingToDo as nothing:
+            log.info("%s: %s", config.folder, nothing)
+            return "finished", nothing.step, nothing.reason, None
+        except Rewind as decision:
+            rewind = decision.with_traceback(None)  # which holds the engine
+            if built is not None:  # else past a checkpoint that cannot be trained on
+                if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
+                    reset = frozenset()
+                built.close("stopped", f"rewind: {rewind.reason}")
+                del built
+            gc.collect()
+            continue
+        # ranks stop together: all take the reason of the lowest rank that has one
+        reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else built.trainer.end
+        with activities("shutdown"):
+            built.close(outcome, reason)
+        if activities.ledger is not None:
+            activities.ledger.write()
+        log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", config.folder)
+        return outcome, built.saved_step, reason, built.context.state
+
+
+def _report(folder: Path) -> None:
+    """Write the run's report; no error of it is one of the run, which is over and saved."""
+    from trainer.report import write
+
+    try:
+        write(folder)
+    except Exception as error:
+        log.warning("%s was not written (zeromt report %s makes it): %s", REPORT, folder, describe_error(error))
