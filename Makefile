@@ -9,6 +9,7 @@
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make test-changed    the tests of what has changed since main, or SINCE=COMMIT, and of what imports it
 #   make test-torch TORCH=2.11.0    the tests of tests/any_torch.txt with another torch, in an environment of its own (5 GB)
+#   make test-deepspeed VERSION=0.20.0    those of tests/any_deepspeed.txt with another DeepSpeed, likewise; says which change to it fails
 #   make gpu-report  on a machine with GPUs: all that a card can tell, into OUT=runs/gpu-report, seven and a half minutes at a time;
 #                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
 #   make check       lint, format, types, import contracts, sizes, GitHub's workflows
@@ -27,6 +28,7 @@ SHELL := /bin/sh
 CUDA ?=
 TORCH :=
 TORCH_INDEX :=
+VERSION :=
 WHEELS :=
 PYTHON_VERSION :=
 EXTRAS :=
@@ -44,7 +46,7 @@ BENCHES := training ranks data decoding
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
-.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch gpu-report check format reference messages docs clean
+.PHONY: help install dev wheels demo bench $(BENCHES:%=bench-%) test test-changed test-slow test-gpu test-slurm test-torch test-deepspeed gpu-report check format reference messages docs clean
 
 help:
 	@sed -n 's/^#   make/make/p' Makefile
@@ -202,6 +204,14 @@ test-torch:
 	@$(check_python)
 	@set -e; $(call install_into,$(OTHER),[dev])
 	$(OTHER)/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)" -rs $$(grep -v '^#' tests/any_torch.txt)
+
+OTHER_DEEPSPEED := .venv-deepspeed-$(VERSION)
+test-deepspeed:
+	@test -n "$(VERSION)" || { echo "make test-deepspeed: name a version: make test-deepspeed VERSION=0.20.0" >&2; exit 2; }
+	@$(check_python)
+	@set -e; $(call install_into,$(OTHER_DEEPSPEED),[dev])
+	$(OTHER_DEEPSPEED)/bin/python -m pip install -q --no-deps deepspeed==$(VERSION)
+	$(OTHER_DEEPSPEED)/bin/python -m pytest -q -n logical --maxprocesses 4 --dist loadfile -m "$(usual)" -rs $$(grep -v '^#' tests/any_deepspeed.txt)
 
 # The variable leaves out what Material for MkDocs says about its successor; it is no warning about these pages.
 docs: $(DEV)

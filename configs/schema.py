@@ -4,10 +4,11 @@ The annotation of a field gives its type and bounds. A section's `problems` chec
 `RunConfig.problems` rules between sections. The tree is immutable. A component receives only its own section.
 """
 
+import dataclasses
 import importlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -49,6 +50,9 @@ class EngineSection:
     """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
     """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
+    plain_deepspeed: bool = False
+    """Apply none of the changes to DeepSpeed: slower at stages 1 and 2; what to compare with, or to fall back on. On
+    CPUs it then compiles an operator, which takes minutes and a C++ compiler."""
     compile: bool = False
     """Compile each layer with torch.compile (stages 0 to 2). It takes minutes and a C++ (CPUs) or C compiler (GPUs)."""
     kernels: Literal["auto", "plain", "cuda"] = "auto"
@@ -72,8 +76,18 @@ class EngineSection:
     @property
     def reduces_in_buckets(self) -> bool:
         """Whether gradients are summed in the backward pass: at stages 1 and 2, unless that is left to DeepSpeed."""
-        is_left = self.offload_optimizer or sets_reduction(self.zero_optimization)
+        is_left = self.plain_deepspeed or sets_reduction(self.zero_optimization)
         return self.zero_stage in (1, 2) and not is_left
+
+    def in_precision(self, precision: str, stages: Collection[int]) -> Self:
+        """The section that runs: in half precision, DeepSpeed's stage 0 adds gradients up in it; stage 1 does not.
+
+        Args:
+            precision: of the model.
+            stages: at which the optimizer is sound.
+        """
+        runs_as_1 = self.zero_stage == 0 and precision != "fp32" and 1 in stages
+        return dataclasses.replace(self, zero_stage=1) if runs_as_1 else self
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

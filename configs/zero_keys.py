@@ -30,6 +30,7 @@ REMOVED = {
 }
 """Keys that DeepSpeed has removed or deprecated, with what to use instead."""
 OF_REDUCTION = (
+    "compute_grad_norm",
     "overlap_comm",
     "reduce_scatter",
     "contiguous_gradients",
@@ -128,9 +129,9 @@ def _contradictions(given: Mapping[str, Any], stage: int, offload: bool) -> Iter
             yield f"compute_grad_norm: false at zero_stage={stage}; it works at stages 1 and 2 only"
         elif offload:
             yield "compute_grad_norm: false with offload_optimizer=true; use one of them"
-    if stage in (1, 2) and (given.get("allgather_bucket_size") or 0) % 2:
+    if stage < 3 and (given.get("allgather_bucket_size") or 0) % 2:
         yield f"allgather_bucket_size: {given['allgather_bucket_size']}; allowed is an even number"
-    if stage in (1, 2) and given.get("round_robin_gradients"):
+    if stage < 3 and given.get("round_robin_gradients"):
         yield "round_robin_gradients: true makes DeepSpeed write wrong weights to checkpoints; remove the key"
     if stage < 3:
         for key in (key for key in STAGE_3_ONLY if (given.get(key) or 0) > (key == HPZ)):

@@ -5,10 +5,7 @@ operator, among its arguments. `test_private_names` looks all of it up, and fail
 not listed.
 """
 
-from trainer.engines.deepspeed import patches, reduction, steps
-from trainer.engines.deepspeed.steps import Patch
-
-Row = tuple[str, ...]
+from trainer.engines.deepspeed.patches import PATCHES, Row
 
 ROWS: tuple[Row, ...] = (
     ("torch", "_foreach_copy_", "_foreach_add_", "_foreach_mul_", "_foreach_lerp_", "_foreach_norm"),
@@ -39,66 +36,25 @@ ROWS: tuple[Row, ...] = (
     ("torch._inductor.config", "fallback_random"),
     ("torch.distributed.elastic.multiprocessing.api:SubprocessContext", "_start", "death_sig", "timeout"),
     ("torch.distributed.elastic.agent.server.api:SimpleElasticAgent.run", "SignalException", "_shutdown(e.sigval"),
-    ("deepspeed.utils.mixed_precision_linkage", "lp_param._hp_mapping = get_hp_fragment_mapping("),
-    ("deepspeed.utils.tensor_fragment:tensor_fragment", "lp_fragment_address", "hp_fragment:"),
+    ("deepspeed.runtime.bf16_optimizer:BF16_Optimizer", "fp32_groups_flat_partition", "bf16_groups"),
+    ("deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer", "averaged_gradients"),
+    (
+        "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer",
+        "fp16_groups",
+        "fp32_groups",
+        "loss_scale_config",
+    ),
+    (
+        "deepspeed.runtime.fp16.loss_scaler",
+        "cur_scale",
+        "cur_iter",
+        "last_overflow_iter",
+        "cur_hysteresis",
+        "update_scale",
+    ),
+    ("deepspeed.runtime.zero.partition_parameters", "ds_tensor", "ds_numel", "ds_shape", "ds_process_group", "ds_id"),
     ("sacrebleu.metrics.bleu:BLEU", "_aggregate_and_compute", "_extract_corpus_statistics"),
     ("sacrebleu.significance", "_bootstrap_resample"),
     ("fsspec.asyn:AsyncFileSystem", "_info", "_cat_file"),
+    *(row for patch in PATCHES for row in patch.needs),
 )
-
-_ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
-_BACKENDS = "deepspeed.comm.torch"
-_FULL = "deepspeed.runtime.fp16.unfused_optimizer:FP16_UnfusedOptimizer"
-_FLAT = "deepspeed.runtime.bf16_optimizer:BF16_Optimizer"
-_PARTITIONED = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
-_SHARDED = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
-
-OF_PATCHES: dict[Patch, tuple[Row, ...]] = {
-    patches.KEEP_OUT_SHARED_MEMORY_OP: (
-        ("deepspeed.ops.op_builder.cpu.comm:ShareMemCommBuilder", '"deepspeed_shm_comm"'),
-        (_BACKENDS, "deepspeed.ops.__compatible_ops__.get(builder.NAME"),
-    ),
-    patches.TIME_OUT_GROUPS: (
-        (f"{_BACKENDS}:TorchBackend.new_group", "return torch.distributed.new_group(ranks)"),
-        ("deepspeed.comm.comm", "return cdb.new_group(ranks)"),
-    ),
-    patches.ASK_TORCH_FOR_MEMORY: (
-        (
-            "deepspeed.accelerator.cuda_accelerator:CUDA_Accelerator",
-            "available_memory(self, device_index",
-            "current_device",
-        ),
-    ),
-    patches.LINK_MOMENTS: ((_PARTITIONED, "_hp_optimizer_states_linked", "_lazy_init_hp_params_optimizer_state"),),
-    steps.STEP_ON_FULL_GRADIENTS: (
-        (_FULL, "fp16_groups", "fp32_groups", "self.overflow", "unscale_and_clip_grads(self, total_norm, apply_scale"),
-        (_FULL, "_update_scale", "_skip_invalid_grad_norm"),
-    ),
-    steps.STEP_ON_FLAT_GRADIENTS: (
-        (_FLAT, "fp32_groups_gradients_flat", "fp32_groups_gradient_flat_partition", "update_lp_params"),
-        (_FLAT, "_lazy_init_hp_params_optimizer_state", "self.update_hp_grads(", "self.clear_hp_grads("),
-        (f"{_ENGINE}._take_model_step", "zero_grad", "overflow"),
-        (f"{_ENGINE}._backward_epilogue", "enable_backward_allreduce"),
-    ),
-    steps.MEASURE_ONCE: (
-        (f"{_PARTITIONED}.step", "check_overflow", "scaled_global_norm", "is_invalid_grad_norm", "averaged_gradients"),
-        (_PARTITIONED, "real_dp_process_group", "partition_size", "ipg_buckets", "grad_start_offset"),
-        (_PARTITIONED, "_get_compact_grad_partition_slice", "_use_compact_grad_partition_buffer"),
-        (f"{_PARTITIONED}.average_tensor", "_add_full_reduction_to_compact_grad_partition"),
-        (f"{_PARTITIONED}.reduce_ipg_grads", "_buffered_reduce_fallback_preserving_fp32", "copy_grads_in_partition"),
-        (_PARTITIONED, "gradient_reduction_w_predivide(self, tensor, communication_data_type", "clear_grad_attribute"),
-    ),
-    steps.MEASURE_SHARDS_ONCE: (
-        (_SHARDED, "_get_param_partition_rank", "_get_param_partition_group", "reduce_and_partition_stream"),
-        (_SHARDED, "self.partition_grads(params_in_bucket, grad_partitions)"),
-        (_SHARDED, "_DeepSpeedZeroOptimizer_Stage3__param_id_to_grad_partition", "_get_norm_groups"),
-        (_SHARDED, "_offload_boundary_param_ids", "check_overflow", "if self.micro_step_id == 0:"),
-        (_SHARDED, "combine_grad_norm_groups(norm_groups)", "is_invalid_grad_norm(", "self.averaged_gradients[i] = ["),
-    ),
-    reduction.REDUCE_IN_BACKWARD: (
-        (_FLAT, "fp32_groups_gradients_flat", "bf16_groups_flat", "self.update_hp_grads("),
-        (_PARTITIONED, "bit16_groups", "partition_size", "dp_process_group", "_grad_acc_hooks"),
-        (f"{_PARTITIONED}.step", "_get_preflattened_grad_partition"),
-        ("deepspeed.runtime.zero.stage_1_and_2:GradPartitionBufferGroup", "grad_buffers", "flat_partition"),
-    ),
-}

@@ -29,7 +29,7 @@ from configs import EngineSection, RunConfig, preset_model
 from model.flops import BatchShape
 from trainer.ranks.distributed import World
 
-TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 600, "step": 300, "waits": 1}]
+TARGETS = [{"added": 260, "step": 60, "waits": 1}] * 3 + [{"added": 650, "step": 850, "waits": 4}]
 """By stage, at most: kernels that DeepSpeed adds to a micro-batch, kernels of the step, and host waits of an update."""
 WAITS_TARGET_OFFLOADED = 4
 MAX_LINES = 6

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.forked import Forked
 
-CASES = [(stage, precision) for precision in ("bf16", "fp32", "fp16") for stage in range(4)]
-QUICK = [(0, "bf16"), (2, "fp16"), (3, "fp32")]
+CASES = [(stage, precision) for precision in ("bf16", "fp32", "fp16") for stage in range(3)]
+QUICK = [(0, "fp32"), (1, "bf16"), (2, "fp16")]
 NAN_AT = 3
 UPDATES = 6
 CLIP_NORM = 0.02
@@ -57,12 +57,10 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
         world_size=world.size,
         ema_decay=0.5,
     )
-    decision = engine._stage.decision
-    assert decision.can_be_late
-    decision.can_be_late = is_late
+    assert engine._stage.can_be_late
+    engine._stage.can_be_late = is_late
     if precision == "fp16":  # a scale that grows after two updates and is halved at once
-        scaler = engine._engine.optimizer
-        scaler = scaler.loss_scaler if stage else scaler.loss_scale_config
+        scaler = engine._stage.scaler
         scaler.scale_window, scaler.delayed_shift = 2, 1
     dice = torch.Generator().manual_seed(world.rank)
     results, waits, queued, states, scales = [], [], [], [], []
@@ -112,9 +110,7 @@ def test_the_device_decides_as_the_host_does(
     for rank, case in itertools.product(found, cases):
         late, at_once = rank[case]
         assert late["applied"] == at_once["applied"] == [update != NAN_AT for update in range(UPDATES)]
-        assert late["waits"][2:] == [0] * (UPDATES - 2), (
-            "the first shows the optimizer's states, then stage 3 learns its order"
-        )
+        assert late["waits"][2:] == [0] * (UPDATES - 2), "the first shows the optimizer's states"
         assert min(at_once["waits"]) >= 1
         assert late["last_scale"] == at_once["last_scale"]
         if case[1] == "fp16":
@@ -125,10 +121,7 @@ def test_the_device_decides_as_the_host_does(
         assert late["steps"] == at_once["steps"] == {UPDATES - 1}
         assert late["num_updates"] == at_once["num_updates"] == UPDATES - 1
         finite = [update for update in range(UPDATES) if update != NAN_AT]
-        # at stage 3 DeepSpeed divides a norm by the scale after it, where that has grown
-        theirs = rank[0, "fp16"][1] if case == (3, "fp16") else at_once
-        rel = 1e-2 if theirs is not at_once else 1e-5
-        assert [late["norms"][i] for i in finite] == pytest.approx([theirs["norms"][i] for i in finite], rel=rel)
+        assert [late["norms"][i] for i in finite] == pytest.approx([at_once["norms"][i] for i in finite], rel=1e-5)
         assert min(at_once["norms"][i] for i in finite) > 2 * CLIP_NORM
         assert not math.isfinite(late["norms"][NAN_AT])
         before, after, *_ = late["states"]

@@ -72,7 +72,7 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_moments(
         size = 8 * sum(one["sizes"][name] for name in trained)
         held = one["bytes"] + other["bytes"]
         fill = 8 * 2 * 4 * len(one["sizes"])  # so much may be padding
-        assert size <= held / (2 if stage == 0 else 1) <= size + fill, stage
+        assert size <= held <= size + fill, stage  # in bf16 stage 0 is stage 1
         assert sum(t.nbytes for t in stored(tmp_path / name, 5).values()) == size, stage
 
 

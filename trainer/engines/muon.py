@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
-
-from trainer.engines.adamw import AdamW, NeverCompiled
+from torch import distributed
 
 MOMENTUM = "momentum_buffer"
 """What Muon keeps of a matrix."""
@@ -23,16 +21,12 @@ class Place:
     begin: int
     """The first of these elements in the parameter, flattened."""
     offset: int
-    """The first of them in the tensor."""
+    """The first of them in the tensor's storage."""
     size: int
     """How many there are; 0 if this rank has none."""
 
 
-class _Muon(NeverCompiled, torch.optim.Muon):
-    """Muon (Jordan et al., 2024): torch's own code and states."""
-
-
-class MuonAndAdamW(NeverCompiled):
+class MuonAndAdamW(torch.optim.Optimizer):
     """Each group of parameters is stepped on by the optimizer whose states it is to have.
 
     Groups and states are one optimizer's, and both optimizers work on them: others may put other parameters into the
@@ -48,16 +42,16 @@ class MuonAndAdamW(NeverCompiled):
             adamw: arguments of torch's AdamW.
         """
         kinds: tuple[tuple[bool, Callable[..., torch.optim.Optimizer], Mapping[str, Any]], ...] = (
-            (True, _Muon, muon),
-            (False, AdamW, adamw),
+            (True, torch.optim.Muon, muon),
+            (False, torch.optim.AdamW, adamw),
         )
         self._parts: dict[bool, torch.optim.Optimizer] = {}
         for is_of_muon, kind, arguments in kinds:
             if own := [group for group in groups if _is_of_muon(group) == is_of_muon]:
                 self._parts[is_of_muon] = kind(own, lr=0.0, **arguments)  # which adds its arguments to its groups
-        self.places: Mapping[Tensor, Sequence[Place]] = {}
-        """Of each flat tensor that is stepped on in place of parameters, what is in it: the same parameters in the same
-        order on all ranks.
+        self.places: Mapping[int, Sequence[Place]] = {}
+        """Of each flat tensor that is stepped on in place of parameters, by its storage, what is in it: the same
+        parameters in the same order on all ranks.
         """
         super().__init__(groups, {})
 
@@ -85,8 +79,9 @@ class MuonAndAdamW(NeverCompiled):
                     self.state[flat][MOMENTUM] = torch.zeros_like(flat)
                 average = self.state[flat][MOMENTUM].lerp_(flat.grad, 1 - momentum)
                 update = flat.grad.lerp(average, momentum) if group["nesterov"] else average
-                for place in self.places.get(flat, ()):
-                    own = slice(place.offset, place.offset + place.size)
+                for place in self.places.get(flat.untyped_storage().data_ptr(), ()):
+                    offset = place.offset - int(flat.storage_offset())
+                    own = slice(offset, offset + place.size)
                     taken = slice(place.begin, place.begin + place.size)
                     whole = torch.zeros(2, math.prod(place.shape), dtype=flat.dtype, device=flat.device)
                     whole[0, taken], whole[1, taken] = update[own], flat[own]
@@ -95,7 +90,7 @@ class MuonAndAdamW(NeverCompiled):
                         matrix = whole[1].view(place.shape).requires_grad_()
                         matrix.grad = whole[0].view(place.shape)
                         alone = {**group, "params": [matrix], "momentum": 0.0, "nesterov": False}
-                        one: torch.optim.Optimizer = _Muon([alone], lr=group["lr"])
+                        one: torch.optim.Optimizer = torch.optim.Muon([alone], lr=group["lr"])
                         one.step()
                         flat[own] = matrix.detach().flatten()[taken]
 

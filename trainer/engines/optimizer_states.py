@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from configs import Optimizer, UserError
-from trainer.engines.adamw import SINCE
 from trainer.engines.ema import EMA
 from trainer.ranks.precision import Precision
 
@@ -25,6 +24,9 @@ _BESIDE = (STEP, EMA)
 """What the engine adds to an optimizer's states, or counts for it."""
 _NOT_KEPT = ("params", "lr")
 """What a group has that is no state of the optimizer's."""
+
+SINCE = "since"
+"""Key of a parameter group whose parameters were frozen at first: see `trainer.engines.protocol.Engine.trained`."""
 
 
 class OptimizerStates:
@@ -94,7 +96,7 @@ class OptimizerStates:
         """The numbers beside its tensors, and those of its groups that have changed, for checkpoints.
 
         Raises:
-            UserError: one is not the same for all parameters.
+            UserError: one is not the same for all parameters, or for all groups, of which another stage has others.
         """
         beside: dict[str, float] = {}
         for state in self.optimizer.state.values():
@@ -104,18 +106,23 @@ class OptimizerStates:
                         f"{self._what}: its {key} is {beside[key]} for one parameter and {number} for another; allowed "
                         "are numbers that are the same for all"
                     )
-        groups = [
+        of_groups = [
             {key: number for key, number in _numbers(group, _NOT_KEPT).items() if first.get(key) != number}
             for group, first in zip(self.optimizer.param_groups, self._first, strict=True)
         ]
-        return {"beside": beside, "groups": groups} if beside or any(groups) else {}
+        if (other := next((one for one in of_groups if one != of_groups[0]), None)) is not None:
+            raise UserError(
+                f"{self._what}: one of its groups has {of_groups[0]} and another {other}; allowed are numbers that are "
+                "the same for all"
+            )
+        return {"beside": beside, "group": of_groups[0]} if beside or of_groups[0] else {}
 
     def set_numbers(self, numbers: Mapping[str, Any]) -> None:
         """Set what `numbers` gave; its state must exist."""
         for state in self.optimizer.state.values():
             _set(state, numbers.get("beside", {}))
-        for group, given in zip(self.optimizer.param_groups, numbers.get("groups", ()), strict=False):
-            _set(group, given)
+        for group in self.optimizer.param_groups:
+            _set(group, numbers.get("group", {}))
 
     def set_steps(self, num_steps: int) -> None:
         """Set its own counter of steps, which bias corrections use; less of parameters that were frozen at first."""
@@ -196,6 +203,33 @@ class OptimizerStates:
             return {}
         both = zip(self.optimizer.param_groups, self._kept, strict=True)
         return {p: shapes for group, kept in both for p, shapes in zip(group["params"], kept, strict=True)}
+
+
+def decay_groups(
+    model: nn.Module, weight_decay: float, since: Mapping[nn.Parameter, int], most_elements: int | None = None
+) -> list[dict[str, Any]]:
+    """Groups of parameters: weight decay applies to matrices, not to norms and biases. None is empty.
+
+    Args:
+        model: whose parameters are trained, but for those without a gradient.
+        weight_decay: of matrices.
+        since: by parameter; those that were frozen at first have groups of their own.
+        most_elements: of a group of several parameters; None: any number. Cut from the end of the model on, where a
+            backward pass begins.
+    """
+    open_: dict[tuple[int, bool], dict[str, Any]] = {}
+    sizes: dict[tuple[int, bool], int] = {}
+    groups: list[dict[str, Any]] = []
+    for parameter in reversed([p for p in model.parameters() if p.requires_grad]):
+        kind = since[parameter], parameter.ndim >= 2
+        sizes[kind] = sizes.get(kind, 0) + parameter.numel()
+        if kind not in open_ or (most_elements is not None and sizes[kind] > most_elements):
+            own = {SINCE: kind[0]} if kind[0] else {}
+            open_[kind] = {"params": [], "weight_decay": weight_decay if kind[1] else 0.0, **own}
+            sizes[kind] = parameter.numel()
+            groups.append(open_[kind])
+        open_[kind]["params"].insert(0, parameter)
+    return groups[::-1]
 
 
 def by_states(groups: Sequence[Mapping[str, Any]], kept: Mapping[nn.Parameter, Kept]) -> list[dict[str, Any]]:

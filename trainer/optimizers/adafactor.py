@@ -40,9 +40,9 @@ class Adafactor(Optimizer):
 
     @override
     def build(self, groups: Sequence[Mapping[str, Any]]) -> "torch.optim.Optimizer":
-        from trainer.engines import adafactor
+        import torch
 
-        return adafactor.Adafactor(
+        return torch.optim.Adafactor(
             [dict(group) for group in groups],
             lr=0.0,
             beta2_decay=self.beta2_decay,

@@ -28,8 +28,8 @@ class AdamW(Optimizer):
 
     @override
     def build(self, groups: Sequence[Mapping[str, Any]]) -> "torch.optim.Optimizer":
-        from trainer.engines import adamw
+        import torch
 
-        return adamw.AdamW(
+        return torch.optim.AdamW(
             [dict(group) for group in groups], lr=0.0, betas=(self.beta1, self.beta2), eps=self.eps, fused=True
         )

@@ -11,7 +11,8 @@ from trainer.ranks.precision import Precision
 
 
 def test_golden_zero_2_in_bf16() -> None:
-    config = deepspeed_config(EngineSection(zero_stage=2), precision="bf16", clip_norm=0.5, world_size=4)
+    section = EngineSection(zero_stage=2, plain_deepspeed=True)
+    config = deepspeed_config(section, precision="bf16", clip_norm=0.5, world_size=4)
     assert config == {
         "train_batch_size": 4,
         "train_micro_batch_size_per_gpu": 1,
@@ -22,7 +23,6 @@ def test_golden_zero_2_in_bf16() -> None:
             "reduce_bucket_size": 50_000_000,
             "allgather_bucket_size": 50_000_000,
             "reduce_scatter": False,
-            "contiguous_gradients": False,
         },
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
@@ -56,10 +56,11 @@ def test_a_key_by_its_other_name_replaces_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "precision", "clipped"), [(0, "fp32", 0.0), (0, "bf16", 0.5), (0, "fp16", 0.5), (1, "fp32", 0.5)]
+    ("stage", "precision", "clipped"),
+    [(0, "fp32", 0.0), (0, "bf16", 0.5), (0, "fp16", 0.5), (1, "fp32", 0.0), (3, "fp32", 0.5)],
 )
-def test_who_clips(stage: Literal[0, 1], precision: Precision, clipped: float) -> None:
-    """At stage 0 in fp32 the engine, by the norm that it takes for itself."""
+def test_who_clips(stage: Literal[0, 1, 3], precision: Precision, clipped: float) -> None:
+    """At stage 0 in fp32, at 1 and 2, the engine, by the norm that it takes for itself."""
     config = deepspeed_config(EngineSection(zero_stage=stage), precision=precision, clip_norm=0.5, world_size=2)
     assert config["gradient_clipping"] == clipped
 

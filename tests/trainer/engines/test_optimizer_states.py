@@ -82,7 +82,8 @@ class Uneven(Optimizer):
             def step(self, closure=None):
                 super().step(closure)
                 if torch.distributed.get_rank() == 1:
-                    self.param_groups[0]["d"] = 0.5
+                    for group in self.param_groups:
+                        group["d"] = 0.5
 
         return Stepper([dict(group) for group in groups], lr=0.0)
 '''

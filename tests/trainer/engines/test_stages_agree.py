@@ -33,6 +33,8 @@ ENGINES: dict[str, EngineSection] = {
     "1": EngineSection(zero_stage=1),
     "1 in small buckets": EngineSection(zero_stage=1, zero_optimization={"reduce_bucket_size": 5_000}),
     "2": EngineSection(zero_stage=2),
+    "1 unchanged": EngineSection(zero_stage=1, plain_deepspeed=True),
+    "2 unchanged": EngineSection(zero_stage=2, plain_deepspeed=True),
     "2 beside the backward pass": EngineSection(zero_stage=2, zero_optimization={"overlap_comm": True}),
     "2 in small buckets": EngineSection(zero_stage=2, zero_optimization={"reduce_bucket_size": 5_000}),
 }

@@ -19,6 +19,8 @@ from trainer.engines.update_sizes import UpdateSizes, ratios, stride_of
 from trainer.ranks.distributed import World
 
 Stage = Literal[0, 1, 2, 3]
+PLAIN = "plain"
+"""In place of keys of `zero_optimization`: DeepSpeed unchanged."""
 SETTINGS: dict[str, tuple[Stage, bool, dict[str, Any]]] = {
     "0": (0, False, {}),
     "2": (2, False, {}),
@@ -30,6 +32,10 @@ SETTINGS: dict[str, tuple[Stage, bool, dict[str, Any]]] = {
     "2 offloaded": (2, True, {}),
     "1": (1, False, {}),
     "1 offloaded": (1, True, {}),
+    "0 unchanged": (0, False, {PLAIN: True}),
+    "1 unchanged": (1, False, {PLAIN: True}),
+    "2 unchanged": (2, False, {PLAIN: True}),
+    "2 unchanged, offloaded": (2, True, {PLAIN: True}),
     "3": (3, False, {}),
     "3 in small buckets": (3, False, {"reduce_bucket_size": 300}),
     "3 offloaded": (3, True, {}),
@@ -48,7 +54,12 @@ def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> di
     stage, offload, keys = setting
     engine = DeepSpeedEngine(
         Objective(small_model(), CrossEntropy(0.1)).train(),
-        section=EngineSection(zero_stage=stage, offload_optimizer=offload, zero_optimization=keys),
+        section=EngineSection(
+            zero_stage=stage,
+            offload_optimizer=offload,
+            plain_deepspeed=PLAIN in keys,
+            zero_optimization={} if PLAIN in keys else keys,
+        ),
         optimizer=make("optimizer", "adamw", clip_norm=0.0 if "compute_grad_norm" in keys else 0.05),
         precision="bf16",
         device=world.device,
@@ -111,7 +122,7 @@ def test_a_nan_is_refused_and_forgotten(found: list[dict[str, Any]], name: str) 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if "without a norm" not in name])
 def test_the_updates_are_the_same(found: list[dict[str, Any]], name: str) -> None:
     for rank in found:
-        one, other = rank[name], rank["3 offloaded" if name[0] == "3" else "2"]  # that one is DeepSpeed's own
+        one, other = rank[name], rank["3 offloaded" if name[0] == "3" else "2 unchanged"]
         assert one["norms"] == pytest.approx(other["norms"], rel=1e-3)
         assert min(one["norms"]) > 0.05, "all are clipped"
         off = max(float((one["weights"][key] - other["weights"][key]).abs().max()) for key in one["weights"])

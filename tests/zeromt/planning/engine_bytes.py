@@ -13,6 +13,7 @@ from configs import EngineSection, RunConfig
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
 from tests.model.flat import section_of
+from trainer.engines.deepspeed import reduction
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
@@ -97,8 +98,8 @@ def held(engine: DeepSpeedEngine) -> dict[str, int]:
         [[p.grad, getattr(p, "grad_accum", None)] for p in parameters],
         named(GRADIENTS),
         [master.grad for master in tensors(masters)],
-        getattr(getattr(stage, "_sums", None), "flat", None),
-        getattr(getattr(stage, "_reduction", None), "_sums", None),
+        [getattr(getattr(stage, "_reduction", None), name, None) for name in ("_sums", "_flats")],
+        [own for *_, own, _ in getattr(getattr(stage, "_reduction", None), "_sent", ())],
     )
     buckets = storages([bucket.buffer for bucket in getattr(optimizer, "ipg_buckets", {}).values()])
     masters_and_states = storages(masters, states)
@@ -127,6 +128,7 @@ def measure_all(world: World) -> list[dict[str, Any]]:
         patch.setattr(get_accelerator(), "is_fp16_supported", lambda: True)  # refused on a CPU, where it works
         for kind in SENT:  # once: DeepSpeed keeps what it finds first
             patch.setattr(dist, kind, counted(kind, getattr(dist, kind)))
+        patch.setattr(reduction, "_reduce_scatter", counted("reduce_scatter_tensor", reduction._reduce_scatter))
         return [_measure(_engine(case, world), sent) for case in CASES]
 
 

@@ -38,9 +38,10 @@ def test_half_is_sent_where_gradients_are_reduced_in_the_backward_pass(stage: St
         for keys in ((), ("engine.zero_optimization={reduce_scatter: true}",))
     )
     assert (on.all_reduced, off.scattered) == (0, 0)
-    assert on.scattered == off.all_reduced > 0
-    assert on.gathered == off.gathered
-    assert off.sent(8) - on.sent(8) == pytest.approx(on.scattered * 7 / 8)
+    assert on.scattered == pytest.approx(off.all_reduced, rel=1e-4)
+    assert off.all_reduced > 0
+    assert on.gathered == pytest.approx(off.gathered, rel=1e-4)
+    assert off.sent(8) - on.sent(8) == pytest.approx(on.scattered * 7 / 8, rel=1e-3)
 
 
 def test_settings_come_in_order_and_are_allowed() -> None:
@@ -72,11 +73,11 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(setting: Setting, wo
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_one_rank_reduces_nothing_at_stage_0(precision: Precision) -> None:
-    """And in bf16 several reduce sums where they are, to which each micro-batch's gradients are added in pieces."""
+    """In bf16 stage 1 runs: ranks reduce sums in place, to which each micro-batch's gradients are added in pieces."""
     planned = MemoryModel(load_run("wmt_base"), VOCABULARIES, precision=precision)
     num_parameters = sum(p.size for p in planned.parameters)
     one, two = (planned.states(Setting(stage=0, offload=False, checkpointing=False), n) for n in (1, 2))
-    added = 2 * (num_parameters + 50_000_000)
+    added = 2 * (num_parameters + 25_000_000)
     assert (one.buckets, two.buckets) == ((0, 4 * num_parameters) if precision == "fp32" else (added, added))
     assert one.buckets_in_backward == two.buckets_in_backward == 0
     assert one.step == two.step == 0, "gradients are stepped on as they are"

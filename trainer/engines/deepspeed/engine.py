@@ -1,5 +1,6 @@
 """The engine of the trainer by DeepSpeed (0.19)."""
 
+import dataclasses
 import gc
 import logging
 import math
@@ -13,8 +14,6 @@ from typing import Any
 
 import deepspeed
 import torch
-from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
-from deepspeed.comm.torch import TorchBackend
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 from typing_extensions import override
@@ -23,19 +22,18 @@ from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
 from model.layout import first_possible
-from trainer.engines.adamw import decay_groups
 from trainer.engines.deepspeed import patches
-from trainer.engines.deepspeed.config import deepspeed_config
+from trainer.engines.deepspeed.config import deepspeed_config, early_bucket_elements
 from trainer.engines.deepspeed.frozen import FrozenWeights
-from trainer.engines.deepspeed.stages import stage_of
+from trainer.engines.deepspeed.stages import STAGES, prepare_for_stage_3
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
-from trainer.engines.optimizer_states import OptimizerStates
+from trainer.engines.optimizer_states import OptimizerStates, decay_groups
 from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
-patches.ASK_TORCH_FOR_MEMORY.apply(CUDA_Accelerator)
+log = logging.getLogger(__name__)
 
 
 class DeepSpeedEngine(Engine):
@@ -71,13 +69,20 @@ class DeepSpeedEngine(Engine):
         self.device = device
         self.precision = precision
         self.keeps_ema = ema_decay > 0
-        self._section, self._optimizer = section, optimizer
+        self._section, self._optimizer = section.in_precision(precision, optimizer.stages), optimizer
         self._world_size = world_size
         self._clip_norm = optimizer.clip_norm
         self._ema_decay = ema_decay
-        if device.type == "cpu":
-            patches.KEEP_OUT_SHARED_MEMORY_OP.apply(deepspeed.ops.__compatible_ops__)
-        patches.TIME_OUT_GROUPS.apply(TorchBackend, timedelta(minutes=section.communication_timeout_minutes))
+        if self._section.zero_stage != section.zero_stage:
+            log.info(
+                "engine.zero_stage=0 in %s: stage 1 runs, which sends as much and adds gradients up in fp32", precision
+            )
+        if not section.plain_deepspeed and patches.can_be_applied():
+            patches.KEEP_OUT_SHARED_MEMORY_OP.apply()
+            patches.ASK_TORCH_FOR_MEMORY.apply()
+            patches.TIME_OUT_GROUPS.apply(timedelta(minutes=section.communication_timeout_minutes))
+        else:
+            self._section = dataclasses.replace(self._section, plain_deepspeed=True)
         self._wrap(objective, trained)
         self.layout_kind, self.why_padded = first_possible(self.layouts)
         self.merged_lanes = 1
@@ -85,8 +90,8 @@ class DeepSpeedEngine(Engine):
     def _wrap(self, objective: Objective, trained: Mapping[str, int] | None) -> None:
         """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
         section, device, precision = self._section, self.device, self.precision
-        self._stage = stage_of(section, precision, device)
-        self._local_rank = _LocalRank()
+        if "LOCAL_RANK" not in os.environ:  # DeepSpeed reads it even if no launcher set it, stage 3 while it trains
+            os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
         parameters = dict(objective.model.named_parameters())
         self.trained = dict.fromkeys(parameters, 0) if trained is None else trained
         frozen = {name: parameter for name, parameter in parameters.items() if name not in self.trained}
@@ -100,14 +105,15 @@ class DeepSpeedEngine(Engine):
         objective.to(device)
         self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
         self._last: StepResult | None = None
-        self._stage.prepare(objective)
+        if section.zero_stage == 3:
+            prepare_for_stage_3(objective)
         config = deepspeed_config(section, precision=precision, clip_norm=self._clip_norm, world_size=self._world_size)
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
         )
-        self._stage.adapt(self._engine, self._world_size)
+        self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, self._clip_norm)
         if self._optimizer.gathers:
-            self._base_optimizer.places = self._stage.places()  # type: ignore[attr-defined]
+            self._base_optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
         self._states.set_steps(0)
 
     def _optimize(
@@ -115,7 +121,7 @@ class DeepSpeedEngine(Engine):
     ) -> None:
         """Make the optimizer, at a rate of 0, because stage 0 in bf16 takes a dummy step while it initialises."""
         optimizer, stage = self._optimizer, self._section.zero_stage
-        groups = decay_groups(objective, optimizer.weight_decay, trained)
+        groups = decay_groups(objective, optimizer.weight_decay, trained, early_bucket_elements(self._section))
         kept = {name: optimizer.states_of(name, tuple(p.shape)) for name, p in parameters.items() if p in trained}
         of_parameters = {parameters[name]: shapes for name, shapes in kept.items()}
         self._states = OptimizerStates(optimizer, groups, of_parameters, stage=stage, precision=self.precision)
@@ -132,8 +138,8 @@ class DeepSpeedEngine(Engine):
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         self._engine.set_gradient_accumulation_boundary(is_last)
         self._stage.begin_micro_batch(is_last=is_last)
-        # DeepSpeed averages over the ranks; with the caller's scale that is a sum over the update's tokens.
-        factor = scale * self._world_size
+        # with the caller's scale, what is averaged over the ranks is to be a sum over the update's tokens
+        factor = scale * (self._world_size if self._stage.averages else 1)
 
         def gradient_scale() -> float:
             self._settle_loss_scale()
@@ -170,9 +176,9 @@ class DeepSpeedEngine(Engine):
         for group in self._engine.optimizer.param_groups:
             group["lr"] = lr
         if self._states.is_checked:
-            return self._stage.step(self._clip_norm, may_be_late=may_be_late)
+            return self._stage.step(may_be_late=may_be_late)
         with self._states.first_step():
-            result = self._stage.step(self._clip_norm, may_be_late=False)
+            result = self._stage.step(may_be_late=False)
         if result.applied:
             self._states.check()
         return result
@@ -189,15 +195,13 @@ class DeepSpeedEngine(Engine):
     @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
         for name, parameter in self._model.named_parameters():
-            if name in self.trained and (part := self._stage.own_part(parameter)) is not None:
-                yield name, *part
+            if name in self.trained:
+                yield name, *self._stage.own_part(parameter)
 
     @override
     def parameter_states(self) -> Iterator[ParameterState]:
         has_stepped = self._states.have_begun
         has_ema = WeightAverage.has_begun(self._base_optimizer)
-        if has_stepped:
-            self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
             if name not in self.trained:
                 weight = self._frozen.weight(name)
@@ -224,7 +228,6 @@ class DeepSpeedEngine(Engine):
         self._is_fresh = False
         if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
             WeightAverage.begin(self._base_optimizer)
-        self._stage.link_moments()
         for name, parameter in self._model.named_parameters():
             if name not in self.trained:
                 self._frozen.set(name, weights(name))
@@ -240,18 +243,25 @@ class DeepSpeedEngine(Engine):
 
     @override
     def optimizer_numbers(self) -> dict[str, Any]:
-        return self._states.numbers()
+        """With the counts by which fp16's loss scale changes: updates since the last overflow, overflows left to it."""
+        self._settle_loss_scale()
+        numbers, scaler = self._states.numbers(), self._stage.scaler
+        if scaler is not None:
+            since = scaler.cur_iter - scaler.last_overflow_iter - 1
+            numbers["fp16"] = {"since": since, "hysteresis": getattr(scaler, "cur_hysteresis", 1)}
+        return numbers
 
     @override
     def set_optimizer_numbers(self, numbers: Mapping[str, Any]) -> None:
         self._states.set_numbers(numbers)
+        if (scaler := self._stage.scaler) is not None and (counts := numbers.get("fp16")) is not None:
+            scaler.cur_iter, scaler.last_overflow_iter = counts["since"], -1
+            scaler.cur_hysteresis = counts["hysteresis"]
 
     @override
     def copy_weights_to(self, model: nn.Module) -> None:
         targets = dict(model.named_parameters())
         has_ema = WeightAverage.has_begun(self._base_optimizer)
-        if has_ema:
-            self._stage.link_moments()
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 if has_ema and name in self.trained:
@@ -262,12 +272,12 @@ class DeepSpeedEngine(Engine):
     @property
     @override
     def loss_scale(self) -> float:
-        return float(self._engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
+        return 1.0 if self._stage.scaler is None else float(self._stage.scaler.cur_scale)
 
     @override
     def set_loss_scale(self, value: float) -> None:
-        if self.precision == "fp16":
-            self._engine.optimizer.loss_scale = value
+        if self._stage.scaler is not None:
+            self._stage.scaler.cur_scale = value
 
     @override
     def replica_digest(self) -> int | None:
@@ -310,8 +320,7 @@ class DeepSpeedEngine(Engine):
         masters.param_groups.clear()
         for parameter in parameters:
             parameter.grad, parameter.data = None, parameter.new_empty(0)
-        del self._engine
-        self._local_rank.drop()
+        del self._engine, self._stage
 
     @property
     def _model(self) -> Transformer:
@@ -328,29 +337,6 @@ class DeepSpeedEngine(Engine):
         """The optimizer inside DeepSpeed's wrappers."""
         base: torch.optim.Optimizer = self._engine.basic_optimizer
         return base
-
-
-class _LocalRank:
-    """Sets LOCAL_RANK in the environment while an engine needs it: DeepSpeed reads it even if no launcher set it.
-
-    Stage 3 reads it in the middle of training. The variable is removed when the last engine is closed.
-    """
-
-    _num_engines = 0
-
-    def __init__(self) -> None:
-        self._is_held = _LocalRank._num_engines > 0 or "LOCAL_RANK" not in os.environ
-        if self._is_held:
-            _LocalRank._num_engines += 1
-            os.environ["LOCAL_RANK"] = "0"
-
-    def drop(self) -> None:
-        """Note that an engine has been closed."""
-        if self._is_held:
-            self._is_held = False
-            _LocalRank._num_engines -= 1
-            if _LocalRank._num_engines == 0:
-                os.environ.pop("LOCAL_RANK", None)
 
 
 class ForwardClock:

@@ -41,10 +41,11 @@ class FrozenWeights:
             if self._is_exact:
                 return parameter.detach().clone()
             shape = parameter.shape
-        part = self._parts[name].to(self._device)
-        whole = part.new_empty(dist.get_world_size() * len(part))
-        dist.all_gather_into_tensor(whole, part)
-        return whole[: shape.numel()].view(shape)
+        part, ranks = self._parts[name].to(self._device), dist.get_world_size()
+        whole = part.new_zeros(ranks, len(part))
+        whole[dist.get_rank()] = part
+        dist.all_reduce(whole)
+        return whole.flatten()[: shape.numel()].view(shape)
 
     def set(self, name: str, weight: Tensor) -> None:
         """Set a whole weight, given in fp32. Called by all ranks alike."""

@@ -1,18 +1,16 @@
 """Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import deepspeed
 import torch
 import torch.distributed as dist
-from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 from deepspeed.utils import (
     safe_get_full_fp32_param,
     safe_get_full_optimizer_state,
-    safe_set_full_fp32_param,
-    safe_set_full_optimizer_state,
+    safe_get_local_fp32_param,
     safe_set_local_fp32_param,
     safe_set_local_optimizer_state,
     set_z3_leaf_module,
@@ -23,17 +21,10 @@ from typing_extensions import override
 from configs import EngineSection
 from model import Objective
 from trainer.engines import replicas
-from trainer.engines.deepspeed.config import early_bucket_elements
-from trainer.engines.deepspeed.late import Decision
-from trainer.engines.deepspeed.patches import LINK_MOMENTS
-from trainer.engines.deepspeed.reduction import REDUCE_IN_BACKWARD, Reduction, give_partitions
-from trainer.engines.deepspeed.steps import (
-    MEASURE_ONCE,
-    MEASURE_SHARDS_ONCE,
-    STEP_ON_FLAT_GRADIENTS,
-    STEP_ON_FULL_GRADIENTS,
-    GradientSum,
-)
+from trainer.engines.deepspeed.late import can_be_late, decided_by
+from trainer.engines.deepspeed.patches import REDUCE_IN_BACKWARD
+from trainer.engines.deepspeed.reduction import Reduction
+from trainer.engines.host_copy import HostCopy
 from trainer.engines.muon import Place
 from trainer.engines.protocol import StepResult
 from trainer.ranks.precision import Precision
@@ -43,29 +34,25 @@ class Stage:
     """What the engine needs of a stage. A parameter has moments only after the first step.
 
     Args:
+        engine: DeepSpeed's.
         section: of the configuration.
         precision: of the model.
         device: of the model.
+        clip_norm: of gradients; 0 clips none.
     """
 
     has_replicas = True
     """Whether every rank holds all weights."""
+    averages = True
+    """Whether gradients are averaged over the ranks, and not added."""
 
-    def __init__(self, section: EngineSection, precision: Precision, device: torch.device) -> None:
-        self.section = section
-        self.precision = precision
-        self.device = device
-        self.engine: Any = None
-        self.decision: Decision
-        """On its next steps; made by `adapt`."""
-
-    def prepare(self, objective: Objective) -> None:
-        """Prepare the model before DeepSpeed wraps it."""
-
-    def adapt(self, engine: Any, world_size: int) -> None:
-        """Patch DeepSpeed's engine as this stage needs."""
-        self.engine = engine
-        self.decision = Decision(engine.basic_optimizer, self.device)
+    def __init__(
+        self, engine: Any, section: EngineSection, precision: Precision, device: torch.device, clip_norm: float
+    ) -> None:
+        self.engine, self.optimizer, self.base = engine, engine.optimizer, engine.basic_optimizer
+        self.precision, self.device, self.clip_norm = precision, device, clip_norm
+        self.can_be_late = can_be_late(self.base, device) and not section.offload_optimizer
+        """Whether the device can decide on a step."""
 
     def begin_micro_batch(self, *, is_last: bool) -> None:
         """To be called before each forward pass; the last is the update's."""
@@ -73,32 +60,58 @@ class Stage:
     def end_micro_batch(self) -> None:
         """To be called after each backward pass."""
 
-    def step(self, clip_norm: float, *, may_be_late: bool) -> StepResult:
-        """`Engine.step` with the learning rate already set.
+    def step(self, *, may_be_late: bool) -> StepResult:
+        """`Engine.step` with the learning rate already set: by DeepSpeed, which clips, and skips what is not finite.
 
         Args:
-            clip_norm: of the gradients.
             may_be_late: whether the result may be known later.
         """
-        if may_be_late and self.decision.can_be_late:
-            scaler = self.engine.optimizer if self.precision == "fp16" else None
-            with self.decision.late(clip_norm, scaler):
-                self._step_late()
-            return self.decision.result()
-        return self._step_at_once(clip_norm)
-
-    def _step_late(self) -> None:
-        """Step by `self.decision`, which is given the norm within."""
-        self.engine.step()
-
-    def _step_at_once(self, clip_norm: float) -> StepResult:
-        """Step once the norm has been read. DeepSpeed knows how to clip."""
         scale = self.scale_left_out
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
         return StepResult(
-            applied=bool(self.engine.was_step_applied()), grad_norm=float("nan") if norm is None else norm / scale
+            applied=bool(self.engine.was_step_applied()), grad_norm=math.nan if norm is None else norm / scale
         )
+
+    def _decide(
+        self, norm: Tensor, gradients: Sequence[Tensor], update: Callable[[], None], *, may_be_late: bool
+    ) -> StepResult:
+        """Clip gradients and make the update, or neither; where it may be late, the device does.
+
+        Args:
+            norm: of the gradients times the loss scale, ().
+            gradients: that the update is made of.
+            update: makes it.
+            may_be_late: see `step`.
+        """
+        scale = float(self.scaler.cur_scale) if self.scaler is not None else 1.0
+        if may_be_late and self.can_be_late:
+            exact = norm.to(torch.float32) / scale
+            copy = HostCopy(exact)
+            with decided_by(exact, self.base, clip_norm=self.clip_norm, scale=scale):
+                update()
+            return StepResult(grad_norm=lambda: self._settled(copy.read()))
+        found = self._settled(norm / scale)
+        if is_applied := math.isfinite(found):
+            factor = (min(1.0, self.clip_norm / (float(found) + 1e-6)) if self.clip_norm else 1.0) / scale
+            if factor != 1:
+                torch._foreach_mul_(list(gradients), factor)
+            update()
+        return StepResult(applied=is_applied, grad_norm=found)
+
+    def _settled(self, norm: Tensor) -> Tensor:
+        """Read the norm, by which the loss scale changes."""
+        found = norm.cpu()
+        if self.scaler is not None:
+            self.scaler.update_scale(not math.isfinite(found))
+        return found
+
+    @property
+    def scaler(self) -> Any:
+        """What has the loss scale of fp16 and counts for it; None in other precisions."""
+        if self.precision != "fp16":
+            return None
+        return getattr(self.optimizer, "loss_scaler", None) or self.optimizer.loss_scale_config
 
     @property
     def scale_left_out(self) -> float:
@@ -109,42 +122,31 @@ class Stage:
         """A whole parameter in fp32."""
         return safe_get_full_fp32_param(parameter).detach().to(torch.float32)  # type: ignore[no-any-return]
 
-    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor]:
         """The fp32 elements of a parameter that this rank updates: the place of the first, and a view of them."""
         raise NotImplementedError
 
-    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
-        """What the optimizer steps on in place of parameters, each with the parameters whose pieces it may have."""
-        return iter(())
-
-    def places(self) -> dict[Tensor, list[Place]]:
-        """Where each of these tensors has elements of which parameter."""
-        return {flat: [self._place(p, flat) for p in parameters] for flat, parameters in self.flat_tensors()}
-
-    def _place(self, parameter: nn.Parameter, flat: Tensor) -> Place:
-        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
-        part = self.own_part(parameter)
-        if part is None:
-            return Place(shape=shape, begin=0, offset=0, size=0)
-        begin, values = part
-        offset = int(values.storage_offset() - flat.storage_offset())
-        return Place(shape=shape, begin=begin, offset=offset, size=values.numel())
+    def places(self, parameters: Sequence[Any]) -> dict[int, list[Place]]:
+        """Which elements of these parameters the tensors have that the optimizer steps on; by their storages."""
+        places: dict[int, list[Place]] = {}
+        for parameter in parameters:
+            begin, values = self.own_part(parameter)
+            shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
+            place = Place(shape=shape, begin=begin, offset=int(values.storage_offset()), size=values.numel())
+            places.setdefault(values.untyped_storage().data_ptr(), []).append(place)
+        return places
 
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         """Set a whole parameter and its master weights."""
-        safe_set_full_fp32_param(parameter, weight.to(self.device))
+        raise NotImplementedError
 
     def state(self, parameter: nn.Parameter, key: str) -> Tensor:
         """A whole moment of the optimizer, or the whole moving average."""
-        whole: Tensor = safe_get_full_optimizer_state(parameter, key)
-        return whole
+        raise NotImplementedError
 
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
         """Set a whole moment."""
-        safe_set_full_optimizer_state(parameter, value.to(self.device), key)
-
-    def link_moments(self) -> None:
-        """Make the moments of every parameter group accessible."""
+        raise NotImplementedError
 
     def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
         """Copy a parameter in the model's precision."""
@@ -159,109 +161,93 @@ class Stage:
 
 
 class Replicated(Stage):
-    """Stage 0: every rank holds everything, as plain tensors; DeepSpeed's getters answer None there."""
+    """Stage 0: every rank holds everything, as plain tensors; DeepSpeed's getters answer None there.
 
-    _sums: GradientSum | None = None
+    In half precision DeepSpeed sums gradients in it too; but for optimizers that work nowhere else, stage 1 runs then.
+    """
 
-    def adapt(self, engine: Any, world_size: int) -> None:
+    def __init__(self, engine: Any, section: EngineSection, *others: Any) -> None:
         """Skip the reduction on a single rank: it would copy all gradients there and back."""
-        super().adapt(engine, world_size)
-        engine.enable_backward_allreduce = world_size > 1 and self.precision == "fp32"
-        if self.precision != "fp32":  # otherwise they would be summed in half precision
-            parameters = [p for group in engine.optimizer.fp16_groups for p in group]
-            self._sums = GradientSum(parameters, factor=1 / world_size)
-            STEP_ON_FULL_GRADIENTS.apply(engine.optimizer, self._sums, self.decision)
+        super().__init__(engine, section, *others)
+        if dist.get_world_size() == 1 and not section.plain_deepspeed:
+            engine.enable_backward_allreduce = False
 
     @override
-    def end_micro_batch(self) -> None:
-        if self._sums is not None:
-            self._sums.add()
-
-    @override
-    def _step_late(self) -> None:
-        if self.precision == "fp32":
-            self.decision.take(self._norm()[1].to(self.device))
-        super()._step_late()
-
-    @override
-    def _step_at_once(self, clip_norm: float) -> StepResult:
+    def step(self, *, may_be_late: bool) -> StepResult:
+        """In fp32 DeepSpeed would apply NaN, and gives no norm. Gradients are whole and equal on all ranks."""
         if self.precision != "fp32":
-            return super()._step_at_once(clip_norm)
-        weights, norm = self._norm()
-        if not math.isfinite(norm.item()):
-            self.engine.optimizer.zero_grad()
-            return StepResult(applied=False, grad_norm=norm)
-        if clip_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(weights, clip_norm, norm)
-        self.engine.step()
-        return StepResult(applied=True, grad_norm=norm)
-
-    def _norm(self) -> tuple[list[nn.Parameter], Tensor]:
-        """Weights with gradients, and their norm, in fp32: DeepSpeed would apply NaN and give none.
-
-        Gradients are whole and equal on all ranks.
-        """
-        weights = [p for p in self.engine.module.parameters() if p.grad is not None]
-        return weights, torch.nn.utils.get_total_norm([p.grad for p in weights]) if weights else torch.zeros(())
+            return super().step(may_be_late=may_be_late)
+        gradients = [p.grad for p in self.engine.module.parameters() if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=self.device)
+        result = self._decide(norm, gradients, self.engine.step, may_be_late=may_be_late)
+        self.optimizer.zero_grad()
+        return result
 
     @property
+    @override
     def scale_left_out(self) -> float:
         """In fp16 DeepSpeed divides gradients by the loss scale without ever having multiplied by it (0.19.8)."""
-        return float(self.engine.optimizer.loss_scale) if self.precision == "fp16" else 1.0
+        return 1.0 if self.scaler is None else float(self.scaler.cur_scale)
 
     @override
     def weight(self, parameter: nn.Parameter) -> Tensor:
-        return self._master(parameter).detach().to(torch.float32)
+        return self.master(parameter).detach().to(torch.float32)
 
-    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
+    @override
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor]:
         """Every rank updates all: each has one part of it for its own."""
-        flat, ranks = self._master(parameter).detach().flatten(), dist.get_world_size()
+        flat, ranks = self.master(parameter).detach().flatten(), dist.get_world_size()
         begin, end = (flat.numel() * rank // ranks for rank in (dist.get_rank(), dist.get_rank() + 1))
         return begin, flat[begin:end]
 
     @override
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         with torch.no_grad():
-            self._master(parameter).copy_(weight)
+            self.master(parameter).copy_(weight)
             parameter.copy_(weight)
 
     @override
     def state(self, parameter: nn.Parameter, key: str) -> Tensor:
-        return self.engine.basic_optimizer.state[self._master(parameter)][key]  # type: ignore[no-any-return]
+        return self.base.state[self.master(parameter)][key]  # type: ignore[no-any-return]
 
     @override
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
-        self.engine.basic_optimizer.state[self._master(parameter)][key].copy_(value)
+        self.base.state[self.master(parameter)][key].copy_(value)
 
-    def _master(self, parameter: nn.Parameter) -> Tensor:
+    def master(self, parameter: nn.Parameter) -> Tensor:
         """The fp32 tensor that the optimizer updates."""
         if self.precision == "fp32":
             return parameter
-        optimizer = self.engine.optimizer
-        for half, full in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True):
-            for low, master in zip(half, full, strict=True):
-                if low is parameter:
-                    return master  # type: ignore[no-any-return]
-        raise AssertionError("a parameter without a master")
+        pairs = zip(self.optimizer.fp16_groups, self.optimizer.fp32_groups, strict=True)
+        return next(m for low, masters in pairs for p, m in zip(low, masters, strict=True) if p is parameter)  # type: ignore[no-any-return]
 
 
 class Partitioned(Stage):
-    """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients)."""
+    """Stages 1 and 2: every rank holds the weights and its part of masters and moments (at 2, of gradients).
+
+    A group of parameters lies in one flat tensor, of which each rank's part is one flat master.
+    """
 
     _reduction: Reduction | None = None
 
-    @override
-    def adapt(self, engine: Any, world_size: int) -> None:
-        super().adapt(engine, world_size)
-        if self.section.reduces_in_buckets:
-            self._reduction = REDUCE_IN_BACKWARD.apply(engine, most_elements=early_bucket_elements(self.section))
-        if isinstance(engine.optimizer, BF16_Optimizer):
-            engine.enable_backward_allreduce = False
-            STEP_ON_FLAT_GRADIENTS.apply(engine.optimizer, self.decision, is_reduced=self._reduction is not None)
-        else:
-            # offloaded weights step on the host, and without its norm DeepSpeed looks at each gradient
-            self.decision.can_be_late &= engine.optimizer.compute_grad_norm and not engine.optimizer.cpu_offload
-            MEASURE_ONCE.apply(engine.optimizer, self.decision)
+    def __init__(self, engine: Any, section: EngineSection, *others: Any) -> None:
+        super().__init__(engine, section, *others)
+        optimizer, self._is_offloaded = self.optimizer, section.offload_optimizer
+        if hasattr(optimizer, "single_partition_of_fp32_groups"):
+            self._masters, groups = optimizer.single_partition_of_fp32_groups, optimizer.bit16_groups
+        else:  # DeepSpeed's own stage 1 in bf16
+            self._masters, groups = optimizer.fp32_groups_flat_partition, optimizer.bf16_groups
+        self._place_of: dict[nn.Parameter, tuple[int, int]] = {}
+        for number, group in enumerate(groups):
+            begin = 0
+            for parameter in group:
+                self._place_of[parameter] = number, begin
+                begin += parameter.numel()
+        if section.reduces_in_buckets:
+            is_half = self.precision != "fp32"
+            each = section.zero_stage == 2
+            self._reduction = REDUCE_IN_BACKWARD.apply(engine, each=each, in_place=is_half and not each)
+            self.averages = False
 
     @override
     def begin_micro_batch(self, *, is_last: bool) -> None:
@@ -274,31 +260,77 @@ class Partitioned(Stage):
             self._reduction.end()
 
     @override
-    def step(self, clip_norm: float, *, may_be_late: bool) -> StepResult:
-        if self._reduction is not None:
-            give_partitions(self.engine.optimizer, self._reduction.take())
-        return super().step(clip_norm, may_be_late=may_be_late)
+    def step(self, *, may_be_late: bool) -> StepResult:
+        if self._reduction is None:
+            result = super().step(may_be_late=may_be_late)
+            if self._is_offloaded and not result.applied:
+                self.optimizer.averaged_gradients.clear()  # to which DeepSpeed would go on adding (0.19.8)
+            return result
+        sums = self._reduction.take()
+        gradients = [torch.empty_like(one, device="cpu") for one in sums] if self._is_offloaded else sums
+        for gradient, one in zip(gradients, sums, strict=True):
+            gradient.copy_(one, non_blocking=True)  # waiting for the norm waits for this too
+        squares = torch.stack(torch._foreach_norm(sums, 2, dtype=torch.float64)).square().sum()
+        dist.all_reduce(squares)
+        return self._decide(squares.sqrt_(), gradients, lambda: self._update(gradients), may_be_late=may_be_late)
+
+    def _update(self, gradients: Sequence[Tensor]) -> None:
+        for master, gradient in zip(self._masters, gradients, strict=True):
+            master.grad = gradient
+        self.base.step()
+        for master in self._masters:
+            master.grad = None
+        self.optimizer.update_lp_params()
 
     @override
     def close(self) -> None:
         if self._reduction is not None:
             self._reduction.close()
 
-    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
-        """None where this rank's part of the flat masters has nothing of it."""
-        mapping: Any = getattr(parameter, "_hp_mapping", None)
-        return None if mapping is None else (mapping.lp_fragment_address.start, mapping.hp_fragment.detach())
+    def _part(self, parameter: nn.Parameter, flat: Tensor) -> tuple[int, Tensor]:
+        """What a tensor of the size of a master has of a parameter: the place of the first element, and a view."""
+        _, begin = self._place_of[parameter]
+        first = dist.get_rank() * len(flat)
+        start, end = (min(max(place - first, 0), len(flat)) for place in (begin, begin + parameter.numel()))
+        return max(first - begin, 0), flat.detach()[start:end]
+
+    def _whole(self, parameter: nn.Parameter, flat: Tensor) -> Tensor:
+        begin, part = self._part(parameter, flat)
+        whole = torch.zeros(parameter.numel(), dtype=torch.float32, device=self.device)
+        if part.numel():
+            whole[begin : begin + len(part)] = part
+        dist.all_reduce(whole)
+        return whole.view(parameter.shape)
+
+    def _set(self, parameter: nn.Parameter, flat: Tensor, value: Tensor) -> None:
+        begin, part = self._part(parameter, flat)
+        if part.numel():
+            part.copy_(value.flatten()[begin : begin + len(part)])
+
+    def _master(self, parameter: nn.Parameter) -> Tensor:
+        return self._masters[self._place_of[parameter][0]]  # type: ignore[no-any-return]
 
     @override
-    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
-        optimizer = self.engine.optimizer
-        if isinstance(optimizer, BF16_Optimizer):
-            return zip(optimizer.fp32_groups_flat_partition, optimizer.bf16_groups, strict=True)
-        return zip(optimizer.single_partition_of_fp32_groups, optimizer.bit16_groups, strict=True)
+    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor]:
+        return self._part(parameter, self._master(parameter))
 
     @override
-    def link_moments(self) -> None:
-        LINK_MOMENTS.apply(self.engine.optimizer)
+    def weight(self, parameter: nn.Parameter) -> Tensor:
+        return self._whole(parameter, self._master(parameter))
+
+    @override
+    def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
+        with torch.no_grad():
+            parameter.copy_(weight)
+        self._set(parameter, self._master(parameter), weight)
+
+    @override
+    def state(self, parameter: nn.Parameter, key: str) -> Tensor:
+        return self._whole(parameter, self.base.state[self._master(parameter)][key])
+
+    @override
+    def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
+        self._set(parameter, self.base.state[self._master(parameter)][key], value)
 
 
 class Sharded(Stage):
@@ -306,44 +338,23 @@ class Sharded(Stage):
 
     has_replicas = False
 
-    def prepare(self, objective: Objective) -> None:
-        """Gather each layer as a whole, by one hook instead of about 25.
-
-        DeepSpeed releases a layer once its inputs have their gradients. Above what is frozen some need none, and a
-        layer would go too early (0.19.8: a decoder's, with the gradient of the encoder's states), or never.
-        """
-        model = objective.model
-        for layer in model.layers:
-            set_z3_leaf_module(layer, flag=True)
-        if all(parameter.requires_grad for parameter in model.parameters()):
-            return
-        for stack in (model.encoder, model.decoder):
-            trained = (layer for layer in stack.layers if any(p.requires_grad for p in layer.parameters()))
-            if (first := next(trained, None)) is not None:
-                first.register_forward_pre_hook(_ask_for_gradient)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.can_be_late = False
 
     @override
-    def adapt(self, engine: Any, world_size: int) -> None:
-        super().adapt(engine, world_size)
-        self.decision.can_be_late &= not engine.optimizer.offload_optimizer
-        MEASURE_SHARDS_ONCE.apply(engine.optimizer, self.decision)
-
-    def own_part(self, parameter: nn.Parameter) -> tuple[int, Tensor] | None:
-        """Not by DeepSpeed's getter, with which the host waits for the device."""
-        optimizer, sharded = self.engine.optimizer, cast(Any, parameter)
-        group, begin, size = optimizer.grad_position[optimizer.get_param_id(parameter)]
-        place = dist.get_rank(sharded.ds_process_group) * int(sharded.ds_tensor.numel())
-        size = max(0, min(size, sharded.ds_numel - place))  # at the end there is padding
-        return place, optimizer.fp32_partitioned_groups_flat[group].detach().narrow(0, begin, size)
-
-    @override
-    def flat_tensors(self) -> Iterator[tuple[Tensor, Sequence[nn.Parameter]]]:
-        optimizer = self.engine.optimizer
-        return zip(optimizer.fp32_partitioned_groups_flat, optimizer.fp16_groups, strict=True)
+    def own_part(self, parameter: Any) -> tuple[int, Tensor]:
+        begin = dist.get_rank(parameter.ds_process_group) * int(parameter.ds_tensor.numel())
+        size = max(0, min(parameter.ds_tensor.numel(), parameter.ds_numel - begin))  # at the end there is padding
+        return begin, safe_get_local_fp32_param(parameter).detach()[:size]
 
     @override
     def set_weight(self, parameter: nn.Parameter, weight: Tensor) -> None:
         safe_set_local_fp32_param(parameter, _own_partition(parameter, weight.to(self.device)))
+
+    @override
+    def state(self, parameter: nn.Parameter, key: str) -> Tensor:
+        return safe_get_full_optimizer_state(parameter, key)  # type: ignore[no-any-return]
 
     @override
     def set_state(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
@@ -358,9 +369,21 @@ class Sharded(Stage):
 STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned, 3: Sharded}
 
 
-def stage_of(section: EngineSection, precision: Precision, device: torch.device) -> Stage:
-    """The layout of the section's ZeRO stage."""
-    return STAGES[section.zero_stage](section, precision, device)
+def prepare_for_stage_3(objective: Objective) -> None:
+    """Gather each layer as a whole, by one hook instead of about 25; before DeepSpeed wraps the model.
+
+    DeepSpeed releases a layer once its inputs have their gradients. Above what is frozen some need none, and a layer
+    would go too early (0.19.8: a decoder's, with the gradient of the encoder's states), or never.
+    """
+    model = objective.model
+    for layer in model.layers:
+        set_z3_leaf_module(layer, flag=True)
+    if all(parameter.requires_grad for parameter in model.parameters()):
+        return
+    for stack in (model.encoder, model.decoder):
+        trained = (layer for layer in stack.layers if any(p.requires_grad for p in layer.parameters()))
+        if (first := next(trained, None)) is not None:
+            first.register_forward_pre_hook(_ask_for_gradient)
 
 
 def _ask_for_gradient(_: nn.Module, inputs: tuple[Any, ...]) -> None:

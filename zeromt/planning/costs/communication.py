@@ -2,7 +2,7 @@
 
 In a ring (Patarasuk and Yuan, 2009), each of W ranks sends 2 n (W - 1) / W bytes to all-reduce n bytes, and half of
 that to all-gather or reduce-scatter them. Stage 0 all-reduces gradients, stages 1 to 3 reduce-scatter them; but stages
-1 and 2 all-reduce them with offload, or DeepSpeed's keys about its own reduction.
+1 and 2 all-reduce them with `engine.plain_deepspeed`, or DeepSpeed's keys about its own reduction.
 Stages 2 and 3 do so for every micro-batch, 0 and 1 once per update. Gradients are sent in fp32 at every stage, weights
 in the training precision. The trainer's own messages do not count.
 
@@ -42,13 +42,14 @@ def communication_volume(model: MemoryModel, setting: Setting, *, world_size: in
     """
     layout = model.layout(setting, world_size)
     element = ELEMENT[model.precision]
-    if setting.stage == 0:
+    if layout.stage == 0:
         return Volume(all_reduced=FLOAT * layout.trained if world_size > 1 else 0, gathered=0, scattered=0)
-    if setting.stage < 3:
-        reduced = (num_slots if setting.stage == 2 else 1) * FLOAT * layout.trained
+    if layout.stage < 3:
+        reduced = (num_slots if layout.stage == 2 else 1) * FLOAT * layout.trained
         gathered = element * layout.flat
         if layout.reduces_in_buckets:
-            return Volume(all_reduced=0, gathered=gathered, scattered=reduced if world_size > 1 else 0)
+            scattered = reduced * layout.flat // layout.trained
+            return Volume(all_reduced=0, gathered=gathered, scattered=scattered if world_size > 1 else 0)
         return Volume(all_reduced=reduced, gathered=gathered, scattered=0)
     # Weights are gathered for the forward pass, and those released since then again for the backward pass. Persistent
     # weights are gathered once, after the step.
@@ -70,9 +71,9 @@ def num_collectives(layout: Layout, *, num_slots: int) -> int:
     """
     if layout.stage == 0:
         return math.ceil(layout.trained / WHOLE_BUCKET_ELEMENTS)
-    reduced = math.ceil(layout.trained / layout.bucket)
+    reduced = layout.num_groups if layout.reduces_in_buckets else math.ceil(layout.trained / layout.bucket)
     if layout.stage < 3:
-        return (num_slots if layout.stage == 2 else 1) * reduced + 1
+        return (num_slots if layout.stage == 2 else 1) * reduced + layout.num_groups
     return num_slots * (2 * layout.num_released + reduced) + 1
 
 

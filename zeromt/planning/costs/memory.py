@@ -157,6 +157,7 @@ class MemoryModel:
                 world_size=world_size,
                 num_moments=self.num_moments,
                 frozen=self.frozen,
+                stages=self.config.optimizer.stages,
             )
         return self._layouts[key]
 

@@ -3,11 +3,10 @@
 The stages are those of ZeRO (Rajbhandari et al., 2020, section 5). The sizes differ from the paper's 2 + 2 + 12 bytes,
 because gradients are summed in fp32 and because of DeepSpeed's own copies. DeepSpeed's classes:
 
-- stage 0: torch's optimizer in fp32; in bf16 and fp16 `FP16_UnfusedOptimizer`, to which our engine gives fp32 gradients
-- stage 1 in bf16: `BF16_Optimizer`, which keeps the whole gradient in fp32 and in bf16
-- other precisions at stage 1, and stage 2: `DeepSpeedZeroOptimizer`; stage 2 keeps one flat fp32 partition of the
-  gradient, but where the reduction is left to DeepSpeed, in fp32 and fp16 the whole gradient of every parameter that
-  overlaps the rank's partition
+- stage 0: torch's optimizer in fp32; in bf16 and fp16 stage 1, but for optimizers that work at stage 0 alone
+- stages 1 and 2: `DeepSpeedZeroOptimizer`, to which our engine gives sums: at stage 1 in half precision of the whole
+  gradient in fp32, at stage 2 of the rank's partition; where the reduction is left to DeepSpeed, `BF16_Optimizer` at
+  stage 1 in bf16, and at stage 2 in fp32 and fp16 the whole gradient of every parameter that overlaps the partition
 - stage 3: `DeepSpeedZeroOptimizer_Stage3`, which divides each parameter separately, rounding up; small ones stay
   gathered
 """
@@ -20,6 +19,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from configs import EngineSection, RunConfig, UserError
+from configs.components.training import ALL_STAGES
 from model.parameters import Parameter
 
 FLOAT = 4
@@ -29,7 +29,7 @@ ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 BUCKET_ELEMENTS = 50_000_000
 """Must equal `BUCKET_ELEMENTS` of `trainer.engines.deepspeed.config`, which needs torch; a test compares them."""
-EARLY_BUCKET_ELEMENTS, ON_THE_WAY = 10_000_000, 2
+EARLY_BUCKET_ELEMENTS, ON_THE_WAY = 25_000_000, 2
 """Must equal those of `trainer.engines.deepspeed.config` and `.reduction`, likewise."""
 WHOLE_BUCKET_ELEMENTS = 500_000_000
 """Elements that DeepSpeed's engine reduces at once at stage 0."""
@@ -103,6 +103,7 @@ class Layout:
         num_moments: numbers kept for a weight; see the function `num_moments`.
         rank: the rank to describe; by default the one that holds most.
         frozen: names of parameters that are not trained.
+        stages: at which the optimizer is sound.
     """
 
     def __init__(
@@ -115,13 +116,14 @@ class Layout:
         rank: int | None = None,
         num_moments: float,
         frozen: Collection[str] = frozenset(),
+        stages: Collection[int] = ALL_STAGES,
     ) -> None:
         self.num_moments = num_moments
+        engine = engine.in_precision(precision, stages)
         self.stage, self.offload = engine.zero_stage, engine.offload_optimizer
         self.precision, self.element = precision, ELEMENT[precision]
         self.world_size = world_size
         self._keys = engine.zero_optimization
-        self.overlaps = bool(self._keys.get("overlap_comm", False))
         self.reduces_in_buckets = engine.reduces_in_buckets
         # counted by size, because a model has many tensors but few sizes
         sizes = Counter([p.size for p in parameters])
@@ -131,11 +133,7 @@ class Layout:
         self.trained = sum(p.size for p in trained)
         self.largest_trained = max(p.size for p in trained)
         self.frozen = self.all - self.trained
-        # matrices and vectors, split like `trainer.engines.adamw.decay_groups`
-        groups: list[list[int]] = [[], []]
-        for p in trained:
-            groups[len(p.shape) < 2].append(p.size)
-        self._groups = [group for group in groups if group]
+        self._groups = self._cut(trained)
         self.flat = sum(round_up(sum(group), 2 * world_size) for group in self._groups)
         self.partition = self.flat // world_size
         self.shards = sum(number * -(-size // world_size) for size, number in sizes.items())
@@ -169,6 +167,29 @@ class Layout:
             raise UserError(f"engine.zero_optimization.{name}: {value!r}; allowed is a number of elements from 0")
         return int(value)
 
+    def _cut(self, trained: Sequence[Parameter]) -> list[list[int]]:
+        """Sizes of the parameters of each group, as of `trainer.engines.optimizer_states.decay_groups`."""
+        open_: dict[bool, list[int]] = {}
+        groups: list[list[int]] = []
+        for p in reversed(trained):
+            kind = len(p.shape) < 2
+            is_full = self.reduces_in_buckets and sum(open_.get(kind, ())) + p.size > self.bucket
+            if kind not in open_ or is_full:
+                open_[kind] = []
+                groups.append(open_[kind])
+            open_[kind].insert(0, p.size)
+        return groups
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of parameters, each of which is gathered by a collective after a step."""
+        return len(self._groups)
+
+    @property
+    def sums_in_place(self) -> bool:
+        """Whether the whole gradient is summed in fp32 over micro-batches."""
+        return self.reduces_in_buckets and self.stage == 1 and self.precision != "fp32"
+
     def touched(self) -> int:
         """Number of elements of all parameters that overlap the rank's partition.
 
@@ -187,6 +208,7 @@ def model_states(layout: Layout) -> ModelStates:
     weights = layout.shards + layout.persistent if is_sharded else whole
     offloaded = layout.offload and layout.stage > 0
     own = layout.trained_shards if is_sharded else layout.partition
+    in_step = FLOAT * layout.partition if layout.reduces_in_buckets else 0
     return ModelStates(
         weights=weights * layout.element,
         live_weights=layout.live * layout.element if is_sharded else 0,
@@ -198,7 +220,7 @@ def model_states(layout: Layout) -> ModelStates:
         start=max(FLOAT * layout.all + layout.element * layout.largest, layout.element * (layout.all + layout.flat)),
         host_gradients=host_gradients,
         host_optimizer=optimizer if offloaded else 0,
-        host_buffers=layout.element * (own + layout.largest_trained) if offloaded else 0,
+        host_buffers=layout.element * (own + layout.largest_trained) + in_step if offloaded else 0,
         host_frozen=0 if layout.precision == "fp32" else FLOAT * -(-layout.frozen // layout.world_size),
     )
 
@@ -211,7 +233,11 @@ def _optimizer(layout: Layout) -> int:
 
 def _gradients(layout: Layout) -> tuple[int, int]:
     """Bytes of gradients on the device and in host memory."""
-    summed = ELEMENT["fp16"] if layout.precision == "fp16" and layout.stage else FLOAT
+    if layout.sums_in_place:
+        return FLOAT * layout.flat, 0
+    if layout.reduces_in_buckets:
+        return FLOAT * (layout.partition if layout.stage == 2 else layout.trained), 0
+    summed = ELEMENT["fp16"] if layout.precision == "fp16" else FLOAT
     if layout.stage == 0:
         return summed * layout.trained, 0
     if layout.stage == 3:
@@ -222,8 +248,6 @@ def _gradients(layout: Layout) -> tuple[int, int]:
         if layout.offload:
             return summed * layout.trained, FLOAT * layout.partition
         return FLOAT * layout.flat if is_flat else summed * layout.trained, 0
-    if layout.reduces_in_buckets:
-        return FLOAT * layout.partition, 0
     if layout.offload:
         flat = FLOAT * layout.partition if is_flat else 0
         return flat, FLOAT * layout.partition + (0 if is_flat else FLOAT * layout.touched())
@@ -234,10 +258,9 @@ def _buckets(layout: Layout) -> tuple[int, int]:
     """Bytes of buckets and of a reduction, and the part of them that exists at the same time as the activations."""
     bucket = layout.bucket
     reduced = min(max(bucket, layout.largest_trained), layout.trained)
-    is_plain_bf16 = layout.precision == "bf16" and not layout.offload
-    if (layout.stage == 0 and layout.precision != "fp32") or (layout.stage == 1 and is_plain_bf16):
-        # a micro-batch's gradients, and a flat copy of some of them that is added to the sums; reduced in place
-        return layout.element * (layout.trained + min(max(BUCKET_ELEMENTS, layout.largest_trained), layout.trained)), 0
+    if layout.sums_in_place:
+        # a micro-batch's gradients, and a flat copy of some of them that is added to the sums
+        return layout.element * (layout.trained + reduced), 0
     if layout.stage == 0 and layout.world_size == 1:  # nothing is reduced
         return 0, 0
     if layout.stage == 0:  # gradients are flattened after the last backward pass
@@ -250,8 +273,7 @@ def _buckets(layout: Layout) -> tuple[int, int]:
         copied = 0 if layout.precision == "fp32" else layout.element
         return (both := reduced * (waiting + copied + ON_THE_WAY * FLOAT)), both
     staged = FLOAT if layout.stage == 1 and layout.precision == "bf16" else layout.element
-    is_concatenated = layout.stage == 2 and is_plain_bf16 and not layout.overlaps
-    buffer = staged * (reduced if is_concatenated else bucket)
+    buffer = staged * bucket
     buffer += layout.element * layout.largest_trained if layout.offload else 0
     reduction = reduced * (staged + (0 if staged == FLOAT else FLOAT))
     return buffer + reduction, buffer + (reduction if layout.stage == 2 else 0)
@@ -263,7 +285,7 @@ def _step(layout: Layout) -> int:
         return 0
     if layout.stage == 3:
         return FLOAT * layout.trained_shards
-    is_flat = layout.precision == "bf16" or (layout.stage == 2 and layout.reduces_in_buckets)
+    is_flat = layout.precision == "bf16" or layout.sums_in_place or (layout.stage == 2 and layout.reduces_in_buckets)
     return 0 if is_flat else FLOAT * layout.partition
 
 
