@@ -43,7 +43,7 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
         report = read_report(dataset)
     except UserError as error:
         storage, index, _ = open_index(folder_or_url, stream)  # raises again if the index itself is broken
-        problems = check_files(storage, index) or [str(error)]
+        problems = list(check_files(storage, index)) or [str(error)]
         return [f"dataset   {storage.location}", *_wholeness(problems)], False
     problems = dataset.verify()
     return [*describe(dataset, report), *_wholeness(problems)], not problems

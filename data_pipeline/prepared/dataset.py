@@ -1,29 +1,30 @@
 """A prepared dataset, opened and checked against its index."""
 
 import hashlib
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from configs.process.files.inside import read_bytes
-from data_pipeline.errors import DataError, MissingError, OtherDataError, ReadError
+from data_pipeline.errors import DataError, MissingError, ReadError
 from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
     DatasetIndex,
     FileEntry,
+    ShardEntry,
     block_key,
     parse_index,
     unit_and_line,
 )
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
-from data_pipeline.prepared.storage import Storage, open_storage
-from data_pipeline.prepared.tables import open_table, opened
+from data_pipeline.prepared.storage import Storage, open_storage, read_index
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 
 __all__ = ["DataError", "Dataset"]
@@ -44,12 +45,25 @@ class Dataset:
         self.fingerprint = fingerprint
         """SHA-256 of the index's bytes, in hexadecimal."""
         self._storage = storage
-        self.lengths: NDArray[np.uint16] = open_table(storage, index.length_table)
+        self.lengths: NDArray[np.uint16] = self._table(index.length_table, "<u2", (index.pairs, 2))
         """(pairs, 2): raw pieces of source and target. The row is the pair's id."""
-        self.blocks: NDArray[np.void] = open_table(storage, index.block_table)[:]
+        self.blocks: NDArray[np.void] = np.array(self._table(index.block_table, BLOCK_DTYPE, (index.blocks,)))
         """The table of blocks, of `BLOCK_DTYPE`, in memory: what is read later is held against these hashes."""
-        _check_tables(self.location, index, self.lengths, self.blocks)
+        if not index.pairs:
+            raise DataError(f"{self.location}: holds no pairs; give at least one")
         self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
+
+    def _table(self, entry: FileEntry, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """A table, whose hash stands for its content; a large one stays on the disk."""
+        is_small = entry.bytes <= MAX_HASHED_LENGTHS
+        path = self._storage.fetch(entry, hashed=is_small)
+        try:
+            table: NDArray[Any] = np.load(path, mmap_mode=None if is_small else "r", allow_pickle=False)
+            if table.dtype != np.dtype(dtype) or table.shape != shape:
+                raise ValueError(f"it is an array of {table.dtype} {table.shape}; allowed is {dtype} {shape}")
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{self._storage.path(entry.file)}: {' '.join(str(error).split())}") from error
+        return table
 
     @classmethod
     def load(cls, folder_or_url: Path | str, stream: StreamSection | None = None) -> "Dataset":
@@ -66,12 +80,11 @@ class Dataset:
 
         Raises:
             UserError: there is no dataset of this version, or the URL cannot be read.
-            DataError: a file is missing, superfluous, a link, or differs from the index in size or hash.
+            DataError: a file is missing, or differs from the index in size or hash.
         """
         storage, index, fingerprint = open_index(folder_or_url, stream)
-        if problems := check_files(storage, index):
-            more = f" (and {len(problems) - 1} more; see zeromt inspect)" if len(problems) > 1 else ""
-            raise DataError(problems[0] + more)
+        if (problem := next(check_files(storage, index), None)) is not None:
+            raise DataError(problem)
         return cls(storage, index, fingerprint)
 
     @property
@@ -129,10 +142,7 @@ class Dataset:
         Raises:
             DataError: it cannot be read, or differs from the index.
         """
-        content = opened(self._storage, entry, read_bytes)
-        if hashlib.sha256(content).hexdigest() != entry.sha256:
-            raise DataError(f"{self._storage.path(entry.file)}: was changed while it was read")
-        return content
+        return read_bytes(self._storage.fetch(entry))
 
     def held_out(self, split: str) -> tuple[list[str], list[str]]:
         """The raw lines of a held-out set, source and target.
@@ -179,8 +189,7 @@ class Dataset:
     @cached_property
     def _places(self) -> NDArray[np.uint64]:
         assert self.index.places is not None
-        self._must_be_same()
-        return open_table(self._storage, self.index.places)
+        return self._table(self.index.places, "<u8", (self.index.pairs,))
 
     def scores(self) -> list[str]:
         """Names of its pairs' scores. Those of a dataset at a URL must be known."""
@@ -196,7 +205,7 @@ class Dataset:
         """
         where = self._storage.path(entry_file(name))
         try:
-            entry = parse_entry(self._storage.read_beside(entry_file(name)), where)
+            entry = parse_entry(self._storage.read(entry_file(name)), where)
         except MissingError as error:
             have = f" (it has: {', '.join(self.scores()) or 'none'})" if self._storage.names() else ""
             raise UserError(f"{self.location} has no score {name!r}{have}; set prepare.scores") from error
@@ -219,7 +228,7 @@ class Dataset:
         return np.concatenate([self.lengths[start : start + run] for start in starts])
 
     def score(self, name: str) -> NDArray[np.float32]:
-        """(pairs,): a score of each pair, NaN where it has none; the row is the pair's id. See `tables.open_table`.
+        """(pairs,): a score of each pair, NaN where it has none; the row is the pair's id.
 
         Raises:
             UserError: there is none of this name.
@@ -227,10 +236,7 @@ class Dataset:
         """
         entry = self.score_entry(name)
         self._storage.fetch(entry)
-        table: NDArray[np.float32] = open_table(self._storage, entry)
-        if table.dtype != np.dtype("<f4") or table.shape != (self.num_pairs,):
-            raise DataError(f"{self._storage.path(entry.file)}: is no table of {self.num_pairs:,} numbers")
-        return table
+        return self._table(entry, "<f4", (self.num_pairs,))
 
     def pieces(self, pair: int) -> tuple[list[int], list[int]]:
         """Source and target of a pair, as pieces with tags and without special ids.
@@ -249,36 +255,17 @@ class Dataset:
 
         Raises:
             DataError: its bytes differ from the index, do not decode, or cannot be read. It names shard and block.
-            OtherDataError: as all other blocks', since another dataset has been put in the place of this one.
         """
-        row = self.blocks[number]
-        spec = self._spec(number)
+        row, spec = self.blocks[number], self._spec(number)
         shard = self.index.shards[row["shard"]]
         try:
-            try:
-                data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), spec.sha256)
-            except ReadError as error:
-                raise spec.error(str(error)) from error
-            return self._matching(decode_block(data, spec), number)
-        except DataError:
-            self._must_be_same()
-            raise
-
-    def _must_be_same(self) -> None:
-        """Raise if the index is not the one that was opened. One that cannot be read now may be the same.
-
-        Raises:
-            OtherDataError: it is another.
-        """
-        try:
-            content = self._storage.read_index()
-        except UserError:
-            return
-        if hashlib.sha256(content).hexdigest() != self.fingerprint:
-            raise OtherDataError(
-                f"{self.location}: was overwritten by another dataset while it was read; put the one back that was "
-                "begun with, and start again"
-            )
+            data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), row["sha256"].tobytes())
+        except ReadError as error:
+            raise spec.error(str(error)) from error
+        block, first = decode_block(data, spec), int(row["first_pair"])
+        if not np.array_equal(block.lengths, self.lengths[first : first + len(block.lengths)]):
+            raise spec.error("its lengths are not those of the length table")
+        return block
 
     def _spec(self, number: int) -> BlockSpec:
         row = self.blocks[number]
@@ -289,64 +276,27 @@ class Dataset:
             pairs=int(row["pairs"]),
             source_tokens=int(row["source_tokens"]),
             target_tokens=int(row["target_tokens"]),
-            sha256=row["sha256"].tobytes(),
             token_dtype=self.index.token_dtype,
             source_vocab_size=self.index.tokenizer.source_vocab_size,
             target_vocab_size=self.index.tokenizer.target_vocab_size,
         )
 
-    def _matching(self, block: Block, number: int) -> Block:
-        """The block, if it has the lengths with which micro-batches are planned."""
-        row = self.blocks[number]
-        first = int(row["first_pair"])
-        if not np.array_equal(block.lengths, self.lengths[first : first + len(block.lengths)]):
-            raise self._spec(number).error("its lengths are not those of the length table")
-        if block.lengths.max(axis=0).tolist() != [int(row["longest_source"]), int(row["longest_target"])]:
-            raise self._spec(number).error("its longest pair is not that of the block table")
-        return block
-
     def verify(self) -> list[str]:
         """Read every byte, and return a list of problems that names files."""
-        problems = []
-        try:
-            self._storage.fetch(self.index.length_table)
-        except DataError as error:
-            problems.append(str(error))
-        for number in range(len(self.index.shards)):
-            problems += self._shard_problems(number)
-        try:
-            _ = self.tokenizer
-            for split in self.index.held_out:
-                self.held_out(split)
-            for name in self.scores():
-                self.score(name)
-        except UserError as error:
-            problems.append(str(error))
-        return problems
+        return list(self._problems())
 
-    def _shard_problems(self, number: int) -> list[str]:
-        """Read and check a shard once, from beginning to end."""
-        shard = self.index.shards[number]
-        path = self._storage.path(shard.file)
-        whole, end, problems = hashlib.sha256(), 0, []
-        try:
-            for block in range(*self._first_blocks[number : number + 2].tolist()):
-                row = self.blocks[block]
-                offset, size = int(row["offset"]), int(row["bytes"])
-                whole.update(self._storage.read(shard, end, offset - end))
-                end = offset + size
-                data = self._storage.read(shard, offset, size)
-                whole.update(data)
-                try:
-                    self._matching(decode_block(data, self._spec(block)), block)
-                except DataError as error:
-                    problems.append(str(error))
-            whole.update(self._storage.read(shard, end, shard.bytes - end))
-        except ReadError as error:
-            return [*problems, f"{path}: {error}"]
-        if whole.hexdigest() != shard.sha256:
-            problems.insert(0, f"{path}: its hash is not the index's")
-        return problems
+    def _problems(self) -> Iterator[str]:
+        is_remote = "://" in self.location  # whose shards are read by block alone
+        entries = self.index.side_files() if is_remote else [*self.index.shards, *self.index.side_files()]
+        checks: list[Callable[[], object]] = [partial(self._storage.fetch, entry) for entry in entries]
+        checks += [partial(self.read_block, number) for number in range(len(self.blocks))]
+        checks += [lambda: self.tokenizer, *(partial(self.held_out, split) for split in self.index.held_out)]
+        checks += [partial(self.score, name) for name in self.scores()]
+        for check in checks:
+            try:
+                check()
+            except UserError as error:
+                yield str(error)
 
 
 def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[Storage, DatasetIndex, str]:
@@ -356,59 +306,18 @@ def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -
         UserError: there is no index of this version, or the URL cannot be read.
     """
     storage = open_storage(folder_or_url, stream)
-    content = storage.read_index()
+    content = read_index(storage)
     return storage, parse_index(content, storage.path(INDEX_FILE)), hashlib.sha256(content).hexdigest()
 
 
-def check_files(storage: Storage, index: DatasetIndex) -> list[str]:
-    """The problems of a dataset's files, one line each. Remote files are downloaded."""
-    if problems := storage.problems(index):
-        return problems
-    for entry in index.side_files():
-        is_hashed = entry is not index.length_table or entry.bytes <= MAX_HASHED_LENGTHS
+def check_files(storage: Storage, index: DatasetIndex) -> Iterator[str]:
+    """The problems of a dataset's files. Of a remote dataset side files are downloaded, and shards not looked at."""
+    is_remote = "://" in storage.location
+    for entry in index.side_files() if is_remote else (*index.shards, *index.side_files()):
+        is_hashed = not isinstance(entry, ShardEntry) and entry.bytes <= MAX_HASHED_LENGTHS
         try:
             storage.fetch(entry, hashed=is_hashed)
         except DataError as error:
-            problems.append(str(error))
+            yield str(error)
     if fingerprint_of({entry.file: entry.sha256 for entry in index.tokenizer.files}) != index.tokenizer.fingerprint:
-        problems.append(f"{storage.path(INDEX_FILE)}: the tokenizer's fingerprint is not that of its files")
-    return problems
-
-
-def _check_tables(location: str, index: DatasetIndex, lengths: NDArray[np.uint16], blocks: NDArray[np.void]) -> None:
-    """Raise unless the tables agree with the index."""
-
-    def must(holds: bool, what: str) -> None:
-        if not holds:
-            raise DataError(f"{location}: {what}")
-
-    must(
-        lengths.dtype == np.dtype("<u2") and lengths.shape == (index.pairs, 2),
-        "length table and index disagree",
-    )
-    must(blocks.dtype == BLOCK_DTYPE and blocks.shape == (index.blocks,), "block table and index disagree")
-    must(index.blocks > 0 and index.pairs > 0, "holds no pairs; give at least one")
-    must(int(blocks["shard"].max()) < len(index.shards), "block table names a shard that the index does not")
-    must(bool((np.diff(blocks["shard"].astype(np.int64)) >= 0).all()), "block table is out of order")
-    pairs = blocks["pairs"].astype(np.int64)
-    firsts = np.concatenate([[0], np.cumsum(pairs)])
-    must(
-        bool((blocks["first_pair"] == firsts[:-1]).all()) and int(firsts[-1]) == index.pairs,
-        "pairs do not add up",
-    )
-    must(bool((pairs > 0).all()), "block table holds an empty block")
-    sizes = np.array([shard.bytes for shard in index.shards], dtype=np.uint64)
-    ends = blocks["offset"] + blocks["bytes"]
-    must(bool((ends <= sizes[blocks["shard"]]).all()), "block table points beyond a shard's end")
-    in_one = blocks["shard"][1:] == blocks["shard"][:-1]
-    must(bool((ends[:-1] <= blocks["offset"][1:])[in_one].all()), "blocks of a shard overlap")
-    for name in ("source_tokens", "target_tokens"):
-        must(int(blocks[name].sum()) == getattr(index, name), f"{name} do not add up")
-    counts = np.bincount(blocks["shard"], minlength=len(index.shards))
-    must(counts.tolist() == [s.blocks for s in index.shards], "blocks of the shards do not add up")
-    for name in ("pairs", "source_tokens", "target_tokens"):
-        by_shard = np.bincount(blocks["shard"], weights=blocks[name], minlength=len(index.shards))
-        must(
-            by_shard.tolist() == [getattr(s, name) for s in index.shards],
-            f"{name} of the shards do not add up",
-        )
+        yield f"{storage.path(INDEX_FILE)}: the tokenizer's fingerprint is not that of its files"

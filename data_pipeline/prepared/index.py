@@ -7,8 +7,6 @@ blocks is a side file, as two million blocks would be too large for JSON.
 import dataclasses
 import hashlib
 import json
-import math
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,31 +226,6 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def map_table(path: Path) -> NDArray[Any]:
-    """The array of a .npy file, which stays on the disk.
-
-    Raises:
-        ValueError: it is none.
-    """
-    with opened(path) as file:
-        try:
-            versions = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            header = versions[np.lib.format.read_magic(file)](file)
-            shape, is_fortran, dtype = tuple(int(length) for length in header[0]), header[1], header[2]
-        except Exception as error:  # numpy parses a header as Python literals, so a broken one can raise anything
-            raise ValueError(f"its header cannot be read: {error}") from error
-        begin, count = file.tell(), math.prod(shape)
-        holds = os.fstat(file.fileno()).st_size - begin
-        # What numpy maps must have a size: of elements of no bytes it ends the process.
-        if dtype.hasobject or dtype.itemsize == 0 or min(shape, default=0) < 0 or count * dtype.itemsize != holds:
-            raise ValueError(f"it holds {holds} bytes, which is no array of {shape} of {str(dtype)!r:.80}")
-        if count == 0:
-            return np.empty(shape, dtype)
-        order: Literal["F", "C"] = "F" if is_fortran else "C"
-        table: NDArray[Any] = np.memmap(file, dtype, "r", offset=begin, shape=shape, order=order)
-    return table
 
 
 def describe_file(path: Path) -> FileEntry:

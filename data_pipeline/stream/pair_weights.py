@@ -26,7 +26,7 @@ class PairWeights:
     """What the loss of each pair of a dataset is multiplied by."""
 
     weight: float | NDArray[np.float32]
-    """Of all pairs, or of each (pairs,): see `tables.open_table`."""
+    """Of all pairs, or of each (pairs,)."""
     name: str
     """The score, or the number, for people."""
     mean: float

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs import RunConfig, UserError, load_run
-from data_pipeline.prepared import tables
+from data_pipeline.prepared import dataset
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.stream.reader import StreamReader
@@ -101,12 +101,12 @@ def reader_of(config: RunConfig) -> StreamReader:
     return open_reader(config, open_datasets(config), rank=0, world_size=1)
 
 
-@pytest.mark.parametrize("most_bytes", [tables.MAX_IN_MEMORY, 0], ids=["in memory", "in a file"])
+@pytest.mark.parametrize("most_bytes", [dataset.MAX_HASHED_LENGTHS, 0], ids=["in memory", "mapped"])
 def test_weights_follow_their_pairs(
     most_bytes: int, weighted: Path, corpus_en_fr: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over epochs, phases with weights of their own, and modifiers."""
-    monkeypatch.setattr(tables, "MAX_IN_MEMORY", most_bytes)
+    monkeypatch.setattr(dataset, "MAX_HASHED_LENGTHS", most_bytes)
     phases = (
         "[{name: one, until: {updates: 9}, datasets: [{path: A, loss_weight: qe}]},"
         " {name: two, datasets: [{path: C, loss_weight: 0.5}, {path: A, loss_weight: half}, {path: B}]}]"

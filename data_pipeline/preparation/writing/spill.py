@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from configs import UserError
 from configs.process.files.inside import name_of, opened, replacing
 from data_pipeline.preparation.report import Report
-from data_pipeline.prepared.index import PLACE_BYTES, map_table
+from data_pipeline.prepared.index import PLACE_BYTES
 
 HASH_BYTES = 16
 KEY_BYTES = SCORE_BYTES = 4
@@ -184,7 +184,7 @@ class SpillFolder:
         Raises:
             DamagedSpanError: a span's file is not as it was written.
         """
-        segments = map_table(self.folder / "segments.npy")[shard]
+        segments = np.load(self.folder / "segments.npy", mmap_mode="r")[shard]
         rows, done = self._rows(segments), np.zeros(3, dtype=np.int64)
         for span in np.flatnonzero(segments[:, 1]).tolist():
             self._read_segment(span, segments[span], rows, done)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from configs import StreamSection
-from data_pipeline.prepared import remote
+from data_pipeline.prepared import storage
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.prepared.http_folder import HttpFolder
 
@@ -28,8 +28,8 @@ Serve = Callable[..., HttpFolder]
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Serves folders until the test ends; waits between tries are short."""
-    monkeypatch.setattr(remote, "FIRST_WAIT_SECONDS", 0.001)
-    monkeypatch.setattr(remote, "LONGEST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(storage, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(storage, "LONGEST_WAIT_SECONDS", 0.01)
     servers: list[HttpFolder] = []
 
     def start(folder: Path, **settings: Any) -> HttpFolder:
