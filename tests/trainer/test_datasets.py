@@ -73,20 +73,6 @@ def test_tags_of_both_sides(tagged: PrepareSection) -> None:
         check_tags([dataset], load_run("debug", [f"prepare.output={tagged.output}"]))
 
 
-def test_tags_by_other_codes_of_the_languages(tagged: PrepareSection, tmp_path: Path) -> None:
-    """The tokens are the same; the codes that were given stay in the index."""
-    prepare.run(tagged)
-    other = dataclasses.replace(tagged, source_language="eng_Latn", target_language="fra", output=str(tmp_path / "b"))
-    prepare.run(other)
-    data, same = Dataset.load(tagged.output), Dataset.load(other.output)
-    assert [same.source_language, same.target_language] == ["eng_Latn", "fra"]
-    assert same.index.block_table.sha256 == data.index.block_table.sha256
-    assert own_language_tags(other, same.tokenizer) == own_language_tags(tagged, data.tokenizer)
-    one = dataclasses.replace(tagged, target_tag=">>fra<<", tag_both_sides=False, output=str(tmp_path / "c"))
-    prepare.run(one)
-    assert Dataset.load(one.output).tokenizer.tags_of("fra") == [">>fr<<"]
-
-
 def test_a_section_that_was_changed_afterwards(
     tagged: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

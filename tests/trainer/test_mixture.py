@@ -68,6 +68,3 @@ def test_without_a_validation_set(place: Path, forked: Forked) -> None:
         assert ("resumed from" in done.out) == (number == 1)
     assert [line["step"] for line in read_metrics(run)] == [1, 2, 3, 4, 5]
     assert read_metrics(run, "evaluation") == []
-    done = forked.zeromt("average", str(run), "--best", "1", "-o", str(place / "best"), cwd=place)
-    assert (done.code, "has a validation score; take --last 1" in done.err) == (2, True), done.err
-    assert forked.zeromt("status", str(run), cwd=place).code == 0

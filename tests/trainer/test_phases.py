@@ -206,9 +206,24 @@ def test_refused(phases: tuple[str, ...], said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_a_plateau_needs_evaluations() -> None:
-    with pytest.raises(UserError, match=r"phases\.0\.until\.plateau: with evaluation\.every_updates=0"):
-        config_of("{name: a, until: {plateau: {}}}", "{name: b}", evaluation__every_updates="0")
+@pytest.mark.parametrize(
+    ("phases", "setting", "said"),
+    [
+        (
+            ("{name: a, until: {plateau: {}}}", "{name: b}"),
+            {"evaluation__every_updates": "0"},
+            r"phases\.0\.until\.plateau: with evaluation\.every_updates=0",
+        ),
+        (
+            ("{name: c, datasets: [{path: x}]}",),
+            {"stream__augment": "[{kind: typos, datasets: [y]}]"},
+            r"stream\.augment\.0\.datasets: y is not in the datasets of any phase \(x\)",
+        ),
+    ],
+)
+def test_refused_with_a_setting(phases: tuple[str, ...], setting: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config_of(*phases, **setting)
 
 
 def test_what_a_run_reads() -> None:
@@ -221,10 +236,6 @@ def test_what_a_run_reads() -> None:
     ]
     assert config.reads_prepared
     assert not config_of("{name: c, datasets: [{path: y}]}").reads_prepared
-    augment = "[{kind: typos, datasets: [y]}]"
-    assert config_of(A, "{name: c, datasets: [{path: y}]}", stream__augment=augment), "of any phase"
-    with pytest.raises(ConfigError, match=r"stream\.augment\.0\.datasets: y is not in the datasets of any phase \(x\)"):
-        config_of("{name: c, datasets: [{path: x}]}", stream__augment=augment)
     warm = config_of("{name: c, datasets: [{path: x, weight: 1}]}", stream__temperature="5")
     assert [stream.temperature for stream in warm.streams] == [1.0], "weights take its place"
 

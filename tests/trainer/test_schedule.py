@@ -58,12 +58,6 @@ def test_vaswani_is_inverse_sqrt_with_its_own_peak() -> None:
         assert math.isclose(paper, ours, rel_tol=1e-12)
 
 
-def test_wsd_decays_in_a_line_over_as_many_updates_as_asked() -> None:
-    schedule = make("schedule", "wsd", warmup_updates=0, decay_updates=4, decay="linear")
-    rates = [schedule.rate(update, peak=2.0, last=10) for update in range(5, 11)]
-    assert rates == [2.0, 2.0, 1.5, 1.0, 0.5, 0.0]
-
-
 @pytest.mark.parametrize("growth", [1, 2, 3])
 def test_restarts_are_torchs(growth: int) -> None:
     """Whose growth is a whole number."""
