@@ -252,12 +252,8 @@ def _engine(
 
 def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint | None, ancestry: Ancestry) -> Objective:
     """The model with the weights that the run begins with or goes on from."""
-    try:
+    with memory.advised(config, "model", UserError):
         objective = new_objective(config, tokenizer)
-    except (RuntimeError, MemoryError) as error:
-        if not memory.is_out_of_memory(error):
-            raise
-        raise UserError(memory.advice(error, config, "model")) from error
     if checkpoint is not None:
         load_weights(checkpoint, objective.model, raw=True)
     ancestry.fill(objective.model, tokenizer)

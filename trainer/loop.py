@@ -243,25 +243,20 @@ class Trainer:
             Rewind: an update before it was a spike, or the last of too many that were skipped.
         """
         begin, run, state = time.monotonic(), self._run, self._run.state
-        with run.activities("step", step=state.step + 1):
-            try:
-                lanes, on_device = self._accumulate(update)
-                sums = HostCopy(on_device)
-                self._finish_exchange()
-                self._settle()  # the rate follows the updates that were applied
-                lr = self._limits.rate(
-                    update.seconds,
-                    update.seconds_step,
-                    (update.epoch, update.number),
-                    target_tokens=update.counts.target_tokens,
-                )
-                sizes = UpdateSizes(run.engine) if self._is_log_due(state.step + 1) else None
-                result = run.engine.step(lr)
-                self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
-            except (RuntimeError, MemoryError) as error:
-                if not memory.is_out_of_memory(error):
-                    raise
-                raise TrainingError(memory.advice(error, run.config)) from error
+        with run.activities("step", step=state.step + 1), memory.advised(run.config, "stream", TrainingError):
+            lanes, on_device = self._accumulate(update)
+            sums = HostCopy(on_device)
+            self._finish_exchange()
+            self._settle()  # the rate follows the updates that were applied
+            lr = self._limits.rate(
+                update.seconds,
+                update.seconds_step,
+                (update.epoch, update.number),
+                target_tokens=update.counts.target_tokens,
+            )
+            sizes = UpdateSizes(run.engine) if self._is_log_due(state.step + 1) else None
+            result = run.engine.step(lr)
+            self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
             if _is_due(state.step + 1, run.config.stability.hash_every_updates):
                 problem = replicas.compare(run.world.gather(run.engine.replica_digest()))
                 if problem is not None:
@@ -410,13 +405,8 @@ class Trainer:
             return True
         self._settle_all()
         pause = time.monotonic()
-        with self._run.activities("evaluation", step=step):
-            try:
-                evaluation = self._evaluator.evaluate(self._run.engine, step)
-            except (RuntimeError, MemoryError) as error:
-                if not memory.is_out_of_memory(error):
-                    raise
-                raise TrainingError(memory.advice(error, config, "evaluation")) from error
+        with self._run.activities("evaluation", step=step), memory.advised(config, "evaluation", TrainingError):
+            evaluation = self._evaluator.evaluate(self._run.engine, step)
         self._interval.pause(time.monotonic() - pause)
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)

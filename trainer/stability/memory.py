@@ -1,5 +1,6 @@
 """Tries the largest micro-batches before update 1, with smaller ones where they are too large, and advises."""
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -217,6 +218,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 Of = Literal["model", "stream", "evaluation"]
+
+
+@contextlib.contextmanager
+def advised(config: RunConfig, of: Of, kind: type[Exception]) -> Iterator[None]:
+    """In this block, an error for want of memory becomes one of another kind, with the advice."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise kind(advice(error, config, of)) from error
 
 
 def advice(error: BaseException, config: RunConfig, of: Of = "stream") -> str:
