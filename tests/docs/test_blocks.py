@@ -169,7 +169,7 @@ def test_slow_blocks_run(page: str, folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_manifests_for_kubernetes_are_one_job_of_several_nodes() -> None:
-    [block] = [block for block in PAGES["docs/kubernetes.md"] if block.language == "yaml"]
+    [block] = [block for block in PAGES["docs/clusters.md"] if block.file == "jobset.yaml"]
     jobset, policy = yaml.safe_load_all(block.text)
     schemas = yaml.safe_load_all((Path(__file__).parent / "jobset.schema.yaml").read_text())
     for manifest, schema in zip((jobset, policy), schemas, strict=True):
@@ -184,11 +184,10 @@ def test_the_manifests_for_kubernetes_are_one_job_of_several_nodes() -> None:
     assert policy["spec"] == {**own, "policyTypes": ["Ingress"], "ingress": [{"from": [own]}]}
 
 
-@pytest.mark.parametrize("page", ["docs/multi-node.md", "docs/pbs.md"])
-def test_commands_for_a_node_are_read(page: str) -> None:
-    text = "".join(block.text for block in PAGES[page] if block.language == "sh").replace("\\\n", "")
+def test_commands_for_a_node_are_read() -> None:
+    text = "".join(block.text for block in PAGES["docs/clusters.md"] if block.language == "sh").replace("\\\n", "")
     commands = re.findall(r"zeromt launch node .*", text)
-    assert len(commands) == 2
+    assert len(commands) == 4
     for command in commands:
         assert node_arguments(command.replace('"', "").removesuffix("&"))["rendezvous"][1] == 29400
 
