@@ -2,12 +2,12 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from configs import RunConfig, UserError, load_saved
-from configs.components.training import OF_REFERENCES, SIGNATURE, metric_keys
+from configs.components.training import OF_REFERENCES, SIGNATURE, Described, metric_keys
 from configs.process.chart import MOST_POINTS, Panel, svg
 from configs.process.document import Cell, Code, Part, Table, to_markdown
 from configs.process.files import is_file
@@ -17,7 +17,7 @@ from trainer.evaluation.sets import all_sets
 from trainer.records.samples import marked
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
-from trainer.runs.metrics_file import Line, Shown, number, read_lines, read_shown, whole
+from trainer.runs.metrics_file import Line, number, read_formats, read_lines, whole
 from trainer.runs.status import Status, read_status
 from trainer.terminal.forecast import interval
 from trainer.terminal.tables import describe_model, describe_phases, describe_schedule, describe_update
@@ -86,16 +86,16 @@ def write(folder: Path) -> Path:
         UserError: its configuration or its figures cannot be read.
         OSError: they cannot be read, or the report cannot be written.
     """
-    config, shown = load_saved(folder / CONFIG, any_version=True), read_shown(folder)
+    config, formats = load_saved(folder / CONFIG, any_version=True), read_formats(folder)
     course, status = read_course(folder), read_status(folder / STATUS_FILE) or Status(state="no status")
-    panels, evaluations = list(_panels(course, shown)), course.newest()
+    panels, evaluations = list(_panels(course, formats)), course.newest()
     if panels:
         write_text(folder / CURVES, svg(panels, below="updates"))
     reason = status.error or status.stop_reason
     said = f"{status.state}{f' ({reason})' if reason else ''}. Written {time.strftime('%Y-%m-%d %H:%M %Z')}."
     parts = [
         Part(title="Settings", tables=[Table(head=("", ""), rows=list(_settings(config, course, folder)))]),
-        Part(title="Scores", tables=[_scores(evaluations, shown)] if evaluations else []),
+        Part(title="Scores", tables=[_scores(evaluations, formats)] if evaluations else []),
         Part(title="Curves", picture=(CURVES, ", ".join(panel.title for panel in panels)) if panels else None),
         Part(title="Translations", tables=list(_translations(config, folder, evaluations[-1:]))),
     ]
@@ -118,19 +118,19 @@ def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Seque
         yield "time", f"{interval(ledger['wall_seconds'])}, {ledger['goodput']:.1%} of it on updates that count"
 
 
-def _scores(evaluations: Sequence[Line], shown: Shown) -> Table:
+def _scores(evaluations: Sequence[Line], formats: Mapping[str, Described]) -> Table:
     """Of the newest evaluation each score, beside the best of the series."""
     rows = []
     for key, value, signature in scores(evaluations[-1]):
-        known = {**shown.figures, **OF_REFERENCES}.get(key.partition("/")[0])
-        sign = -1 if known is not None and known.higher_is_better is False else 1
-        points = [(sign * number(line, key), -line["step"]) for line in evaluations if key in line]
-        best, at = max(points, key=lambda point: (point[0] if math.isfinite(point[0]) else -math.inf, point[1]))
+        known = formats.get(key.partition("/")[0], Described(label=key))
+        sign = -1 if known.higher_is_better is False else 1
+        points = [(sign * number(line, key), -line["step"]) for line in evaluations]
+        best, at = max(point for point in points if math.isfinite(point[0]))
         rows.append((key, f"{value:.4g}", f"{sign * best:.4g} at {-at:,}", signature))
     return Table(head=("figure", f"at update {evaluations[-1]['step']:,}", "best", "signature"), rows=rows)
 
 
-def _panels(course: Course, shown: Shown) -> Iterator[Panel]:
+def _panels(course: Course, formats: Mapping[str, Described]) -> Iterator[Panel]:
     """The losses, and the first metrics: the mean, and each set."""
     validation = [(step, number(line, "nll")) for step, line in course.evaluations.items()]
     losses = {"training": course.losses, "validation": validation}
@@ -138,10 +138,10 @@ def _panels(course: Course, shown: Shown) -> Iterator[Panel]:
         yield Panel(title="loss without smoothing, nats a token", curves=curves, digits=3)
     evaluations = course.newest()
     keys = [key for line in evaluations[-1:] for key, _, _ in scores(line)]
-    for name in [key for key in keys if key in shown.figures][:MOST_METRICS]:
+    for name in [key for key in keys if key in formats and key not in OF_REFERENCES][:MOST_METRICS]:
         of_sets = [key for key in keys if key.partition("/")[0] == name]
         curves = {key: [(line["step"], number(line, key)) for line in evaluations] for key in of_sets}
-        yield Panel(title=shown.label(name), curves=curves, digits=shown.figures[name].digits)
+        yield Panel(title=formats[name].label, curves=curves, digits=formats[name].digits)
 
 
 def _translations(config: RunConfig, folder: Path, evaluations: Sequence[Line]) -> Iterator[Table]:

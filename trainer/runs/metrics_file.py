@@ -8,7 +8,6 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ Line = dict[str, Any]
 
 MEAN_OVER = "mean_over"
 """In an evaluation of several validation sets: their names."""
-UNSIGNED = ("bleu", "chrf")
-"""The metrics of a line without signatures."""
 
 
 def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:
@@ -52,46 +49,15 @@ def slowest_save(path: Path) -> float:
     return max(filter(math.isfinite, (number(line, "seconds") for line in saves)), default=0.0)
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Shown:
-    """How to format a run's scores."""
-
-    figures: Mapping[str, Described]
-    """Formats by metric, in order, and the metric that decides which step is best."""
-    best_by: str
-    """One of them."""
-
-    @classmethod
-    def of(cls, config: object) -> "Shown":
-        """From a resolved configuration, which may be broken."""
-        tree = config if isinstance(config, dict) else {}
-        sections = [tree.get(name) for name in ("evaluation", "checkpoint")]
-        evaluation, checkpoint = (section if isinstance(section, dict) else {} for section in sections)
-        figures, best_by = (
-            describe_metrics(evaluation.get("metrics"), evaluation.get("queued")),
-            checkpoint.get("best_by"),
-        )
-        if best_by in OF_REFERENCES:
-            figures |= {best_by: OF_REFERENCES[best_by]}
-        return cls(figures=figures, best_by=best_by if best_by in figures else next(iter(figures)))
-
-    def text(self, key: str, value: float) -> str:
-        """A figure by its name."""
-        digits = self.figures[key].digits if key in self.figures else 2
-        return f"{self.label(key)} {value:.{digits}f}"
-
-    def label(self, key: str) -> str:
-        """The display name of a figure."""
-        return self.figures[key].label if key in self.figures else key
-
-
-def read_shown(run: Path) -> Shown:
-    """How to format the scores of a run, from its configuration if that can be read.
+def read_formats(run: Path) -> dict[str, Described]:
+    """How to format the scores of a run by their names, from its configuration if that can be read.
 
     Args:
         run: its folder.
     """
-    return Shown.of(read_config(run / CONFIG))
+    section = read_config(run / CONFIG).get("evaluation")
+    section = section if isinstance(section, dict) else {}
+    return {**describe_metrics(section.get("metrics"), section.get("queued")), **OF_REFERENCES}
 
 
 def cut_back(path: Path, step: int) -> None:

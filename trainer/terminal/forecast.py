@@ -1,6 +1,5 @@
 """The fraction of a run that is done, and the time left at the pace so far."""
 
-import math
 from dataclasses import dataclass
 
 from tqdm import tqdm
@@ -60,33 +59,26 @@ class Forecast:
             number: of the last update in its epoch, from 0.
         """
         state, section = self._state, self._section
-        new = state.step - self._first_step
+        new, done = state.step - self._first_step, state.step - state.start_step
         pace = (state.seconds - self._first_second) / new if new > 0 else None
         updates = f"{state.step:,} update{'s' * (state.step != 1)}"
-        share = f"{state.step:,} of {self.last_step:,} updates"
-        shares = [((state.step - state.start_step) / section.max_updates, share)]
-        left = [] if pace is None else [pace * (self.last_step - state.step)]
-        if section.max_minutes is not None:
-            seconds, most = state.seconds - state.start_seconds, 60 * section.max_minutes
-            shares.append((seconds / most, f"{updates}, {interval(seconds)} of {interval(most)}"))
-            left.append(most - seconds)
-        tokens = state.target_tokens - state.start_tokens
+        shares = [(done / section.max_updates, f"{state.step:,} of {self.last_step:,} updates")]
         if section.max_target_tokens is not None:
-            share = f"{updates}, {tokens:,} of {section.max_target_tokens:,} target tokens"
-            shares.append((tokens / section.max_target_tokens, share))
-            if pace is not None and state.target_tokens:
-                an_update = state.target_tokens / state.step
-                left.append(pace * math.ceil((section.max_target_tokens - tokens) / an_update))
-        an_epoch = self.updates_an_epoch(epoch, number + 1)
-        if section.max_epochs is not None and an_epoch:
+            tokens, most = state.target_tokens - state.start_tokens, section.max_target_tokens
+            shares.append((tokens / most, f"{updates}, {tokens:,} of {most:,} target tokens"))
+        if section.max_epochs is not None and (an_epoch := self.updates_an_epoch(epoch, number + 1)):
             epochs = epoch - state.start_epoch + (number + 1) / an_epoch
             shares.append((epochs / section.max_epochs, f"{updates}, {epochs:.1f} of {section.max_epochs} epochs"))
-            left += [] if pace is None else [pace * an_epoch * (section.max_epochs - epochs)]
+        left = None if pace is None else pace * done * (1 / max(shares)[0] - 1)
+        if section.max_minutes is not None:
+            seconds, limit = state.seconds - state.start_seconds, 60 * section.max_minutes
+            shares.append((seconds / limit, f"{updates}, {interval(seconds)} of {interval(limit)}"))
+            left = None if left is None else min(left, limit - seconds)
         fraction, share = max(shares)
         return Outlook(
             fraction=min(max(fraction, 0.0), 1.0),
             share=share,
-            seconds_left=None if pace is None else max(min(left), 0.0),
+            seconds_left=None if left is None else max(left, 0.0),
             seconds_per_update=pace,
         )
 

@@ -68,7 +68,7 @@ def announce(
             "an epoch": f"about {updates:,.0f} updates",
             **({"phases": "; ".join(describe_phases(config))} if config.phases else {}),
             "schedule": f"{describe_schedule(config.schedule, config)}; {config.optimizer.kind}",
-            "limits": ", ".join(_limits(config, state)),
+            "limits": ", ".join(_limits(config)),
             "evaluation": _evaluation(config, held_out),
             "checkpoints": f"{_when(config.checkpoint.every_updates)}; the last {config.checkpoint.keep_last} are kept",
             "written to": config.folder,
@@ -151,16 +151,13 @@ def warnings_of(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _limits(config: RunConfig, state: TrainerState) -> Iterator[str]:
+def _limits(config: RunConfig) -> Iterator[str]:
     section = config.training
     limits = (section.max_updates, section.max_target_tokens, section.max_epochs, section.max_minutes)
     units = ("updates", "target tokens", "epochs", "minutes")
     yield from (f"{most:,} {unit}" for most, unit in zip(limits, units, strict=True) if most is not None)
     if section.early_stopping is not None:
-        better = section.early_stopping.metric or config.best_by
-        yield f"{section.early_stopping.patience} evaluations without a better {better}"
-    if state.step:
-        yield f"begins at step {state.step:,}"
+        yield f"{section.early_stopping.patience} evaluations without a better one"
 
 
 def _when(every: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from configs.components.training import metric_keys
+from configs.components.training import Described, metric_keys
 from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, naming
 from configs.process.text import visible
@@ -15,7 +15,7 @@ from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
-from trainer.runs.metrics_file import UNSIGNED, Shown, read_lines, read_shown
+from trainer.runs.metrics_file import number, read_formats, read_lines
 from trainer.runs.parents import Parent, parent_in, parent_of_run
 
 
@@ -128,10 +128,10 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     scores = [line for line in figures if line.get("kind") == "evaluation"]
     if train is not None:
         lines.append(f"step            {_last_figures(train)}")
-    how = read_shown(folder)
+    formats = read_formats(folder)
     current = next((score["series"] for score in reversed(scores) if score.get("series")), None)
     for score in scores[-5:]:
-        shown = ", ".join(_figure(score, key, how) for key in metric_keys(score) or UNSIGNED)
+        shown = ", ".join(_figure(score, key, formats.get(key, Described(label=key))) for key in metric_keys(score))
         note = "" if score.get("series") in (None, current) else ", of another series of scores"
         lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
     whole = True
@@ -149,9 +149,9 @@ def inspect_run(folder: Path) -> tuple[list[str], bool]:
     return lines, whole
 
 
-def _figure(score: Mapping[str, Any], key: str, shown: Shown) -> str:
-    value = score.get(key)
-    return shown.text(key, value) if isinstance(value, int | float) else f"{shown.label(key)} unknown"
+def _figure(score: Mapping[str, Any], key: str, how: Described) -> str:
+    value = number(score, key)
+    return f"{how.label} unknown" if math.isnan(value) else f"{how.label} {value:.{how.digits}f}"
 
 
 def _last_figures(train: Mapping[str, Any]) -> str:

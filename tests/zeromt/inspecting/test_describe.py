@@ -58,7 +58,7 @@ def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "[]",
         "null",
         '{"kind": 1}',
-        '{"kind": "evaluation", "step": 2, "bleu": null}',
+        '{"kind": "evaluation", "step": 2, "bleu": null, "bleu_signature": ""}',
         json.dumps(good),
         '{"kind": "tra',
     ]
@@ -67,12 +67,13 @@ def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert code == 0
     assert shown[1:] == [
         "step            3, epoch 0, loss unknown, nll unknown, 5 tokens/s, 2 s in all",
-        "evaluation      step 2: BLEU unknown, chrF unknown",
+        "evaluation      step 2: BLEU unknown",
     ]
 
 
 def test_scores_of_another_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [{"kind": "evaluation", "step": s, "bleu": 9.0, "chrf": 1.0, "series": n} for s, n in ((1, "a"), (2, "b"))]
+    scores = {"bleu": 9.0, "bleu_signature": "", "chrf": 1.0, "chrf_signature": ""}
+    lines = [{"kind": "evaluation", "step": step, **scores, "series": name} for step, name in ((1, "a"), (2, "b"))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert _inspect(tmp_path, capsys)[1][1:] == [
         "evaluation      step 1: BLEU 9.00, chrF 1.00, of another series of scores",
