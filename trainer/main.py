@@ -296,9 +296,9 @@ def _fit(
 
 def _report(folder: Path) -> None:
     """Write the run's report; no error of it is one of the run, which is over and saved."""
-    from trainer.report import write
-
     try:
+        from trainer.report import write
+
         write(folder)
     except Exception as error:
         log.warning("%s was not written (zeromt report %s makes it): %s", REPORT, folder, describe_error(error))

@@ -4,16 +4,20 @@ import logging
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from configs.components import Tracker
 from configs.process import with_torch
 from tests.conftest import environment
 from tests.waiting import PATIENCE
 from trainer.records import background
 from trainer.records.background import BackgroundWriter, end_all
+from trainer.records.metrics import Metrics
 
 
 def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
@@ -28,7 +32,7 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
         go_on.wait(PATIENCE)
         steps.append(step)
 
-    hanging: Any = SimpleNamespace(train=train, close=lambda: None)
+    hanging = MagicMock(train=train)
     writers = [BackgroundWriter(f"Slow {number}", lambda: hanging, max_queued=5) for number in range(2)]
     for step in range(50):
         writers[0].put(lambda w, step=step: w.train(step))  # type: ignore[misc]
@@ -47,6 +51,27 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
     for writer in writers:
         writer._thread.join(PATIENCE)
     assert sorted(steps) == [0, 50], "one that was left writes nothing more: another start may be writing"
+
+
+@pytest.mark.parametrize("method", ["open", "train", "event", "close"])
+def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer = MagicMock()
+    getattr(writer, method).side_effect = ValueError(method)
+
+    class Failing(Tracker):
+        def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Any:
+            writer.open()
+            return writer
+
+    metrics = Metrics(tmp_path, resume_step=0, trackers=[Failing(kind="failing")])
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            (metrics.train if method == "train" else metrics.event)(1, {"loss": 1.0})
+        metrics.close()
+    made = {"open": [], "close": ["event"] * 3}.get(method, [method])
+    expected = ["open", *made] if method == "open" else ["open", *made, "close"]
+    assert [name for name, *_ in writer.method_calls] == expected, "what was opened is closed, whatever it did"
+    assert caplog.messages == [f"Failing failed and is dropped; training goes on: ValueError: {method}"]
 
 
 @pytest.mark.parametrize(
