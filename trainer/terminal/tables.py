@@ -49,14 +49,13 @@ def announce(
         state: with which training starts.
         is_new: False after a rewind, when the table has been shown before.
     """
-    if not is_host(world.device) and (uneven := describe_uneven(config.stream.micro_batches, world.size)):
-        log.warning("%s", uneven)
+    uneven = None if is_host(world.device) else describe_uneven(config.stream.micro_batches, world.size)
     parameters = _parameters(engine)
     updates = estimate_updates(config, reader)
     if world.is_main and is_new:
         for line in [*describe_weights(reader.phase), *trained.tied(config)]:
             log.info("%s", line)
-        for warning in warnings_of(config):
+        for warning in filter(None, [uneven, *warnings_of(config)]):
             log.warning("%s", warning)
         ranks = f"{world.size} rank{'s' * (world.size > 1)} on {kind(world.device)}, {device_name(world.device)}"
         rows = {
