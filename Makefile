@@ -4,7 +4,7 @@
 #                    V100, CUDA=0 for CPUs; TORCH=site the one that PYTHON= has; WHEELS=folder asks no registry; EXTRAS=[export] brings
 #                    what `zeromt export` needs
 #   make dev         what the checks, tests and pages need, too; they call it
-#   make wheels TORCH=site PYTHON_VERSION=3.12    fill WHEELS=wheels for a machine without a network: docs/air-gapped.md
+#   make wheels TORCH=site PYTHON_VERSION=3.12    fill WHEELS=wheels for a machine without a network: docs/install.md
 #   make demo        prepare, train, evaluate and translate the bundled corpus
 #   make test        all tests but those marked slow, gpu or slurm (make test-slow, test-gpu, test-slurm)
 #   make test-changed    the tests of what has changed since main, or SINCE=COMMIT, and of what imports it
