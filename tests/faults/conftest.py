@@ -112,6 +112,16 @@ class Run:
         return tree
 
 
+class Canary:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (self.path,)  # type: ignore[return-value]
+
+
 MakeRun = Callable[..., Run]
 Launch = Callable[..., Command]
 

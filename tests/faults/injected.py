@@ -179,28 +179,14 @@ class Injector:
         """Change a weight that all ranks should hold alike."""
         next(iter(self.objective.parameters())).data[0, 0] += 0.25
 
-    def _fill(self, path: str) -> None:
-        """Leave no room on the disk that a file lies on."""
-        with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:  # noqa: PTH123
-            while True:
-                file.write(bytes(4096))
-
-    def _remove(self, path: str) -> None:
-        os.unlink(path)  # noqa: PTH108
-
-    def _damage(self, value: Any) -> None:
-        """Flip a byte in the middle of a file, or cut it there, or put another file in its place."""
-        path, how = Path(value["path"]), value["how"]
-        content = bytearray(path.read_bytes())
-        if how == "cut":
-            del content[len(content) // 2 :]
-        elif how == "flip":
-            content[value.get("offset", len(content) // 2)] ^= 1
-        else:
-            content = bytearray(Path(how).read_bytes())
-        with path.open("r+b") as file:  # in place: a reader may have it open
-            file.write(content)
-            file.truncate()
+    def _flip(self, path: str) -> None:
+        """Flip a bit in the middle of a file, in place: a reader may have it open."""
+        with Path(path).open("r+b") as file:
+            middle = file.seek(0, os.SEEK_END) // 2
+            file.seek(middle)
+            [byte] = file.read(1)
+            file.seek(middle)
+            file.write(bytes([byte ^ 1]))
 
 
 def install() -> None:

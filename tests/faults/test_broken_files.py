@@ -5,13 +5,10 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Corpus, read_metrics
-from tests.faults.conftest import SETTINGS, Launch, MakeRun, Run, injected
+from tests.faults.conftest import SETTINGS, Canary, Launch, MakeRun, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
-from tests.faults.ports import Canary
 from tests.forked import Forked
 
 NUM_PAIRS = 1000
@@ -41,54 +38,37 @@ def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch,
     assert not canary.exists()
 
 
-@pytest.fixture(scope="module")
-def broken_shards(
-    corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Run, str, str]]:
-    """Runs on one rank whose shard is cut, flipped or replaced after five updates: run, outcome, log."""
-    folder = tmp_path_factory.mktemp("shards")
-    other = next(corpus_en_fr.folder.glob("blocks.npy"))
-    runs: dict[str, Run] = {}
-    for name, how, budget in (
-        ("cut", "cut", 0),
-        ("flipped", "flip", 0),
-        ("counted", "flip", 1),
-        ("replaced", other, 9),
-    ):
-        prepared = folder / f"{name}-data"
+def test_broken_shards(corpus_en_fr: Corpus, shim: Path, tmp_path: Path) -> None:
+    """Row 22: a shard that changes under a run stops it by name; within a budget its blocks are counted."""
+    runs = {}
+    for name, budget in (("stops", 0), ("counted", 1)):
+        prepared = tmp_path / f"{name}-data"
         shutil.copytree(corpus_en_fr.folder, prepared)
         [shard] = prepared.glob("train-*.tar")
         settings = (
-            *(f"prepare.output={prepared}", *corpus_en_fr.overrides[1:], *SETTINGS, f"output={folder}", f"name={name}"),
+            *(
+                f"prepare.output={prepared}",
+                *corpus_en_fr.overrides[1:],
+                *SETTINGS,
+                f"output={tmp_path}",
+                f"name={name}",
+            ),
             *("stream.window_pairs=64", "stream.prefetch_updates=1", f"stream.max_corrupt_blocks={budget}"),
             *("training.max_updates=1000", "training.max_epochs=2"),
             *("stream.source_tokens=1024", "stream.target_tokens=1024", "evaluation.every_updates=0"),
         )
-        runs[name] = Run(folder=folder / name, plan=folder / f"{name}.plan", settings=settings)
-        damage = {"path": str(shard), "how": str(how)}
-        write_plan(runs[name].plan, [Fault(point="accumulate", action="damage", step=5, value=damage)])
+        runs[name] = Run(folder=tmp_path / name, plan=tmp_path / f"{name}.plan", settings=settings)
+        write_plan(runs[name].plan, [Fault(point="accumulate", action="flip", step=5, value=str(shard))])
     given = [(run.settings, run.plan) for run in runs.values()]
-    with closing(Forked(*injected(shim, runs["cut"]))) as forked:
-        [found] = forked.ranks(1, run_all, given, cwd=folder)
-    return {name: (run, *ended) for (name, run), ended in zip(runs.items(), found, strict=True)}
-
-
-@pytest.mark.parametrize("name", ["cut", "flipped", "replaced"])
-def test_broken_shard_stops_by_name(name: str, broken_shards: dict[str, tuple[Run, str, str]]) -> None:
-    """Row 22."""
-    run, outcome, _ = broken_shards[name]
-    assert outcome.startswith("DataError: ")
-    assert "train-000000.tar" in outcome
-    assert len(outcome.splitlines()) == 1
-    assert run.last_logged() >= 5
-
-
-def test_broken_block_is_counted(broken_shards: dict[str, tuple[Run, str, str]]) -> None:
-    """Row 22: within a budget, and the pairs that are missing are those of one block."""
-    run, outcome, log = broken_shards["counted"]
+    with closing(Forked(*injected(shim, runs["stops"]))) as forked:
+        [[(stopped, _), (outcome, log)]] = forked.ranks(1, run_all, given, cwd=tmp_path)
+    assert stopped.startswith("DataError: ")
+    assert "train-000000.tar" in stopped
+    assert len(stopped.splitlines()) == 1
+    assert runs["stops"].last_logged() >= 5
     assert outcome == "finished"
     assert "skipped, of at most 1" in log
-    lines = read_metrics(run.folder)
+    lines = read_metrics(runs["counted"].folder)
     assert lines[-1]["corrupt_blocks"] == 1
     of_epoch = {epoch: sum(line["pairs"] for line in lines if line["epoch"] == epoch) for epoch in (0, 1)}
     assert of_epoch[1] == NUM_PAIRS - 32

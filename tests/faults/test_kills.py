@@ -1,12 +1,11 @@
 """Rows 1, 3, 11 and 21: processes that are killed, and what is left of the run."""
 
-import os
-import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.conftest import HOST, descendants
+from tests.conftest import HOST
 from tests.faults.conftest import Launch, MakeRun, Run
 from tests.faults.injected import Fault, has_happened
 from tests.waiting import wait_until
@@ -52,8 +51,7 @@ def test_killed_agent_is_followed_by_a_restart(
     )
     command = launch(run, restarts=1)
     wait_until(lambda: has_happened(run.plan, 1, 0) and has_happened(run.plan, 1, 1))
-    launcher = command.process.pid
-    os.kill(next(pid for pid in descendants(launcher) if parent_of(pid) == launcher), signal.SIGKILL)
+    psutil.Process(command.process.pid).children()[0].kill()
     (tmp_path / "killed").touch()
     done = command.finish()
     assert done.code == 0, done.err[-4000:]
@@ -63,8 +61,3 @@ def test_killed_agent_is_followed_by_a_restart(
     assert "is being written by" not in done.err
     run.assert_same(undisturbed)
     assert run.leftovers() == []
-
-
-def parent_of(pid: int) -> int:
-    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-        return int(file.read().rpartition(")")[2].split()[1])

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPO, Command, Start, descendants, read_metrics, read_pairs
+from tests.conftest import Command, Start, read_metrics, read_pairs
 from tests.faults.conftest import MakeRun, Run, injected, launch_command
 from tests.faults.injected import Fault, has_happened
-from tests.faults.ports import ports_of
 from tests.faults.test_nodes import node_command
 from tests.waiting import wait_until
 
@@ -126,28 +124,6 @@ def test_link_that_goes_down(network: Network, make_run: MakeRun, start: Start, 
     assert run.losses() == alone.losses()
     assert read_pairs(run.folder) == read_pairs(alone.folder)
     assert run.weights(LAST) == alone.weights(LAST)
-    assert run.processes() == []
-
-
-def test_strangers_on_the_network_run_no_code(
-    network: Network, make_run: MakeRun, start: Start, shim: Path, tmp_path: Path
-) -> None:
-    """Who reaches the ports of a job on several nodes can end it; nothing that is sent there is run."""
-    run = make_run(Fault(point="data", action="sleep", step=10, value=20), overrides=SHORT)
-    nodes = start_nodes(start, shim, network, run, "first")
-    wait_until(lambda: has_happened(run.plan, 0, 0) and has_happened(run.plan, 0, 1), seconds=600)
-    ports = [ports_of([node.process.pid, *descendants(node.process.pid)]) for node in nodes]
-    assert PORT in {port.number for port in ports[0]}
-    others = {(address, port.number) for address, found in zip(ADDRESSES, ports, strict=True) for port in found}
-    places = [f"{address}={number}" for address, number in sorted(others - {(ADDRESSES[0], PORT)})]
-    places.append(f"{ADDRESSES[0]}={PORT}")  # the store, the last
-    attacker = ["env", f"PYTHONPATH={REPO}", sys.executable, "-m", "tests.faults.ports", str(tmp_path / "executed")]
-    done = start(*network.command(1, [*attacker, *places])).finish(60)
-    assert done.out.count("a pickle after its length") == len(places), done.err[-4000:]
-    assert "a pickle at each of " in done.out
-    for node in nodes:
-        node.finish(600)
-    assert not (tmp_path / "executed").exists()
     assert run.processes() == []
 
 

@@ -40,29 +40,6 @@ def start_nodes(start: Start, shim: os.PathLike[str], run: Run, job_id: str, *op
 
 
 @pytest.mark.slow
-def test_time_limit_that_is_near(undisturbed: Run, make_run: MakeRun, start: Start, shim: os.PathLike[str]) -> None:
-    """SLURM signals every node ahead of the limit: the job saves, tells why, and goes on when started again."""
-    run = make_run(Fault(point="data", action="sleep", step=18, value=6), after=(undisturbed, 15))
-    nodes = start_nodes(start, shim, run, "second")
-    wait_until(lambda: all(has_happened(run.plan, 0, rank) for rank in range(NUM_NODES)))
-    for node in nodes:
-        os.kill(node.process.pid, signal.SIGUSR1)
-    for node in nodes:
-        done = node.finish()
-        assert done.code == 75, done.err[-4000:]
-    assert (run.status()["state"], run.status()["stop_reason"]) == ("stopped", "SIGTERM")
-    last = run.last_logged()
-    assert run.complete_steps()[-1] == last < 20
-    assert run.losses() == {step: loss for step, loss in undisturbed.losses().items() if step <= last}
-    assert run.processes() == []
-
-    for node in start_nodes(start, shim, run, "third"):
-        done = node.finish()
-        assert done.code == 0, done.err[-4000:]
-    run.assert_same(undisturbed)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 @pytest.mark.parametrize("to_all", [False, True], ids=["launcher", "all its processes"])
 def test_stop_on_one_node_while_the_other_is_slow(

@@ -1,15 +1,29 @@
 """Who reaches a port of a run neither runs code nor stops it."""
 
+import contextlib
+import ipaddress
 import os
+import pickle
 import signal
+import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from configs.process.environment import PRIVATE
-from tests.conftest import descendants
-from tests.faults.conftest import Launch, MakeRun
-from tests.faults.ports import attack, ports_of
+from tests.faults.conftest import Canary, Launch, MakeRun, Run
 from tests.waiting import wait_until
+
+
+def ports_of(run: Run) -> Iterator[tuple[str, int]]:
+    """Addresses and numbers at which a run's processes listen."""
+    for pid in run.processes():
+        with contextlib.suppress(psutil.Error):  # it has ended
+            for one in psutil.Process(pid).net_connections("tcp"):
+                if one.status == psutil.CONN_LISTEN:
+                    yield one.laddr.ip, one.laddr.port
 
 
 def test_on_one_machine_nothing_listens_beyond_it_and_nothing_sent_there_is_run(
@@ -18,13 +32,16 @@ def test_on_one_machine_nothing_listens_beyond_it_and_nothing_sent_there_is_run(
     run = make_run(overrides=("training.max_updates=100000", "evaluation.every_updates=0"))
     command = launch(run, restarts=0)
     wait_until(lambda: run.last_logged() >= 3)
-    pids = [command.process.pid, *descendants(command.process.pid)]
-    ports = ports_of(pids)
+    ports = {*ports_of(run)}
     assert ports, "gloo's"
-    assert [port for port in ports if not port.is_of_this_machine_alone] == []
+    assert all(ipaddress.ip_address(address).is_loopback for address, _ in ports)
+    poison = pickle.dumps(Canary(tmp_path / "executed"))
+    lengths = (len(poison).to_bytes(8, "little"), (0).to_bytes(8, "little"))  # the latter gloo's number of a pair
     for port in ports:
-        assert len(attack(port, tmp_path / "executed")) == 5
-    [folder] = {value for pid in pids for value in _variables(pid, PRIVATE)}
+        for message in (poison, *(length + poison for length in lengths), b"GET / HTTP/1.1\r\n\r\n", b""):
+            with socket.create_connection(port, 1.5) as one:
+                one.sendall(message)
+    [folder] = {one.environ()[PRIVATE] for one in psutil.Process(command.process.pid).children()}
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
     assert Path(folder, "store").exists()
     before = run.last_logged()
@@ -34,12 +51,3 @@ def test_on_one_machine_nothing_listens_beyond_it_and_nothing_sent_there_is_run(
     assert done.code == 75, done.err[-4000:]
     assert not (tmp_path / "executed").exists()
     assert not Path(folder).exists()
-
-
-def _variables(pid: int, name: str) -> list[str]:
-    """The values of a variable in a process's environment."""
-    try:
-        content = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-    return [os.fsdecode(one.partition(b"=")[2]) for one in content if one.startswith(f"{name}=".encode())]

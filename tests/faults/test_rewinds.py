@@ -16,7 +16,10 @@ OVERRIDES = [
 ]  # fmt: skip
 
 
-def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) -> None:
+@pytest.mark.slow
+def test_spike_is_left_out_and_a_rewind_that_is_killed_ends_the_same(
+    undisturbed: Run, make_run: MakeRun, launch: Launch
+) -> None:
     """Back to the newest checkpoint and past the window."""
     spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
     plain = make_run(spike, name="plain", overrides=OVERRIDES)
@@ -35,13 +38,6 @@ def test_spike_is_left_out(undisturbed: Run, make_run: MakeRun, launch: Launch) 
         found = {(step, m.lane): m.pair_ids.tolist() for m in find_update(plain.folder, step).micro_batches}
         assert found == {key: pairs for key, pairs in recorded.items() if key[0] == step}
     assert max(losses.values()) < 2 * expected[1]
-
-
-@pytest.mark.slow
-def test_rewind_that_is_killed_ends_the_same(make_run: MakeRun, launch: Launch) -> None:
-    spike = Fault(point="accumulate", action="spike", update=SPIKE, times=0)
-    plain = make_run(spike, name="plain", overrides=OVERRIDES)
-    assert launch(plain, restarts=0).finish().code == 0
     # That update is reached after the rewind alone, and no checkpoint since then knows of it.
     kill = Fault(point="accumulate", action="kill", rank=1, update=SPIKE + 2)
     killed = make_run(spike, kill, name="killed", overrides=OVERRIDES)

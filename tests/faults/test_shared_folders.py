@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from configs.process.files.inside import is_listed, look_again
-from tests.conftest import Start
-from tests.faults.conftest import MakeRun, injected
-from tests.faults.test_nodes import free_port, node_command
 from tests.waiting import wait_until
 
 SECONDS = 3600
@@ -55,23 +52,3 @@ def test_what_another_machine_has_made_is_seen(clients: tuple[Path, Path]) -> No
     assert is_listed(other / folder / "file")
     (one / folder / "file").unlink()
     assert not is_listed(other / folder / "file")
-
-
-@pytest.mark.slow
-def test_nodes_that_remember_the_run_as_absent(
-    clients: tuple[Path, Path], make_run: MakeRun, start: Start, shim: Path
-) -> None:
-    """Whatever node 1 has looked for in vain, node 0 makes it; and a request to stop is seen."""
-    run = make_run(overrides=SHORT)
-    for place in clients:
-        assert not (place / "runs").exists()
-    port = free_port()
-    nodes = [
-        start(*injected(shim, run, *node_command(run, rank, port, "A", "--max-restarts", "0", f"output={place}/runs")))
-        for rank, place in reversed(list(enumerate(clients)))
-    ]
-    for node in nodes:
-        done = node.finish()
-        assert done.code == 0, done.err[-4000:]
-        assert "failed" not in done.out + done.err
-    assert len(list((clients[0] / "runs" / "run" / "checkpoints").glob("step-*"))) == 3

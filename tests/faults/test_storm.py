@@ -1,7 +1,6 @@
 """Storms: a run that is killed, stopped and damaged at random moments ends as if nothing had happened."""
 
 import random
-import resource
 import shutil
 import signal
 import time
@@ -23,7 +22,7 @@ ROLES = {b"launcher.start.torchrun": "agent", b"trainer": "rank", b"zeromt": "la
 MOMENTS = {"launch": 6.0, "update": 1.5, "save": 0.03}
 """After the launch, its first update or the beginning of a save: seconds in which a blow may fall."""
 BLOWS = {
-    "nothing": {0}, "no room": {0}, "STOP": {0, 75}, "SIGTERM launcher": {0, 75, -15},
+    "nothing": {0}, "STOP": {0, 75}, "SIGTERM launcher": {0, 75, -15},
     "SIGUSR1 launcher": {0, 75, -10},
     "SIGKILL all": {0, -9}, "SIGKILL launcher": {0, -9}, "SIGKILL agent": {0}, "SIGKILL rank": {0, 75},
 }  # fmt: skip
@@ -130,8 +129,6 @@ def _strike(run: Run, command: Command, one: Launched) -> int:
     if one.blow == "STOP":
         run.folder.mkdir(exist_ok=True)
         (run.folder / "STOP").touch()
-    elif one.blow == "no room":
-        _take_room(run, command)
     elif one.blow != "nothing":
         name, role = one.blow.split()
         victims: list[int] = []
@@ -150,27 +147,6 @@ def _processes(run: Run, wanted: str) -> list[int]:
             if wanted in ("all", next((role for word, role in ROLES.items() if word in words), "")):
                 found.append(pid)
     return found
-
-
-def _take_room(run: Run, command: Command) -> None:
-    """Let the ranks write no file as large as a checkpoint's until they have failed to, as on a disk that is full."""
-    metrics = run.folder / "metrics.jsonl"
-
-    def failures() -> int:
-        return metrics.read_text().count('"succeeded": false') if metrics.exists() else 0
-
-    ranks, before = _processes(run, "rank"), failures()
-    sizes = [0, *(path.stat().st_size for path in run.folder.rglob("*.jsonl"))]
-    for room in (max(sizes) + (32 << 10), resource.RLIM_INFINITY):
-        for pid in ranks:
-            with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-        while command.process.poll() is None and ranks and failures() == before:
-            time.sleep(0.01)
-
-
-def test_a_storm(storm: Storm) -> None:
-    storm([Launched("SIGKILL all", "save", 0.5, 1, damage=("flipped",), pointer="empty")])
 
 
 @pytest.mark.slow

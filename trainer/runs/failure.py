@@ -6,6 +6,7 @@ The rank with the earliest note is the cause: the others fail because it is gone
 """
 
 import json
+import linecache
 import os
 import re
 import socket
@@ -24,8 +25,8 @@ from trainer.runs.status import LAUNCH_ID, known
 
 STACKS = ".stacks"
 """How the names of files end that ranks which hang write their stacks to."""
-_WAITS = re.compile(r"/distributed|/deepspeed/comm/")
-"""In the path of the code that a rank is in while it waits for others."""
+_MESSAGES = re.compile(r"/torch/distributed/|/deepspeed/comm/")
+"""In the path of code in which a rank waits for others; elsewhere it does in a line that calls `wait`."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -111,7 +112,10 @@ def stuck_in(folder: Path) -> Iterator[tuple[Path, Failure]]:
         if stacks := read_text(path, errors="replace"):
             rank, activity, step, minutes = path.name.removesuffix(STACKS).split("_")
             *_, main = stacks.split("\n\n")  # the thread that is the oldest
-            waits = _WAITS.search(main.partition(", line ")[0]) is not None
+            place = re.search(r'File "(.+)", line (\d+)', main)
+            waits = place is not None and (
+                bool(_MESSAGES.search(place[1])) or ".wait()" in linecache.getline(place[1], int(place[2]))
+            )
             message = f"stuck in {activity}{f' of update {step}' * (step != '0')}: its limit is {minutes} minutes"
             message += "; it waits for others" * waits
             time_ = path.stat().st_mtime - (not waits) * 60 * float(minutes)

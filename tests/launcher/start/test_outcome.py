@@ -103,7 +103,8 @@ def test_of_ranks_that_hang_the_one_that_does_not_wait_is_the_cause(
     """As is one that was killed: torchrun knows of that. An error of which a rank has left word is told by it."""
     private = tmp_path / "private"
     private.mkdir()
-    for rank, where in enumerate(("torch/distributed/c10d_logger", "re/__init__", "x/trainer/ranks/distributed")):
+    (tmp_path / "reduction.py").write_text("\n" * 8 + "    work.wait()\n")
+    for rank, where in enumerate(("torch/distributed/c10d_logger", "re/__init__", f"{tmp_path}/reduction"[1:])):
         (private / stacks_name(rank, "step", 7, 8)).write_text(STACKS.format(where))
         os.utime(private / stacks_name(rank, "step", 7, 8), (1000 + rank, 1000 + rank))
     (private / stacks_name(3, "data", 8, 8)).touch()

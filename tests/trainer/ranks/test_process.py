@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -73,21 +72,6 @@ def test_ranks_of_one_machine_keep_to_it_unless_the_user_says_otherwise(given: s
         return {os.environ[name] for name in names}
 
     assert fork(task) == {given or "lo"}
-
-
-@pytest.mark.skipif(
-    not hasattr(torch._C, "_accelerator_getAllocatorSettings"), reason="this torch does not tell what it has read"
-)
-def test_torch_reads_it_after_its_import() -> None:
-    """At the first allocation: a rank sets it when torch is there already."""
-
-    def task() -> str:
-        os.environ.pop(ALLOCATOR[1], None)
-        os.environ[ALLOCATOR[0]] = "expandable_segments:True"
-        found: Any = torch._C._accelerator_getAllocatorSettings()
-        return str(found)
-
-    assert fork(task) == "expandable_segments:True"
 
 
 def test_operators_without_a_deterministic_form_are_refused() -> None:
