@@ -1,12 +1,12 @@
 """Which settings have changed since the checkpoint that a run resumes from was saved."""
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, load_saved
-from configs.reading.variables import saved_fields
+from configs.reading.variables import dotted, leaves, saved_fields
 from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
@@ -88,9 +88,10 @@ def announce_changes(
 
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """The fields that differ, by path: their values then and now."""
-    changed = differences(saved_fields(then), saved_fields(now))
-    return {key: pair for key, pair in changed if key.split(".")[0] not in NOT_LISTED}
+    """The fields that differ, by path: their values then and now; None where there was none."""
+    before, after = ({dotted(place): value for place, value in leaves(saved_fields(one))} for one in (then, now))
+    pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key.split(".")[0] not in NOT_LISTED}
 
 
 def describe(changes: dict[str, tuple[Any, Any]], step: int) -> list[str]:
@@ -116,23 +117,6 @@ def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_
         f"the learning rate jumps from {before:.3g} to {after:.3g} at step {state.step + 1}: the schedule is another "
         "than the one that it was trained with"
     )
-
-
-def differences(then: Any, now: Any, where: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """The values that differ in two trees, by their paths."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key in {**then, **now}:
-            yield from differences(then.get(key), now.get(key), f"{where}.{key}" if where else str(key))
-    elif _are_items(then) and _are_items(now) and len(then) == len(now):
-        for number, (one, other) in enumerate(zip(then, now, strict=True)):
-            yield from differences(one, other, f"{where}.{number}")
-    elif then != now:
-        yield where, (then, now)
-
-
-def _are_items(value: Any) -> bool:
-    """Whether it is a list of sections, as phases are."""
-    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _shown(value: Any) -> str:
