@@ -10,8 +10,7 @@ from configs import UserError, load_saved, save_run
 from configs.process.files.inside import name_of, opened
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
-from trainer.checkpoint.format import StoredTensors
-from trainer.checkpoint.model_files import build_model, check_sizes
+from trainer.checkpoint.model_files import build_model
 from trainer.inference.loading import TrainedModel
 from zeromt.exporting.check import ExportError, Sample, check_logits, logits_of
 
@@ -48,7 +47,6 @@ def load_exported(folder: Path) -> tuple[Transformer, Tokenizer]:
         UserError: the folder is not what `export` wrote.
     """
     config, tokenizer = load_saved(folder / CONFIG), Tokenizer.load(folder)
-    check_sizes(config.model, tokenizer, StoredTensors([folder / WEIGHTS]), folder / WEIGHTS)
     model = build_model(config.model, tokenizer, seed=config.seed)
     try:
         with opened(folder / WEIGHTS) as file:

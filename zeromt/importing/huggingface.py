@@ -4,6 +4,7 @@ Their files are read without Transformers, and weights only as safetensors: a pi
 Every tensor of a checkpoint is used, or an error names it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,6 @@ from model.parameters import Vocabularies as Sizes
 from model.parameters import parameters
 from model.positions import SinusoidalPositions
 from trainer.checkpoint.format import StoredTensors
-from trainer.checkpoint.model_files import check_bounds, check_shapes
 from zeromt.exporting.as_huggingface import their_name
 from zeromt.importing.pieces import Side, Vocabularies, read_vocabularies
 from zeromt.importing.settings import KINDS, activations, read_config
@@ -37,6 +37,8 @@ _POSITIONS = {
 """Tables of sinusoids in older checkpoints, and this project's module with the same table."""
 _TABLE_TOLERANCE = 1e-2
 """Tolerance between tables of sinusoids, which are rounded in half precision."""
+_TABLE_NUMBERS = 1 << 24
+"""Numbers in a table of positions that a small model may have; a larger model may have as many as weights."""
 _VERSIONS = ("model.encoder.version", "model.decoder.version")
 """Tensors that fairseq's conversion left in some checkpoints; they are not weights."""
 
@@ -158,14 +160,24 @@ def _check_sizes(
     Raises:
         UserError: naming what is missing, left over, or of another shape.
     """
-    shapes: dict[str, Sequence[int]] = {name: weights.shape(name) for name in weights}
-    where = f"--huggingface: {folder}"
-    check_bounds(section, shapes, where)
+    shapes = {name: tuple(weights.shape(name)) for name in weights}
+    layers = section.encoder_layers + section.decoder_layers
+    if layers > len(shapes):
+        raise UserError(
+            f"--huggingface: {folder} has {len(shapes):,} tensors, too few for the {layers:,} layers of its config.json"
+        )
+    most = max(_TABLE_NUMBERS, sum(map(math.prod, shapes.values()))) // section.d_model
+    if section.max_positions > most:
+        raise UserError(
+            f"--huggingface: {folder}: max_position_embeddings {section.max_positions:,} of its config.json; "
+            f"allowed is {most:,} beside such weights"
+        )
     sizes = Sizes(source=len(vocabularies.source.rows), target=len(vocabularies.target.rows))
-    ours = parameters(section, sizes)
-    _check_names([theirs for p in ours if (theirs := their_name(p.name)) is not None], weights, config, folder)
-    shapes |= {p.name: p.shape for p in ours if their_name(p.name) is None}  # rows of matrices that were checked
-    check_shapes(section, sizes, shapes, where, lambda name: their_name(name) or name)
+    wanted = {name: p.shape for p in parameters(section, sizes) if (name := their_name(p.name)) is not None}
+    _check_names(list(wanted), weights, config, folder)
+    for name, shape in wanted.items():
+        if shapes[name] != shape:
+            raise UserError(f"--huggingface: {folder}: {name} is {shapes[name]}; allowed is {shape}")
 
 
 def _check_names(wanted: Sequence[str], weights: StoredTensors, config: Mapping[str, Any], folder: Path) -> None:
