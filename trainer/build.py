@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ from model import Objective
 from model.stepping import check_steps
 from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
-from trainer.checkpoint.manager import CheckpointManager, RunIdentity
 from trainer.checkpoint.model_files import load_weights
+from trainer.checkpoint.newest import find_newest
 from trainer.checkpoint.resume import check_identity, restore
+from trainer.checkpoint.save import RunIdentity, Saver
 from trainer.checkpoint.trained import resumed_from
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
@@ -55,7 +56,6 @@ from trainer.runs.history import LEFT_OUT
 from trainer.runs.identity import versions
 from trainer.runs.layout import CHECKPOINTS, CONFIG
 from trainer.runs.parents import PARENT, Parent
-from trainer.saving import Saver
 from trainer.spikes import Rewind, past
 from trainer.stability import memory
 from trainer.stability.attention import settle_attention
@@ -76,7 +76,6 @@ class BuiltRun:
     trainer: Trainer
     context: RunContext
     evaluator: Evaluator
-    checkpoints: CheckpointManager
     saver: Saver
     resumed_step: int
 
@@ -89,7 +88,6 @@ class BuiltRun:
         """Write out and close everything that is still open; arguments as of `Metrics.close`."""
         self.trainer.close()
         self.context.updates.reader.close()
-        self.checkpoints.close()
         self.context.engine.close()
         if self.context.queue is not None:
             self.context.queue.close()
@@ -127,9 +125,10 @@ def build(
     held_out = held_out_sets(config, datasets, world)
     passed_over = () if rewind is None else rewind.passed_over
     skipped_ranges = None if rewind is None else rewind.skipped_ranges
-    checkpoints, checkpoint, ancestry = _open_checkpoints(
-        config, datasets, precision, world, reset, parent, passed_over
-    )
+    own, refused = find_newest(Path(config.folder) / CHECKPOINTS, world, passed_over)
+    ancestry = ancestry_of(config, parent, own, world)
+    checkpoint = own or ancestry.continued
+    _check_resumed(checkpoint, config, datasets, reset, num_ranks=world.size)
     begins = ancestry.source is not None
     check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     objective = partial(_objective, config, tokenizer_of(datasets), checkpoint, ancestry)
@@ -144,15 +143,13 @@ def build(
     except NotFiniteError as error:
         engine.close()
         raise past(None if begins else checkpoint, rewind, error) from error
-    checkpoints.identity = _identity(
-        config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source
-    )
+    identity = _identity(config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source)
     ancestry.begin(engine)
     enter_phase(config, state, reset=reset)
     Limits(config, state).check_rates()
     changed = enter_series(config, datasets, held_out, state)
     forecast = announce(config, reader, engine, world, held_out, state, is_new=skipped_ranges is None)
-    metrics = _metrics(config, checkpoints.identity, -1 if begins else state.step, world)
+    metrics = _metrics(config, identity, -1 if begins else state.step, world)
     context = RunContext(
         config=config,
         world=world,
@@ -165,7 +162,7 @@ def build(
         activities=activities or Activities(config),
         stop_requested=stop_requested,
     )
-    saver = Saver(context, checkpoints, has_own=not begins)
+    saver = _saver(context, identity, refused, has_own=own is not None)
     trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
     if changed is not None:
         metrics.event(state.step, changed)
@@ -174,7 +171,7 @@ def build(
         metrics.event(state.step, figures)
     if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
         metrics.event(state.step, {"event": "changed", "fields": changes})
-    return BuiltRun(trainer, context, evaluator, checkpoints, saver, state.step)
+    return BuiltRun(trainer, context, evaluator, saver, state.step)
 
 
 def _datasets(config: RunConfig) -> list[Dataset]:
@@ -197,33 +194,26 @@ def _phase_fingerprints(checkpoint: Checkpoint, config: RunConfig, datasets: Seq
     return [of_path[path].fingerprint for path in own]
 
 
-def _open_checkpoints(
+def _check_resumed(
+    checkpoint: Checkpoint | None,
     config: RunConfig,
     datasets: Sequence[Dataset],
-    precision: Precision,
-    world: World,
     reset: frozenset[str],
-    parent: str | None,
-    passed_over: Collection[int],
-) -> tuple[CheckpointManager, Checkpoint | None, Ancestry]:
-    """The run's checkpoints, the newest whole one that it can resume from, and the run that it began from.
+    *,
+    num_ranks: int,
+) -> None:
+    """Refuse a checkpoint that the run cannot go on from.
 
     Raises:
-        UserError: a checkpoint is of another run, or not whole.
+        UserError: it is of another run.
     """
-    identity = _identity(config, datasets, precision)
-    checkpoints = CheckpointManager(Path(config.folder) / CHECKPOINTS, config.checkpoint, world, identity)
-    own = checkpoints.newest(passed_over)
-    ancestry = ancestry_of(config, parent, own, world)
-    checkpoint = own or ancestry.continued
-    if checkpoint is not None:
-        check_reset(checkpoint, reset)
-        if "data" not in reset:
-            check_phase(checkpoint, config)
-        fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
-        tokenizer = tokenizer_of(datasets)
-        check_identity(checkpoint, config, tokenizer, fingerprints, reset=reset, num_ranks=world.size)
-    return checkpoints, checkpoint, ancestry
+    if checkpoint is None:
+        return
+    check_reset(checkpoint, reset)
+    if "data" not in reset:
+        check_phase(checkpoint, config)
+    fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
+    check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset, num_ranks=num_ranks)
 
 
 def _engine(
@@ -258,6 +248,21 @@ def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint |
         load_weights(checkpoint, objective.model, raw=True)
     ancestry.fill(objective.model, tokenizer)
     return objective
+
+
+def _saver(run: RunContext, identity: RunIdentity, refused: set[str], *, has_own: bool) -> Saver:
+    return Saver(
+        config=run.config,
+        world=run.world,
+        engine=run.engine,
+        state=run.state,
+        identity=identity,
+        stream=run.updates.state,
+        event=run.metrics.event,
+        activities=run.activities,
+        has_own=has_own,
+        refused=refused,
+    )
 
 
 def _metrics(config: RunConfig, identity: RunIdentity, step: int, world: World) -> Metrics:

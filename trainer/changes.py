@@ -54,7 +54,7 @@ def check_changes(
     state = TrainerState.from_json(tree["trainer"])
     limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
     if limits and (problem := state.problem()) is not None:
-        raise TrainingError(problem)
+        raise TrainingError(f"step {state.step}: {problem}")
     status = read_status(Path(config.folder) / STATUS_FILE) if world.is_main else None
     is_finished = status is not None and (status.state, status.step) == ("finished", state.step)
     if limits and (state.step in state.best_scores or world.from_main(is_finished)):

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 
 from configs import UserError
+from trainer.checkpoint.save import Saver
 from trainer.context import RunContext
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
@@ -36,7 +37,6 @@ from trainer.records.names import TARGET_TOKENS
 from trainer.records.utilization import Work, machine_figures
 from trainer.runs.failure import TrainingError
 from trainer.runs.status import Progress, write_status
-from trainer.saving import Saver
 from trainer.spikes import go_back, is_skipped, note_left_out, note_skip, spike
 from trainer.stability import memory
 from trainer.terminal.bar import View

@@ -8,13 +8,13 @@ from typing import NoReturn
 
 from configs import StabilitySection, UserError
 from trainer.checkpoint.format import Checkpoint
+from trainer.checkpoint.save import Saver
 from trainer.context import RunContext
 from trainer.engines.batches import Losses, Update
 from trainer.engines.protocol import NotFiniteError, StepResult
 from trainer.runs.failure import TrainingError
 from trainer.runs.history import SkippedRange
 from trainer.runs.layout import step_of
-from trainer.saving import Saver
 
 MAD_TO_SIGMA = 1.4826
 """Ratio of a normal distribution's standard deviation to its median absolute deviation."""

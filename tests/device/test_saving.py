@@ -6,29 +6,26 @@ import torch
 
 from tests.device.pseudo import DEVICE
 from tests.forked import fork_ranks
-from tests.trainer.checkpoint.small_engine import SmallEngine, engine, manager
-from trainer.checkpoint import manager as checkpoint_manager
-from trainer.checkpoint.shard import HostCopy
+from tests.trainer.checkpoint.small_engine import Saving, SmallEngine
 from trainer.ranks import host_memory
 from trainer.ranks.distributed import World
 
 
 def test_a_copy_is_counted_as_it_is_taken(tmp_path: Path) -> None:
-    share = 3 * 4 * sum(SmallEngine(1).parameter_sizes().values())
+    share = 3 * 4 * sum(SmallEngine().parameter_sizes().values())
     taken = 1 << share.bit_length()
     assert share < taken < 2 * share
 
     def task(world: World) -> None:
         SmallEngine.device = DEVICE
-        # this torch has nothing to lock pages with
-        vars(checkpoint_manager)["HostCopy"] = lambda size, _: HostCopy(size, torch.device("cpu"))
-        checkpoints = manager(tmp_path, world)
+        empty = torch.empty
+        vars(torch)["empty"] = lambda *size, pin_memory: empty(*size)  # this torch has nothing to lock pages with
+        saving = Saving(tmp_path / "run", world)
         for step, left in ((1, 2 * taken - 1), (2, 2 * taken)):
             vars(host_memory)["available"] = lambda: left  # noqa: B023 (called at once)
-            checkpoints.save(step, engine(step), {}, scores={}, wait=False)
-            assert checkpoints.in_flight == (step == 2)
-            outcome = checkpoints.commit()
-            assert outcome is not None
-            assert outcome.succeeded
+            saving.begin(step)
+            assert saving.saver.in_flight == (step == 2)
+            saving.saver.commit()
+            assert saving.events[-1]["succeeded"]
 
     fork_ranks(1, task)

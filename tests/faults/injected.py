@@ -199,7 +199,7 @@ def install() -> None:
         "trainer.loop": functools.partial(_patch_loop, injector),
         "trainer.engines.deepspeed.engine": functools.partial(_patch_engine, injector),
         "trainer.evaluation.evaluator": functools.partial(_patch_evaluation, injector),
-        "trainer.checkpoint.manager": functools.partial(_patch_manager, injector),
+        "trainer.checkpoint.save": functools.partial(_patch_saver, injector),
         "data_pipeline.stream.reader": functools.partial(_patch_reader, injector),
     }
     sys.meta_path.insert(0, _AfterImport(injector, patches))
@@ -319,7 +319,7 @@ def _meet_around(injector: Injector, owner: Any, name: str, *, after: str) -> No
 
     @functools.wraps(method)
     def wrapped(*arguments: Any, **options: Any) -> Any:
-        injector.meet(name, step=injector.step)
+        injector.meet(name.replace("_begun", "save"), step=injector.step)
         outcome = method(*arguments, **options)
         injector.meet(after, step=injector.step)
         return outcome
@@ -331,10 +331,9 @@ def _patch_evaluation(injector: Injector, module: Any) -> None:
     _meet_around(injector, module.Evaluator, "evaluate", after="evaluated")
 
 
-def _patch_manager(injector: Injector, module: Any) -> None:
-    _meet_around(injector, module.CheckpointManager, "save", after="saved")
-    if hasattr(module.CheckpointManager, "commit"):
-        _before(module.CheckpointManager, "commit", lambda *_: injector.meet("commit", step=injector.step))
+def _patch_saver(injector: Injector, module: Any) -> None:
+    _meet_around(injector, module.Saver, "_begun", after="saved")
+    _before(module.Saver, "commit", lambda *_: injector.meet("commit", step=injector.step))
 
 
 def _patch_reader(injector: Injector, module: Any) -> None:

@@ -62,7 +62,7 @@ def ended(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFac
     runs = Runs(folder, corpus_en_fr)
     runs.add(
         "full",
-        Fault(point="audit:open", path="tmp-step-00000005/model-", action="sleep", value=0.3),
+        Fault(point="audit:os.chmod", path="tmp-step-00000005/model-", action="sleep", value=0.3),
         Fault(point="save", action="disk_full", rank=1, step=10, value=FULL),
         Fault(point="commit", action="disk_full", rank=1, since=11),
         overrides=WITHOUT_PAIRS,

@@ -171,7 +171,10 @@ def forged_calls(draw: st.DrawFn, genuine: Path) -> Call:
 
 
 def forge(path: Path, how: str, outside: Path) -> None:
-    """Put something in the place of a file, and its size and hash into what a checkpoint or dataset says of it."""
+    """Put something in the place of a file, and its size and hash into what a dataset says of it.
+
+    A checkpoint is trusted once it agrees with its hashes: there a forged file is found by them.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     before = _described(path)
     with suppress(FileNotFoundError, IsADirectoryError):  # what is not there cannot be moved, closed or grow
@@ -180,15 +183,13 @@ def forge(path: Path, how: str, outside: Path) -> None:
         else:
             number, value = how.split(" ", 1)
             _set(path, int(number), json.loads(value.replace(OUTSIDE, str(outside))))
-    for listing in (path.with_name("manifest.json"), path.with_name("index.json")):
-        with suppress(OSError, ValueError):
-            if listing != path:
-                text = listing.read_text()
-                for old, new in zip(before, _described(path), strict=True):
-                    text = text.replace(old, new)
-                listing.write_text(text)
-            if path.name != "manifest.sha256":
-                listing.with_suffix(".sha256").write_text(sha256(listing.read_bytes()).hexdigest() + "\n")
+    listing = path.with_name("index.json")
+    with suppress(OSError, ValueError):
+        text = listing.read_text()
+        for old, new in zip(before, _described(path), strict=True):
+            text = text.replace(old, new)
+        if listing != path:
+            listing.write_text(text)
 
 
 def _described(path: Path) -> tuple[str, str]:

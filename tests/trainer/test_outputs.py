@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from tests.conftest import Command, Corpus, environment, small_disk
 from tests.forked import Forked
 from tests.waiting import PATIENCE
 
+SHORT = ("training.max_updates=2", "evaluation.max_pairs=2", "schedule.warmup_updates=1")
+
 
 def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = command.replace("zeromt", f"{sys.executable} -m zeromt")
     return subprocess.run(
-        ["sh", "-c", command],
+        ["sh", "-c", command.replace("zeromt", f"{sys.executable} -m zeromt")],
         cwd=folder,
         env=environment(),
         capture_output=True,
@@ -24,90 +26,70 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", pytest.param(">/dev/full", marks=pytest.mark.slow), "2>/dev/full"])
+@pytest.mark.parametrize(
+    "streams", ["<&- >&- 2>&-", pytest.param(">/dev/full", marks=pytest.mark.slow), "2>/dev/full", "| head -1"]
+)
 def test_training_with_closed_or_full_streams(streams: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=2"])
-    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
-    done = _shell(f"zeromt train debug {settings} {more} {streams}", tmp_path)
-    assert done.returncode == 0, done.stderr
+    settings = [*corpus_en_fr.overrides, *SHORT, f"output={tmp_path}", "training.log_every=1"]
+    done = _shell(f"zeromt train debug {' '.join(settings)} {streams}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "debug" / "checkpoints" / "step-00000002").is_dir()
-    assert "Logging error" not in done.stderr
 
 
-def test_a_reader_that_has_enough(corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    settings = " ".join([*corpus_en_fr.overrides, f"output={tmp_path}", "training.max_updates=12"])
-    more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 training.log_every=1"
-    done = _shell(f"zeromt train debug {settings} {more} | head -1", tmp_path)
-    assert done.stderr == ""
-    assert (tmp_path / "debug" / "checkpoints" / "step-00000012").is_dir()
-
-
-@pytest.mark.parametrize("command", [("train",), ("launch", "local", "--nproc", "1")], ids=["train", "launch"])
-def test_places_that_cannot_be(command: tuple[str, ...], corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+def test_places_that_cannot_be(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
+    """It is found before there is anything to save."""
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for place, said in (("file/runs", "Not a directory"), ("loop/runs", "symbolic links"), ("x" * 300, "too long")):
-        done = forked.zeromt(*command, "debug", *corpus_en_fr.overrides, f"output={tmp_path / place}", cwd=tmp_path)
-        assert (done.code, done.err.count("\n"), said in done.err) == (2, 1, True), done.err
+        for command in (["train"], ["launch", "local", "--nproc", "1"]):
+            options = ["debug", *corpus_en_fr.overrides, f"output={tmp_path / place}"]
+            done = forked.zeromt(*command, *options, cwd=tmp_path)
+            assert (done.code, done.err.count("\n"), said in done.err) == (2, 1, True), done.err
     assert {p.name for p in tmp_path.iterdir()} == {"file", "loop"}
-
-
-def test_a_file_in_the_way_of_checkpoints(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
-    """It is found before there is anything to save."""
     (tmp_path / "debug").mkdir()
     (tmp_path / "debug" / "checkpoints").write_text("")
     done = forked.zeromt("train", "debug", *corpus_en_fr.overrides, f"output={tmp_path}", cwd=tmp_path)
     said = f"zeromt: error: output: {str(tmp_path / 'debug' / 'checkpoints')!r} cannot be written"
     assert (done.code, done.err.startswith(said), done.err.count("\n")) == (2, True, 1), done.err
-    assert "step 1" not in done.out
 
 
 def test_a_disk_that_fills(corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    """The cause is named in one line, and no traceback hides it."""
+    """The cause is named in one line, and no traceback hides it; at the start, too."""
     with small_disk(tmp_path / "runs", "1m") as runs:
         if runs is None:
             pytest.skip("no file system can be mounted here")
-        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}", "training.max_updates=2"])
-        more = "evaluation.max_pairs=2 training.tensorboard=false schedule.warmup_updates=1 checkpoint.max_failures=1"
-        done = _shell(f"zeromt launch local --nproc 1 --max-restarts 0 debug {settings} {more}", tmp_path)
+        settings = " ".join([*corpus_en_fr.overrides, *SHORT, f"output={runs}", "checkpoint.max_failures=1"])
+        done = _shell(f"zeromt launch local --nproc 1 --max-restarts 0 debug {settings}", tmp_path)
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr
         assert sum("bytes are free, a checkpoint needs" in line for line in done.stderr.splitlines()) == 1
-
-
-def test_a_full_disk_at_the_start(corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    """One line, no empty .shared-* file."""
-    with small_disk(tmp_path / "runs", "8k") as runs:
-        if runs is None:
-            pytest.skip("no file system can be mounted here")
-        (runs / "debug").mkdir()
-        (runs / "filler").write_bytes(b"x" * 8192)
-        settings = " ".join([*corpus_en_fr.overrides, f"output={runs}"])
-        done = _shell(f"zeromt train debug {settings}", tmp_path)
-        assert done.returncode == 2, done.stderr
+        (runs / "new").mkdir()
+        with suppress(OSError), (runs / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        done = _shell(f"zeromt train debug name=new {settings}", tmp_path)
         [line] = done.stderr.splitlines()
-        assert line.startswith(f"zeromt: error: output: {str(runs / 'debug')!r} cannot be written: No space left")
+        assert line.startswith(f"zeromt: error: output: {str(runs / 'new')!r} cannot be written: No space left")
+        assert done.returncode == 2
         assert not list(runs.glob("*/.shared-*"))
 
 
 FILL = """if True:
-    import sys
-    from trainer import main, saving
+    import contextlib, sys
+    from trainer import main
+    from trainer.checkpoint import save
 
     def save_and_fill(self, *, is_finished):
         as_it_is(self, is_finished=is_finished)
-        try:
-            with open("full/filler", "wb", buffering=0) as file:
-                while file.write(bytes(4096)):
-                    pass
-        except OSError as error:
-            full = error
+        with contextlib.suppress(OSError), open("full/filler", "wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
         for step in range(9):
-            self._run.metrics.event(step, {"event": "test", "text": 1000 * "x"})
+            self.event(step, {"event": "test", "text": 1000 * "x"})
         if how == "fails":
-            raise full
+            open("full/more", "wb", buffering=0).write(bytes(4096))
 
-    as_it_is, saving.Saver.save_for_good = saving.Saver.save_for_good, save_and_fill
+    as_it_is, save.Saver.save_for_good = save.Saver.save_for_good, save_and_fill
     how, *arguments = sys.argv[1:]
     sys.exit(main.main(arguments))
 """
@@ -117,8 +99,7 @@ FILL = """if True:
 @pytest.mark.parametrize("how", ["finishes", pytest.param("fails", marks=pytest.mark.slow)])
 def test_a_disk_that_is_full_at_the_end(how: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
     """A run that has saved everything is finished, whatever else cannot be written, and each such file is named."""
-    settings = [*corpus_en_fr.overrides, "output=full", "training.max_updates=2", "evaluation.max_pairs=2"]
-    settings += ["schedule.warmup_updates=1", "trackers=[prometheus]", "training.record_pairs=true"]
+    settings = [*corpus_en_fr.overrides, *SHORT, "output=full", "trackers=[prometheus]", "training.record_pairs=true"]
     command = [sys.executable, "-c", FILL, how, "debug", *settings]
     with small_disk(tmp_path / "full", "16m") as folder:
         if folder is None:

@@ -1,6 +1,5 @@
 """What a run that is started again takes up, what it refuses, what it says, and where its limits are counted from."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -14,10 +13,9 @@ from launcher.monitoring.look import look
 from launcher.monitoring.show import lines_of
 from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
-from trainer.changes import changed_fields, describe, describe_jump
-from trainer.checkpoint.state import TrainerState
-from trainer.limits import Limits
-from trainer.runs.status import LAUNCH_ID, read_status, write_status
+from tests.trainer.checkpoint.small_engine import put
+from trainer.changes import changed_fields
+from trainer.checkpoint.format import read_whole
 
 Again = Callable[..., Finished]
 
@@ -39,16 +37,6 @@ def status(run: Path) -> dict[str, Any]:
 def files(run: Path) -> dict[str, bytes]:
     """All of a run's, but for who held the lock last."""
     return {name: data for name, data in contents(run).items() if not name.endswith(".lock")}
-
-
-def replace(path: Path, text: str) -> None:
-    """A file of a checkpoint, and what the manifest says of it."""
-    path.write_text(text)
-    manifest = path.parent / "manifest.json"
-    tree = json.loads(manifest.read_text())
-    tree["files"][path.name] = {"bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    manifest.write_text(json.dumps(tree))
-    (path.parent / "manifest.sha256").write_text(hashlib.sha256(manifest.read_bytes()).hexdigest() + "\n")
 
 
 class TestStarts:
@@ -95,8 +83,6 @@ class TestStarts:
         assert status(there)["step"] == 12
         assert not before.exists(), "it began anew where it was before"
 
-
-class TestRefusedStarts:
     def test_a_finished_run_stays_finished(self, place: Path, train: Again) -> None:
         run = place / "runs" / "small"
         done = train("model.d_model=32")
@@ -109,27 +95,6 @@ class TestRefusedStarts:
         assert any(line.startswith("refused") and "the last start: model.d_model: 32" in line for line in lines)
         assert train("training.max_updates=11").code == 0
         assert "refusal" not in status(run)
-
-    def test_the_launch_that_was_refused_learns_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        path = tmp_path / "status.json"
-        monkeypatch.setenv(LAUNCH_ID, "one")
-        write_status(tmp_path, "running", step=7)
-        write_status(tmp_path, "stopped", step=8, stop_reason="SIGTERM")
-        monkeypatch.setenv(LAUNCH_ID, "two")
-        write_status(tmp_path, "refused", error="no")
-        write_status(tmp_path, "failed", error="a victim")
-        ours, runs = read_status(path, "two"), read_status(path)
-        assert ours is not None
-        assert runs is not None
-        assert (ours.state, ours.error) == ("refused", "no")
-        assert (runs.state, runs.step, runs.stop_reason, runs.refusal) == ("stopped", 8, "SIGTERM", "no")
-
-    def test_of_a_new_run_nothing_else_is_known(self, tmp_path: Path) -> None:
-        write_status(tmp_path, "running")
-        write_status(tmp_path, "refused", error="no")
-        found = read_status(tmp_path / "status.json")
-        assert found is not None
-        assert (found.state, found.error, found.refusal) == ("refused", "no", None)
 
 
 class TestLimits:
@@ -169,32 +134,17 @@ class TestLimits:
         """Nor where the last evaluation is still to be made, as after a stop in the middle of it."""
         run = place / "runs" / "small"
         (run / "status.json").write_text(json.dumps({**status(run), "state": "stopped"}))
-        state = run / "checkpoints" / "step-00000010" / "state.json"
-        tree = json.loads(state.read_text())
+        checkpoint = read_whole(run / "checkpoints" / "step-00000010")
+        tree = checkpoint.state()
         tree["trainer"]["scores"] = {name: {} for name in tree["trainer"]["scores"]}
-        replace(state, json.dumps(tree))
+        put(checkpoint.folder, "state.json", json.dumps(tree).encode())
         for _ in range(2):
             done = train("training.max_updates=100", "training.max_minutes=1e-6", "schedule.kind=constant")
             assert done.code == 0, done.err
             assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
         assert "nothing to do" in done.out
-        scores = json.loads(state.read_text())["trainer"]["scores"]
+        scores = read_whole(checkpoint.folder).state()["trainer"]["scores"]
         assert "10" in scores["bleu"], "the checkpoint has the score that came late"
-
-    def test_clock_and_epochs(self) -> None:
-        config = load_run("debug", ["training.max_minutes=2", "training.max_epochs=3"])
-        state = TrainerState(step=50, seconds=1000.0, start_step=40, start_seconds=900.0, start_epoch=2)
-        limits = Limits(config, state)
-        assert limits.last_step == 100
-        assert not limits.is_time_up()
-        assert limits.reached(4) == []
-        assert [limit.reason for limit in limits.reached(5)] == [
-            "training.max_epochs=3, counted from step 40 is reached"
-        ]
-        state.seconds = 1021.0
-        [limit] = limits.reached(4)
-        said = "training.max_minutes=2, counted from step 40 is reached at step 50; training.max_minutes above 2.017 go"
-        assert limit.advice.startswith(said)
 
 
 class TestChanges:
@@ -214,18 +164,3 @@ class TestChanges:
         assert changed_fields(run, load_run("debug", ["output=elsewhere", "name=other"])) == {}
         phases = [[f"phases=[{{name: a, until: {{updates: {n}}}}}, {{name: b}}]"] for n in (5, 6)]
         assert changed_fields(*(load_run("debug", one) for one in phases)) == {"phases.0.until.updates": (5, 6)}
-        changed = changed_fields(run, load_run("debug", ["training.max_epochs=3", "training.tensorboard=false"]))
-        assert describe(changed, 7) == [
-            "changed at step 7: training.max_epochs was none and is 3",
-            "changed at step 7: training.tensorboard was true and is false",
-        ]
-
-    def test_a_schedule_that_is_extended_after_its_end(self) -> None:
-        then = load_run("debug", ["schedule.kind=linear", "training.max_updates=100"])
-        now = load_run("debug", ["schedule.kind=linear", "training.max_updates=200"])
-        state = TrainerState(step=100)
-        said = describe_jump(then, now, state, last_then=100, last_now=200)
-        assert said is not None
-        assert said.startswith("the learning rate jumps from 0 to 0.00165 at step 101")
-        assert describe_jump(then, then, state, last_then=100, last_now=100) is None
-        assert describe_jump(now, now, TrainerState(step=30), last_then=200, last_now=205) is None

@@ -8,25 +8,27 @@
     step-00000500/ema-00000-of-00002.safetensors        their moving average, if `training.ema_decay` keeps one
     step-00000500/state.json, config.yaml, tokenizer*.model
 
-A checkpoint that was averaged or imported has no optimizer files; its manifest says so (`weights_only.py`).
-Nothing is ever unpickled.
+A rank with much to write has more files of a kind, `model-00000-of-00002-1.safetensors` and so on. A checkpoint that
+was averaged or imported has no optimizer files; its manifest says so (`weights_only.py`). Nothing is ever unpickled.
+What the manifest lists is trusted once it is verified: `state.json` is not searched for values that no run writes.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from configs import UserError
 from configs.process.files import FileError, inside
-from trainer.checkpoint.state import TrainerState
 from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE
 
 FORMAT = 1
@@ -37,21 +39,12 @@ SOURCES = "sources"
 those that it began from; missing where no dataset has any."""
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
-
-FileState = tuple[int, int, int]
-"""Inode, bytes and time of change."""
+Record = dict[str, Any]
+"""What the manifest says of a file: `bytes` and `sha256`."""
 
 
 class CheckpointError(UserError):
     """A checkpoint is not whole; the message names the file."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class FileRecord:
-    """What the manifest says of a file."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -60,36 +53,23 @@ class Checkpoint:
 
     folder: Path
     manifest: dict[str, Any]
-    states: dict[str, FileState | None] = field(default_factory=dict)
-    """States of the files before they were verified."""
-
-    def must_be_unchanged(self) -> None:
-        """Raise if a file of a checkpoint that was verified is now another one.
-
-        Raises:
-            CheckpointError: naming the file.
-        """
-        for name, state in self.states.items():
-            if _state(self.folder / name) != state:
-                raise CheckpointError(f"{self.folder / name}: was replaced while it was read; run the command again")
 
     @property
-    def files(self) -> dict[str, FileRecord]:
+    def files(self) -> dict[str, Record]:
         """Every file but the manifest and its hash."""
-        return {name: FileRecord(**record) for name, record in self.manifest["files"].items()}
+        files: dict[str, Record] = self.manifest["files"]
+        return files
 
     def state(self) -> dict[str, Any]:
-        """The trainer's state.
+        """The state of trainer and stream.
 
         Raises:
-            CheckpointError: it is not valid JSON, or lacks what is in every state.
+            CheckpointError: it cannot be read.
         """
-        path = self.folder / STATE
         try:
-            tree: dict[str, Any] = inside.read_json(path)
-            check_state(tree)
+            tree: dict[str, Any] = inside.read_json(self.folder / STATE)
         except (OSError, ValueError, FileError) as error:
-            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+            raise CheckpointError(f"{self.folder / STATE}: cannot be read: {error}") from error
         return tree
 
     def stored(self, kind: str) -> "StoredTensors":
@@ -102,14 +82,9 @@ class Checkpoint:
             [self.folder / n for n in sorted(self.files) if n.startswith(f"{kind}-") and n.endswith(".safetensors")]
         )
 
-    def tensors(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors of `model`, `optimizer` or `ema`, one at a time.
-
-        Raises:
-            CheckpointError: a file cannot be read, or one is not that which was verified.
-        """
-        yield from self.stored(kind).items()
-        self.must_be_unchanged()
+    def tensors(self, kind: str) -> Iterable[tuple[str, Tensor]]:
+        """Names and tensors of a kind, one at a time; see `stored`."""
+        return self.stored(kind).items()
 
     def weights_kind(self, *, raw: bool) -> Literal["model", "ema"]:
         """Which weights to use: `ema` if there is a moving average, unless `raw` asks for the weights themselves.
@@ -132,29 +107,22 @@ class StoredTensors(Mapping[str, Tensor]):
         Raises:
             CheckpointError: a file is no safetensors file.
         """
-        self._files: dict[str, tuple[Path, Any]] = {}
+        self._files: dict[str, Any] = {}
         for path in paths:
             try:
                 with inside.opened(path) as plain:
                     file: Any = safe_open(inside.name_of(plain), framework="pt")
-                self._files |= dict.fromkeys(file.keys(), (path, file))
-            except (SafetensorError, OSError) as error:
+            except (SafetensorError, OSError, FileError) as error:
                 raise CheckpointError(f"{path}: cannot be read: {error}") from error
-            except FileError as error:
-                raise CheckpointError(str(error)) from error
+            self._files |= dict.fromkeys(file.keys(), file)
 
     def __getitem__(self, name: str) -> Tensor:
-        path, file = self._files[name]
-        try:
-            tensor: Tensor = file.get_tensor(name)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path}: cannot be read: {error}") from error
+        tensor: Tensor = self._files[name].get_tensor(name)
         return tensor
 
     def shape(self, name: str) -> list[int]:
         """The shape of a tensor, without reading it."""
-        _, file = self._files[name]
-        shape: list[int] = file.get_slice(name).get_shape()
+        shape: list[int] = self._files[name].get_slice(name).get_shape()
         return shape
 
     def __iter__(self) -> Iterator[str]:
@@ -162,11 +130,6 @@ class StoredTensors(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._files)
-
-
-def shard_name(kind: str, rank: int, world_size: int) -> str:
-    """The file of one rank's shard."""
-    return f"{kind}-{rank:05d}-of-{world_size:05d}.safetensors"
 
 
 def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
@@ -180,40 +143,41 @@ def divide(sizes: Mapping[str, int], world_size: int) -> list[list[str]]:
     return shards
 
 
-def write_bytes(path: Path, content: bytes) -> FileRecord:
-    """Write a file of a new folder, and fsync it.
+def write_bytes(path: Path, content: bytes) -> Record:
+    """Write a file, and fsync it.
 
     Raises:
         OSError: it cannot be written.
     """
-    with inside.opened(path, "xb", buffering=0) as file:
-        write_all(file.fileno(), content)
-        os.fsync(file.fileno())
-    return FileRecord(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    inside.write_bytes(path, content, sync=True)
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def write_all(descriptor: int, content: bytes | memoryview) -> None:
-    """Write every byte: one system call may take fewer, as on a disk that is nearly full.
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> Record:
+    """Write a safetensors file of contiguous tensors, and fsync it; the same tensors give the same bytes.
 
     Raises:
-        OSError: nothing more can be written.
+        OSError: it cannot be written.
     """
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def encode_state(tree: Mapping[str, Any]) -> bytes:
-    """The content of state.json."""
-    return (json.dumps(tree, indent=1) + "\n").encode()
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        if (code := re.search(r"\(os error ([0-9]+)\)", str(error))) is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+    with suppress(OSError):  # where the file system has no modes
+        path.chmod(path.parent.stat().st_mode & 0o666)  # the library's files are their owner's alone
+    with inside.opened(path) as file:
+        os.fsync(file.fileno())
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def complete(
     folder: Path,
     *,
-    tensors: Mapping[str, FileRecord],
-    state: bytes,
-    config_yaml: bytes,
+    tensors: Mapping[str, Record],
+    state: Mapping[str, Any],
+    config_yaml: str,
     tokenizer_files: Mapping[str, bytes],
     manifest: Mapping[str, Any],
 ) -> None:
@@ -222,7 +186,7 @@ def complete(
     Args:
         folder: with the tensor files, already fsynced.
         tensors: the manifest's record of each tensor file.
-        state: see `encode_state`.
+        state: of trainer and stream.
         config_yaml: the resolved configuration.
         tokenizer_files: by name.
         manifest: step, world size, versions and fingerprints.
@@ -230,9 +194,8 @@ def complete(
     Raises:
         OSError: it cannot be written.
     """
-    small = {STATE: state, CONFIG: config_yaml, **tokenizer_files}
-    records = {**tensors, **{name: write_bytes(folder / name, content) for name, content in small.items()}}
-    files = {name: asdict(record) for name, record in records.items()}
+    small = {STATE: json.dumps(state, indent=1).encode(), CONFIG: config_yaml.encode(), **tokenizer_files}
+    files = {**tensors, **{name: write_bytes(folder / name, content) for name, content in small.items()}}
     write_manifest(folder, {"format": FORMAT, **manifest, "files": files})
     inside.sync_folder(folder)
 
@@ -245,14 +208,13 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Open a checkpoint by its manifest. `file_problem` checks the other files.
+    """Open a checkpoint by its manifest.
 
     Raises:
         CheckpointError: the manifest is missing, does not match its hash, or lists names outside the folder.
     """
     try:
-        content = inside.read_bytes(folder / MANIFEST)
-        expected = inside.read_bytes(folder / MANIFEST_HASH)
+        content, expected = (inside.read_bytes(folder / name) for name in (MANIFEST, MANIFEST_HASH))
     except OSError as error:
         raise CheckpointError(f"{error.filename}: no complete checkpoint: {error.strerror}") from error
     except FileError as error:
@@ -260,17 +222,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if _hash_line(content) != expected:
         raise CheckpointError(f"{folder / MANIFEST}: SHA-256 differs from {MANIFEST_HASH}")
     try:
-        manifest = {"versions": {}, **inside.parse_json(content)}
-        checkpoint = Checkpoint(folder=folder, manifest=manifest)
-        names = list(checkpoint.files)
-        check_manifest(manifest)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        checkpoint = Checkpoint(folder=folder, manifest=inside.parse_json(content))
+        strange = [name for name in checkpoint.files if not _PLAIN_NAME.match(name)]
+        version = checkpoint.manifest["format"]
+    except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(f"{folder / MANIFEST}: is not a manifest: {error}") from error
-    if manifest.get("format") != FORMAT:
-        raise CheckpointError(f"{folder / MANIFEST}: format {manifest.get('format')!r}; allowed is {FORMAT}")
-    for name in names:
-        if not _PLAIN_NAME.match(name):
-            raise CheckpointError(f"{folder / MANIFEST}: names {name!r}; allowed are plain file names")
+    if version != FORMAT:
+        raise CheckpointError(f"{folder / MANIFEST}: format {version!r}; allowed is {FORMAT}")
+    if strange:
+        raise CheckpointError(f"{folder / MANIFEST}: names {strange[0]!r}; allowed are plain file names")
     return checkpoint
 
 
@@ -281,100 +241,31 @@ def read_whole(folder: Path) -> Checkpoint:
         CheckpointError: see `read_checkpoint`; or a file is not what the manifest says.
     """
     checkpoint = read_checkpoint(folder)
-    checkpoint.states.update({name: _state(folder / name) for name in (MANIFEST, *checkpoint.files)})
     if problems := verify(checkpoint):
         raise CheckpointError(problems[0])
     return checkpoint
 
 
-def file_problem(checkpoint: Checkpoint, name: str) -> str | None:
-    """What is wrong with a file of the checkpoint, in one line that names it; None if nothing is."""
-    path, record = checkpoint.folder / name, checkpoint.files[name]
+def verify(checkpoint: Checkpoint, names: Collection[str] | None = None) -> list[str]:
+    """All problems of a checkpoint's files, or of some of them: one line each, which names the file."""
+    chosen = sorted(checkpoint.files if names is None else names)
+    return [problem for name in chosen if (problem := _problem(checkpoint.folder / name, checkpoint.files[name]))]
+
+
+def _problem(path: Path, record: Record) -> str | None:
     try:
         with inside.opened(path) as file:
             size = os.fstat(file.fileno()).st_size
-        if size != record.bytes:
-            return f"{path}: {size} bytes, {record.bytes} were written"
-        if _sha256(path) != record.sha256:
-            return f"{path}: SHA-256 differs from the manifest's"
+            if size != record["bytes"]:
+                return f"{path}: {size} bytes, {record['bytes']} were written"
+            if hashlib.file_digest(file, "sha256").hexdigest() != record["sha256"]:
+                return f"{path}: SHA-256 differs from the manifest's"
     except FileError as error:
         return str(error)
-    except FileNotFoundError:
-        return f"{path}: is missing"
     except OSError as error:
         return f"{path}: cannot be read: {error.strerror}"
     return None
 
 
-def verify(checkpoint: Checkpoint) -> list[str]:
-    """All problems of a checkpoint's files, one line each."""
-    return [p for name in sorted(checkpoint.files) if (p := file_problem(checkpoint, name)) is not None]
-
-
-def _state(path: Path) -> FileState | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
 def _hash_line(manifest: bytes) -> bytes:
     return f"{hashlib.sha256(manifest).hexdigest()}\n".encode()
-
-
-def _sha256(path: Path) -> str:
-    with inside.opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-_MANIFEST: dict[str, type] = {"step": int, "versions": dict, "fingerprints": dict}
-"""Entries of every checkpoint's manifest."""
-_OF_SOME: dict[str, type] = {"world_size": int, "zero_stage": int, "precision": str}
-_NUMBERS = {f.name: f.type for f in fields(TrainerState) if f.type in (int, float)}
-_SHOWN = ("step", "target_tokens", "seconds")
-
-
-def check_manifest(manifest: Mapping[str, Any]) -> None:
-    """Check the values that commands take apart.
-
-    Raises:
-        ValueError: one is of another type; the message names it.
-    """
-    for name, wanted in (_MANIFEST | {n: t for n, t in _OF_SOME.items() if n in manifest}).items():
-        _check(name, manifest.get(name), wanted)
-    _check(SOURCES, manifest.get(SOURCES, []), list)
-    fingerprints = manifest["fingerprints"]
-    _check("fingerprints.tokenizer", fingerprints.get("tokenizer"), str)
-    _check("fingerprints.data", fingerprints.get("data"), list)
-    _check("fingerprints.plugins", fingerprints.get("plugins", {}), dict)
-    for fingerprint in (*fingerprints["data"], *fingerprints.get("plugins", {}).values()):
-        _check("fingerprints", fingerprint, str)
-
-
-def check_state(tree: Any) -> None:
-    """Check what commands show of a checkpoint's state. Training reads all of it by `TrainerState` and `StreamState`.
-
-    Raises:
-        ValueError: a value is missing or of another type.
-    """
-    _check("state", tree, dict)
-    _check("trainer", tree.get("trainer"), dict)
-    if tree.get("stream") is not None:
-        _check("stream", tree["stream"], dict)
-        for name in ("epoch", "update"):
-            _check(f"stream.{name}", tree["stream"].get(name), int)
-    trainer = tree["trainer"]
-    for name, wanted in _NUMBERS.items():
-        if name in trainer or name in _SHOWN:
-            _check(f"trainer.{name}", trainer.get(name), wanted)
-    if trainer.get("phase") is not None:
-        _check("trainer.phase", trainer["phase"], dict)
-        _check("trainer.phase.name", trainer["phase"].get("name"), str)
-        _check("trainer.phase.step", trainer["phase"].get("step"), int)
-
-
-def _check(name: str, value: Any, wanted: type) -> None:
-    types = (int, float) if wanted is float else wanted
-    if not isinstance(value, types) or isinstance(value, bool) or (isinstance(value, int) and value < 0):
-        raise ValueError(f"{name} is {str(value)!r:.80}; allowed is {wanted.__name__}")

@@ -2,17 +2,12 @@
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
-from configs.process.files import FileError
-from configs.process.files.inside import read_bytes, sync_folder, write_bytes
-from trainer.checkpoint.format import (
-    Checkpoint,
-    CheckpointError,
-    divide,
-    file_problem,
-    read_checkpoint,
-)
+from configs.process.files import naming
+from configs.process.files.inside import read_text, sync_folder, write_bytes
+from trainer.checkpoint.format import Checkpoint, CheckpointError, divide, read_checkpoint, verify
 from trainer.checkpoint.retention import remove_leftovers
 from trainer.ranks.distributed import World
 from trainer.runs.layout import LATEST, list_steps, step_of
@@ -35,33 +30,46 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
 
     Raises:
         CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer says.
+        UserError: the folder cannot be read.
     """
-    if problem := on_main(world, lambda: remove_leftovers(folder)):
+    if problem := attempt(world, partial(remove_leftovers, folder)):
         log.warning("checkpoints: leftovers cannot be removed: %s", problem)
-    names, pointer, problem = world.from_main(_look(folder) if world.is_main else None)
-    if problem is not None:
-        raise CheckpointError(f"checkpoints: {folder} cannot be read: {problem}")
+    names, pointer = world.on_main(partial(_look, folder))
     for number, name in enumerate(names):
         is_unusable = step_of(folder / name) in passed_over
         problems = [f"{folder / name}: {UNUSABLE}"] if is_unusable else problems_of(folder / name, world)
         if not problems:
             if number:
                 log.warning("checkpoints: going back to %s: newer ones are not whole, or wrecked", folder / name)
-            _repair(folder, pointer, name, world)
+            if pointer != name:
+                log.warning("checkpoints: %s said %r; now it names %s", folder / LATEST, pointer, name)
+                if problem := attempt(world, partial(point_to, folder, name)):
+                    log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
             return read_checkpoint(folder / name), set(names[:number])
         for problem in problems:
             log.warning("checkpoint refused: %s", problem)
-    if not names:
-        if pointer is not None:
-            raise CheckpointError(
-                f"checkpoints: {folder / LATEST} names {pointer!r}, and none is there; bring them back, or begin at "
-                "step 0 by --fresh, which puts this run aside"
-            )
-        return None, set()
-    raise CheckpointError(
-        f"checkpoints: none of {len(names)} in {folder} is whole; restore one from a copy, "
-        "or begin a new run by --fresh or under another name (name=...)"
-    )
+    if names:
+        raise CheckpointError(
+            f"checkpoints: none of {len(names)} in {folder} is whole; restore one from a copy, "
+            "or begin a new run by --fresh or under another name (name=...)"
+        )
+    if pointer is not None:
+        raise CheckpointError(
+            f"checkpoints: {folder / LATEST} names {pointer!r}, and none is there; bring them back, or begin at "
+            "step 0 by --fresh, which puts this run aside"
+        )
+    return None, set()
+
+
+def problems_of(folder: Path, world: World) -> list[str]:
+    """What is wrong with a checkpoint; each rank reads about as many bytes."""
+    try:
+        checkpoint = read_checkpoint(folder)
+        sizes = {name: record["bytes"] for name, record in checkpoint.files.items()}
+        mine = verify(checkpoint, divide(sizes, world.size)[world.rank])
+    except CheckpointError as error:
+        mine = [str(error)]
+    return list(dict.fromkeys(problem for one in world.gather(mine) for problem in one))
 
 
 def point_to(folder: Path, name: str) -> None:
@@ -74,8 +82,8 @@ def point_to(folder: Path, name: str) -> None:
     sync_folder(folder)
 
 
-def on_main(world: World, action: Callable[[], object]) -> str | None:
-    """Run an action on rank 0; every rank gets its error, if it raised one."""
+def attempt(world: World, action: Callable[[], object]) -> str | None:
+    """Run an action on rank 0; every rank gets what went wrong with the disk, if anything did."""
     problem: str | None = None
     if world.is_main:
         try:
@@ -92,34 +100,9 @@ def describe(rank: int, error: BaseException) -> str:
     return f"rank {rank}: {what}"
 
 
-def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
-    """Names of checkpoints, the newest first; what the pointer says; what went wrong."""
-    pointer = folder / LATEST
-    try:
-        names = [p.name for p in list_steps(folder)]
-        said = read_bytes(pointer)[:200].decode(errors="replace").strip() if pointer.is_file() else None
-    except (OSError, FileError) as error:
-        return [], None, str(error)
-    return names, said, None
-
-
-def problems_of(folder: Path, world: World) -> list[str]:
-    """What is wrong with a checkpoint; each rank reads about as many bytes."""
-    mine: list[str] = []
-    try:
-        checkpoint = read_checkpoint(folder)
-        sizes = {name: record.bytes for name, record in checkpoint.files.items()}
-        names = sorted(divide(sizes, world.size)[world.rank])
-        mine = [p for name in names if (p := file_problem(checkpoint, name)) is not None]
-    except CheckpointError as error:
-        mine = [str(error)]
-    problems = [problem for one in world.gather(mine) for problem in one]
-    return list(dict.fromkeys(problems))
-
-
-def _repair(folder: Path, pointer: str | None, name: str, world: World) -> None:
-    if pointer == name:
-        return
-    log.warning("checkpoints: %s said %r; now it names %s", folder / LATEST, pointer, name)
-    if problem := on_main(world, lambda: point_to(folder, name)):
-        log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
+def _look(folder: Path) -> tuple[list[str], str | None]:
+    """Names of checkpoints, the newest first, and what the pointer says."""
+    with naming("checkpoints"):
+        names = [path.name for path in list_steps(folder)]
+        pointer = folder / LATEST
+        return names, read_text(pointer, errors="replace").strip() if pointer.is_file() else None

@@ -154,8 +154,6 @@ def restore(
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
     if "optimizer" not in reset:
         engine.set_loss_scale(state.loss_scale)
-        if lacking := [] if state.optimizer_numbers else list(engine.optimizer_numbers()):
-            log.warning("%s lacks numbers of the optimizer: %s", checkpoint.folder, lacking)
         engine.set_optimizer_numbers(state.optimizer_numbers)
     state.trained_since = {n: since + state.schedule_start for n, since in engine.trained.items() if since}
     log.info(
@@ -207,9 +205,10 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
     names = [f"{k}/{name}" for name in engine.trained.keys() - begins for k in engine.moments[name]]
     if missing := sorted(name for name in names if name not in moments):
         raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the optimizer's state is missing")
-    if ema and (missing := [name for name in weights if name not in ema]):
-        raise CheckpointError(f"{checkpoint.folder}: {missing[0]} of the moving average is missing")
-    _announce_ema(checkpoint, keeps=engine.keeps_ema, saved=bool(ema), reset=reset)
+    if engine.keeps_ema and (reset or not ema):
+        log.info("training.ema_decay: the moving average begins from the weights")
+    elif ema and not engine.keeps_ema:
+        log.info("training.ema_decay is 0: the moving average in %s is dropped", checkpoint.folder)
 
     def moments_of(name: str) -> dict[str, Tensor]:
         return {
@@ -219,15 +218,6 @@ def restore_optimizer(checkpoint: Checkpoint, engine: Engine, *, num_steps: int,
 
     ema_of = (ema if ema and not reset else weights).__getitem__
     engine.load_moments(moments_of, weights.__getitem__, ema_of, num_steps=0 if reset else num_steps)
-
-
-def _announce_ema(checkpoint: Checkpoint, *, keeps: bool, saved: bool, reset: bool) -> None:
-    """Log if the moving average does not continue from the checkpoint's."""
-    if keeps and (reset or not saved):
-        why = "with the optimizer" if saved else f"{checkpoint.folder} has none"
-        log.info("training.ema_decay: the moving average begins from the weights: %s", why)
-    elif saved and not keeps:
-        log.info("training.ema_decay is 0: the moving average in %s is dropped", checkpoint.folder)
 
 
 def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name: str = "the checkpoint") -> list[str]:
@@ -260,25 +250,17 @@ def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Ite
 def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]) -> list[str]:
     """What differs in the stream of pairs. K and the budgets may change at the end of an epoch."""
     stream = StreamState.from_json(checkpoint.state()["stream"])
+    now, saved = (", ".join(f[:12] for f in hashes) for hashes in (fingerprints, stream.fingerprints))
     differences = []
     if list(fingerprints) != list(stream.fingerprints):
-        now, saved = (", ".join(f[:12] for f in hashes) for hashes in (fingerprints, stream.fingerprints))
         differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
     if config.seed != stream.seed:
         differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")
-    if stream.update > 0:
-        differences += _order(config, stream)
-    return differences
-
-
-def _order(config: RunConfig, stream: StreamState) -> list[str]:
-    """What would change the order of pairs within an epoch."""
-    then = {"micro_batches": stream.micro_batches}
-    if not config.training.fit_memory:  # with fit_memory the budgets are those that fit, not the configuration's
-        then |= {name: stream.settings[name] for name in POSITION_SETTINGS if name in stream.settings}
-    now = {name: getattr(config.stream, name) for name in then}
-    return [
-        f"stream.{name}: {now[name]}, the checkpoint has {then[name]} in the middle of its epoch"
-        for name in then
-        if now[name] != then[name]
+    order = {"micro_batches": stream.micro_batches} if stream.update > 0 else {}
+    if order and not config.training.fit_memory:  # with it the budgets are those that fit, not the configuration's
+        order |= {name: stream.settings[name] for name in POSITION_SETTINGS}
+    return differences + [
+        f"stream.{name}: {getattr(config.stream, name)}, the checkpoint has {value} in the middle of its epoch"
+        for name, value in order.items()
+        if getattr(config.stream, name) != value
     ]

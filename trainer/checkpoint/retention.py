@@ -5,9 +5,10 @@ is deleted, and names that begin with `tmp-` never count.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from configs import CheckpointSection
 from configs.process import files
 from configs.process.files.inside import sync_folder
 from trainer.runs.layout import TEMPORARY, list_steps, looks_complete, step_folder, step_of
@@ -32,53 +33,23 @@ def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: in
     return {*there[len(there) - min(last, len(there)) :], *by_score[:best], *multiples}
 
 
-def retain(
-    folder: Path,
-    scores: Mapping[int, float],
-    *,
-    last: int,
-    best: int,
-    every: int,
-    refused: Iterable[str] = (),
-    awaited: Iterable[int] = (),
-) -> None:
-    """Delete the checkpoints that are not kept.
+def retain(folder: Path, scores: Mapping[int, float], section: CheckpointSection, refused: Collection[str]) -> None:
+    """Delete the checkpoints that are not kept; for the scores see `steps_to_keep`.
 
-    Those that were refused or look incomplete do not count. They stay, for inspection, until a complete one is newer.
-
-    Args:
-        folder: of the checkpoints.
-        scores: as the next three, see `steps_to_keep`.
-        last: see there.
-        best: see there.
-        every: see there.
-        refused: names of folders that were found broken.
-        awaited: steps whose scores are still to come; they stay until then.
+    Those that were refused (their folders' names) or look incomplete do not count. They stay, for inspection, until a
+    complete one is newer.
 
     Raises:
         OSError: a folder cannot be renamed.
     """
     there = {step: path for path in list_steps(folder) if (step := step_of(path)) is not None}
-    broken = set(refused)
-    complete = [step for step, path in there.items() if path.name not in broken and looks_complete(path)]
-    keep = steps_to_keep(complete, scores, last=last, best=best, every=every) | set(awaited)
-    doomed = [step for step in sorted(there) if step not in keep and step <= max(complete, default=-1)]
-    for step in doomed:
-        put_aside(folder, step)
+    complete = [step for step, path in there.items() if path.name not in refused and looks_complete(path)]
+    last, best, every = section.keep_last, section.keep_best, section.keep_every
+    keep = steps_to_keep(complete, scores, last=last, best=best, every=every)
+    for step, path in there.items():
+        if step not in keep and step <= max(complete, default=-1):
+            path.rename(folder / f"{TEMPORARY}delete-{path.name}")
     remove_leftovers(folder)
-
-
-def put_aside(folder: Path, step: int) -> Path:
-    """Rename a step's folder, so that it no longer counts.
-
-    Raises:
-        OSError: that failed.
-    """
-    aside = folder / f"{TEMPORARY}delete-{step_folder(step)}"
-    if aside.exists():
-        shutil.rmtree(aside)
-    (folder / step_folder(step)).rename(aside)
-    return aside
 
 
 def publish(folder: Path, temporary: Path, step: int) -> None:
@@ -90,15 +61,9 @@ def publish(folder: Path, temporary: Path, step: int) -> None:
         OSError: a folder cannot be renamed.
     """
     final = folder / step_folder(step)
-    replaced = folder / f"{REPLACED}{final.name}"
     if final.exists():
-        final.rename(replaced)
-    try:
-        temporary.rename(final)
-    except OSError:
-        if replaced.exists():
-            replaced.rename(final)
-        raise
+        final.rename(folder / f"{REPLACED}{final.name}")
+    temporary.rename(final)
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from configs.errors import UserError
 from trainer.runs.history import SkippedRange, read_ranges
-from trainer.runs.layout import STATE
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -39,6 +37,8 @@ class TrainerState:
     """Of updates done, skipped ones included."""
     lr: float = 0.0
     """The learning rate of the last update."""
+    newest_loss: float = 0.0
+    """The loss of the last update, applied or skipped, by the weights before it."""
     seconds: float = 0.0
     """Seconds of wall time in the loop, over all restarts."""
     schedule_start: int = 0
@@ -101,9 +101,11 @@ class TrainerState:
         return self.step in self.scores.get("nll", {})  # of queued metrics rank 0 alone knows
 
     def problem(self) -> str | None:
-        """Why a run that ends with this step has not finished: its validation loss is not finite; else None."""
-        loss = self.scores.get("loss", {}).get(self.step, 0.0)
-        return None if math.isfinite(loss) else f"step {self.step}: the validation loss is {loss}"
+        """Why a run that ends with this step has not finished: a loss that is not finite; None if it has."""
+        validation = self.scores.get("loss", {}).get(self.step, 0.0)
+        losses = {"the loss of its update": self.newest_loss, "the validation loss": validation}
+        wrong = [f"{what} is {loss}" for what, loss in losses.items() if not math.isfinite(loss)]
+        return next(iter(wrong), None)
 
     def signed_scores(self) -> dict[int, float]:
         """The scores by step, signed so that the highest is best; those that are not finite are omitted."""
@@ -120,22 +122,13 @@ class TrainerState:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "TrainerState":
-        """Read what `to_json` gave.
-
-        Raises:
-            UserError: it is broken.
-        """
-        try:
-            phase = tree["phase"]
-            parsed = {
-                "scores": {
-                    figure: {int(step): float(score) for step, score in scores.items()}
-                    for figure, scores in tree["scores"].items()
-                },
-                "phase": None if phase is None else PhaseState(**phase),
-                "recent_losses": [float(loss) for loss in tree["recent_losses"]],
+        """Read what `to_json` gave."""
+        scores = tree["scores"].items()
+        return cls(
+            **{
+                **tree,
+                "scores": {figure: {int(step): score for step, score in of.items()} for figure, of in scores},
+                "phase": None if tree["phase"] is None else PhaseState(**tree["phase"]),
                 "skipped_ranges": read_ranges(tree["skipped_ranges"]),
             }
-            return cls(**{**tree, **parsed})
-        except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
-            raise UserError(f"{STATE}: trainer: is broken: {type(error).__name__}: {error}") from error
+        )

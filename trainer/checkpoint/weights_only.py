@@ -15,12 +15,12 @@ from torch import Tensor
 from configs import RunConfig, UserError
 from configs.load import dump_run, parse_run
 from configs.plugins import hashes, keep_copies
+from configs.process.files.inside import write_text
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint import format as format_
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.state import TrainerState
-from trainer.checkpoint.tensor_file import TensorFile
 from trainer.runs import layout
 from trainer.runs.identity import versions
 
@@ -48,7 +48,6 @@ def write_run(
     config: RunConfig,
     tokenizer: Tokenizer,
     *,
-    shapes: Mapping[str, Sequence[int]],
     tensors: Iterable[tuple[str, Tensor]],
     state: TrainerState,
     data_fingerprints: Sequence[str],
@@ -63,8 +62,7 @@ def write_run(
             FINAL/config.yaml --reset data,optimizer` trains on there.
         config: of the run that the weights are from.
         tokenizer: of its vocabularies.
-        shapes: of every parameter of the model, in the order in which the tensors come.
-        tensors: fp32 weights by name, one at a time.
+        tensors: fp32 weights by name.
         state: its step names the checkpoint.
         data_fingerprints: of the datasets that it was trained on.
         origin: `command`, and what the weights were made from, for the manifest.
@@ -78,19 +76,15 @@ def write_run(
         CheckpointError: reading back did not give what was written.
         ConfigError: `final` is not a valid name of a run.
     """
-    config_yaml = dump_run(_renamed(config, final)).encode()
+    config_yaml = dump_run(_renamed(config, final))
     checkpoint = layout.checkpoint_folder(folder, state.step)
     checkpoint.mkdir(parents=True)
-    name = format_.shard_name("model", 0, 1)
-    with TensorFile(checkpoint / name, shapes) as file:
-        for key, tensor in tensors:
-            file.write(key, tensor)
-        records = {name: file.finish()}
+    name = "model-00000-of-00001.safetensors"
     fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     format_.complete(
         checkpoint,
-        tensors=records,
-        state=format_.encode_state({"trainer": state.to_json()}),
+        tensors={name: format_.write_tensors(checkpoint / name, dict(tensors))},
+        state={"trainer": state.to_json()},
         config_yaml=config_yaml,
         tokenizer_files=tokenizer.files(),
         manifest={
@@ -106,7 +100,7 @@ def write_run(
     )
     format_.read_whole(checkpoint)
     point_to(checkpoint.parent, checkpoint.name)
-    format_.write_bytes(folder / layout.CONFIG, config_yaml)
+    write_text(folder / layout.CONFIG, config_yaml)
     keep_copies(folder, config.plugins)
     return checkpoint
 

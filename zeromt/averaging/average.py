@@ -51,7 +51,6 @@ def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, raw_weigh
             output,
             config,
             Tokenizer.load(newest.folder),
-            shapes={name: stored[0].shape(name) for name in stored[0]},
             tensors=average(stored),
             state=_state(newest),
             data_fingerprints=newest.manifest["fingerprints"]["data"],

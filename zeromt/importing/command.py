@@ -160,7 +160,6 @@ def save_model(
             output,
             config,
             tokenizer,
-            shapes={name: list(p.shape) for name, p in parameters.items()},
             tensors=((name, p.detach()) for name, p in parameters.items()),
             state=TrainerState(),
             data_fingerprints=[],

@@ -88,7 +88,7 @@ def inspect_checkpoint(folder: Path) -> tuple[list[str], bool]:
             f"trained         {_trained(trainer)}",
             f"weights         {elements} in {len(stored)} tensors{average}",
         ]
-    lines += [f"  {record.bytes:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
+    lines += [f"  {record['bytes']:>14,}  {name}" for name, record in sorted(checkpoint.files.items())]
     lines += [f"broken: {p}" for p in problems] or ["whole: every file has the size and SHA-256 of the manifest"]
     return lines, not problems
 

@@ -1,21 +1,18 @@
 """What is best by: another checkpoint is kept, averaged and shown where metrics differ about it."""
 
-import hashlib
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.checkpoint.format import read_whole, write_manifest
-from trainer.runs.layout import MANIFEST, MANIFEST_HASH, STATE
+from tests.trainer.checkpoint.small_engine import put
+from trainer.checkpoint.format import read_whole
+from trainer.runs.layout import STATE
 
-STEPS = (5, 10, 15)
 SETTINGS = ("evaluation.max_pairs=2", "training.tensorboard=false")
 PLANTED = {
     "bleu": {5: 90.0, 10: 80.0, 15: 70.0},
@@ -24,81 +21,37 @@ PLANTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
-    """A run at step 15 whose checkpoints have scores by which BLEU, chrF and nll have another best each."""
-    place = Path(shutil.copytree(small_runs(), tmp_path_factory.mktemp("planted") / "place"))
-    keep = ("training.max_updates=15", "checkpoint.keep_last=3")
-    done = forked.zeromt("train", "small.yaml", *SETTINGS, *keep, cwd=place)
-    assert done.code == 0, done.err
+def test_another_metric_keeps_another_checkpoint(tmp_path: Path, forked: Forked) -> None:
+    """A run at step 15 by whose scores BLEU, chrF and nll have another best each; then by BLEU again."""
+    place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
     run = place / "runs" / "small"
 
-    def plant(trainer: dict[str, Any]) -> None:
-        assert set(trainer["scores"]) == {"bleu", "chrf", "loss", "nll"}
-        for name, scores in PLANTED.items():
-            assert list(trainer["scores"][name]) == ["15"], "scores of the evaluation itself"
-            trainer["scores"][name] = scores
+    def train(*settings: str) -> str:
+        done = forked.zeromt("train", "small.yaml", *SETTINGS, *settings, cwd=place)
+        assert done.code == 0, done.err
+        return done.out
 
-    change_state(run / "checkpoints" / "step-00000015", plant)
-    return place
+    train("training.max_updates=15", "checkpoint.keep_last=3")
+    checkpoint = read_whole(run / "checkpoints" / "step-00000015")
+    state = checkpoint.state()
+    assert list(state["trainer"]["scores"]["chrf"]) == ["15"], "the score of the evaluation itself"
+    state["trainer"]["scores"] |= PLANTED
+    put(checkpoint.folder, STATE, json.dumps(state).encode())
 
+    more = ("checkpoint.keep_last=2", "evaluation.every_updates=0")
+    assert "3 scores are known" in train("training.max_updates=25", "checkpoint.best_by=chrf", *more)
+    assert {int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")} == {10, 20, 25}
+    *_, score, _, _, step = json.loads(forked.zeromt("status", str(run), "--json", cwd=place).out)["best_score"].split()
+    assert (float(score), int(step)) == (95.0, 10)
+    averaged = forked.zeromt("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
+    assert "(steps 10)" in averaged.out, averaged.err
 
-def change_state(checkpoint: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    state = json.loads((checkpoint / STATE).read_text())
-    change(state["trainer"])
-    content = json.dumps(state).encode()
-    (checkpoint / STATE).write_bytes(content)
-    manifest = json.loads((checkpoint / MANIFEST).read_text())
-    manifest["files"][STATE] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    for name in (MANIFEST, MANIFEST_HASH):  # a checkpoint's files are written once
-        (checkpoint / name).unlink()
-    write_manifest(checkpoint, manifest)
-
-
-@pytest.mark.parametrize(
-    ("best_by", "kept"),
-    [
-        (None, 5),
-        pytest.param("bleu", 5, marks=pytest.mark.slow),
-        ("chrf", 10),
-        pytest.param("nll", 15, marks=pytest.mark.slow),
-    ],
-)
-def test_another_metric_keeps_another_checkpoint(
-    best_by: str | None, kept: int, planted: Path, tmp_path: Path, forked: Forked
-) -> None:
-    place = Path(shutil.copytree(planted, tmp_path / "place"))
-    chosen = () if best_by is None else (f"checkpoint.best_by={best_by}",)
-    more = ("training.max_updates=25", "checkpoint.keep_last=2", "evaluation.every_updates=0")
-    done = forked.zeromt("train", "small.yaml", *SETTINGS, *more, *chosen, cwd=place)
-    assert done.code == 0, done.err
-    run = place / "runs" / "small"
-    assert {int(path.name[5:]) for path in (run / "checkpoints").glob("step-*")} == {kept, 20, 25}
-    assert ("3 scores are known" in done.out) == (best_by in ("chrf", "nll"))
-    status = json.loads(forked.zeromt("status", "runs/small", "--json", cwd=place).out)
-    *_, score, _, _, step = status["best_score"].split()
-    assert (float(score), int(step)) == (PLANTED[best_by or "bleu"][kept], kept)
-    done = forked.zeromt("average", "runs/small", "--best", "1", "-o", "mean", cwd=place)
-    assert f"(steps {kept})" in done.out, done.err
-
-
-def test_scores_that_were_left_come_back(planted: Path, tmp_path: Path, forked: Forked) -> None:
-    """By chrF for a while, then by BLEU again: what either knew is there, and what the others gave meanwhile."""
-    place = Path(shutil.copytree(planted, tmp_path / "place"))
-    run = place / "runs" / "small"
-    for updates, best_by in ((20, "chrf"), (25, "bleu")):
-        settings = (f"training.max_updates={updates}", f"checkpoint.best_by={best_by}")
-        assert forked.zeromt("train", "small.yaml", *SETTINGS, *settings, cwd=place).code == 0
-    trainer = json.loads((run / "checkpoints" / "step-00000025" / STATE).read_text())["trainer"]
-    lines = {line["step"]: line for line in read_metrics(run, "evaluation") if line["step"] > 15}
-    expected = {
-        name: {**PLANTED.get(name, {15: None}), **{step: line[name] for step, line in lines.items()}}
-        for name in ("bleu", "chrf", "nll")
-    }
+    train("training.max_updates=30", "checkpoint.best_by=bleu")
+    trainer = read_whole(run / "checkpoints" / "step-00000030").state()["trainer"]
+    for name, planted in PLANTED.items():
+        made = {line["step"]: line[name] for line in read_metrics(run, "evaluation") if line["step"] > 15}
+        assert {int(step): score for step, score in trainer["scores"][name].items()} == planted | made, name
     assert trainer["best_by"] == "bleu"
-    assert {name: by_step(trainer["scores"][name]) for name in expected} == expected
-    measured = trainer["measured"]
-    assert lines[20]["series"] == measured["chrf"] != lines[25]["series"] == measured["bleu"]
 
 
 @pytest.mark.parametrize(
@@ -115,13 +68,8 @@ def test_the_last_checkpoint_has_the_last_score(settings: tuple[str, ...], tmp_p
     more = ("name=last", "training.max_updates=1000", "checkpoint.keep_best=0")
     done = forked.zeromt("train", "small.yaml", *SETTINGS, *more, *settings, cwd=place)
     assert done.code == 0, done.err
-    checkpoint = max((place / "runs" / "last" / "checkpoints").glob("step-*"))
-    trainer = json.loads((checkpoint / STATE).read_text())["trainer"]
-    evaluated = {line["step"]: line["bleu"] for line in read_metrics(place / "runs" / "last", "evaluation")}
+    run = place / "runs" / "last"
+    trainer = read_whole(max((run / "checkpoints").glob("step-*"))).state()["trainer"]
+    evaluated = {line["step"]: line["bleu"] for line in read_metrics(run, "evaluation")}
     assert trainer["step"] == max(evaluated)
-    assert by_step(trainer["scores"]["bleu"]) == evaluated
-    assert read_whole(checkpoint).manifest["step"] == trainer["step"]
-
-
-def by_step(scores: dict[str, float]) -> dict[int, float]:
-    return {int(step): score for step, score in scores.items()}
+    assert {int(step): score for step, score in trainer["scores"]["bleu"].items()} == evaluated

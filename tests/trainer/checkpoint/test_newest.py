@@ -1,7 +1,9 @@
 """The newest whole checkpoint is found whatever has become of the others and of the pointer, and it is said aloud."""
 
 import io
+import json
 import logging
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,26 +11,18 @@ from pathlib import Path
 import pytest
 
 from tests.forked import fork_ranks
-from tests.trainer.checkpoint.small_engine import engine, leftovers, manager
-from trainer.checkpoint.format import CheckpointError
+from tests.trainer.checkpoint.small_engine import Saving, leftovers, put
+from trainer.checkpoint.format import CheckpointError, divide, read_whole
+from trainer.checkpoint.newest import find_newest
 from trainer.ranks.distributed import World
-from trainer.runs.layout import step_folder
-
-WEIGHTS = "model-00001-of-00002.safetensors"
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Checkpoints of steps 1, 2 and 3; not to be written to."""
-    folder = tmp_path_factory.mktemp("template")
-
-    def task(world: World) -> None:
-        checkpoints = manager(folder, world, keep_last=9)
-        for step in (1, 2, 3):
-            checkpoints.save(step, engine(step), {}, scores={}, wait=True)
-
-    fork_ranks(2, task)
-    return folder
+    run = tmp_path_factory.mktemp("template")
+    fork_ranks(2, lambda world: Saving(run, world, keep_last=9).save(1, 2, 3))
+    return run / "checkpoints"
 
 
 @pytest.fixture
@@ -38,14 +32,13 @@ def folder(template: Path, tmp_path: Path) -> Path:
 
 
 def find(folder: Path, size: int = 2) -> tuple[int | str | None, str]:
-    """The step that `newest` finds on every rank, or why it refuses; and what rank 0 says."""
+    """The step that every rank finds, or why it refuses; and what rank 0 says."""
 
     def task(world: World) -> tuple[int | str | None, str]:
-        said, log = io.StringIO(), logging.getLogger("trainer")
-        log.addHandler(logging.StreamHandler(said))
-        log.setLevel(logging.INFO)
+        said = io.StringIO()
+        logging.getLogger("trainer").addHandler(logging.StreamHandler(said))
         try:
-            newest = manager(folder, world).newest()
+            newest, _ = find_newest(folder, world)
             return None if newest is None else newest.manifest["step"], said.getvalue()
         except CheckpointError as error:
             return str(error), said.getvalue()
@@ -55,25 +48,24 @@ def find(folder: Path, size: int = 2) -> tuple[int | str | None, str]:
     return found, said
 
 
-def test_a_whole_one_is_taken_without_a_word(folder: Path) -> None:
-    assert find(folder) == (3, "")
+def test_a_whole_one_is_taken_without_a_word_and_leftovers_are_removed(folder: Path) -> None:
+    (folder / "tmp-step-00000004").mkdir()
+    (folder / "tmp-delete-step-00000000").symlink_to(folder / "step-00000001")
+    for path in list((folder / "step-00000003").iterdir()):  # as where it is on a scratch disk
+        path.symlink_to(path.rename(folder.parent / path.name))
     assert find(folder, size=3) == (3, "")
+    assert leftovers(folder) == []
+    assert (folder / "step-00000001" / "state.json").exists()
+    assert find(folder / "new", size=1) == (None, "")
 
 
-@pytest.mark.parametrize("pointer", ["", "garbage\n", "step-00000001\n", "step-00000009\n", "../../elsewhere\n", None])
+@pytest.mark.parametrize("pointer", ["", "step-00000001\n", "../../elsewhere\n", None])
 def test_the_pointer_is_repaired(pointer: str | None, folder: Path) -> None:
-    if pointer is None:
-        (folder / "latest").unlink()
-    else:
-        (folder / "latest").write_text(pointer)
+    (folder / "latest").unlink() if pointer is None else (folder / "latest").write_text(pointer)
     found, said = find(folder)
     assert found == 3
     assert "now it names step-00000003" in said
     assert find(folder) == (3, "")
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
 
 
 def flip(path: Path) -> None:
@@ -82,8 +74,8 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("break_", [cut, flip, Path.unlink, lambda path: path.write_bytes(b"")])
-@pytest.mark.parametrize("name", [WEIGHTS, "state.json", "manifest.json", "manifest.sha256", "tokenizer.model"])
+@pytest.mark.parametrize("break_", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "state.json", "manifest.json", "manifest.sha256"])
 def test_the_one_before_is_taken_and_the_broken_file_named(
     name: str, break_: Callable[[Path], object], folder: Path
 ) -> None:
@@ -95,32 +87,49 @@ def test_the_one_before_is_taken_and_the_broken_file_named(
 
 
 def test_none_that_is_whole_is_no_new_start(folder: Path) -> None:
-    for step in (1, 2, 3):
-        flip(folder / step_folder(step) / WEIGHTS)
+    for path in folder.glob("step-*"):
+        flip(path / "state.json")
     refusal, _ = find(folder)
-    assert isinstance(refusal, str)
-    assert "none of 3" in refusal
-    assert "--fresh" in refusal
-
-
-def test_none_where_there_was_one_is_no_new_start(folder: Path) -> None:
-    for step in (1, 2, 3):
-        (folder / step_folder(step)).rename(folder / f"away-{step}")
+    assert "none of 3" in str(refusal)
+    for path in folder.glob("step-*"):
+        shutil.rmtree(path)
     refusal, _ = find(folder)
-    assert isinstance(refusal, str)
-    assert "names 'step-00000003', and none is there" in refusal
-    assert "--fresh" in refusal
+    assert "names 'step-00000003', and none is there" in str(refusal)
+    assert "--fresh" in str(refusal)
 
 
-def test_leftovers_are_removed(folder: Path) -> None:
-    (folder / "tmp-step-00000004").mkdir()
-    (folder / "tmp-step-00000004" / "state.json").write_text("{}")
-    (folder / "tmp-delete-step-00000000").symlink_to(folder / "step-00000001")
-    (folder / "tmp-latest").write_text("step")
-    assert find(folder) == (3, "")
-    assert leftovers(folder) == []
-    assert (folder / "step-00000001" / "state.json").exists()
+def test_a_thousand_random_bytes(folder: Path) -> None:
+    """One byte of a checkpoint, anywhere, is another: it is refused, and the file named."""
+    draw, checkpoint = random.Random(1), folder / "step-00000001"
+    paths = sorted(checkpoint.iterdir())
+    assert len(paths) == 9
+    for trial in range(1000):
+        path = paths[trial % len(paths)]
+        whole = path.read_bytes()
+        position, value = draw.randrange(len(whole)), draw.randrange(1, 256)
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ value]) + whole[position + 1 :])
+        with pytest.raises(CheckpointError) as caught:
+            read_whole(checkpoint)
+        assert str(caught.value).startswith(f"{checkpoint}/"), (path.name, position, value)
+        assert path.name in str(caught.value), (path.name, position, value)
+        path.write_bytes(whole)
+    read_whole(checkpoint)
 
 
-def test_a_new_run_has_none(tmp_path: Path) -> None:
-    assert find(tmp_path / "checkpoints", size=1) == (None, "")
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", ".hidden"])
+def test_names_outside_the_folder_are_refused(name: str, folder: Path) -> None:
+    checkpoint = folder / "step-00000001"
+    tree = json.loads((checkpoint / "manifest.json").read_text())
+    tree["files"][name] = {"bytes": 1, "sha256": "0" * 64}
+    put(checkpoint, "manifest.json", json.dumps(tree).encode())
+    with pytest.raises(CheckpointError, match="allowed are plain file names"):
+        read_whole(checkpoint)
+
+
+def test_shards_are_balanced_and_whole() -> None:
+    sizes = {f"p{i}": (i * 7919) % 1000 + 1 for i in range(200)}
+    for world_size in (1, 3, 64):
+        shards = divide(sizes, world_size)
+        assert sorted(n for shard in shards for n in shard) == sorted(sizes)
+        loads = [sum(sizes[n] for n in shard) for shard in shards]
+        assert max(loads) - min(loads) <= max(sizes.values())

@@ -4,9 +4,7 @@ What it would do is make a folder, the canary. Where a pickle takes the place of
 made to agree with it: whoever can write one file can write two.
 """
 
-import hashlib
 import io
-import json
 import os
 import pickle
 import shutil
@@ -19,6 +17,7 @@ import pytest
 import torch
 
 from tests.forked import Forked, fork
+from tests.trainer.checkpoint.small_engine import put
 from tests.trainer.conftest import TrainedRun
 from trainer.inference import loading
 from trainer.main import main
@@ -33,25 +32,12 @@ class Canary:
         return os.mkdir, (str(self._folder),)
 
 
-def plain(canary: Path) -> bytes:
-    return pickle.dumps(Canary(canary))
-
-
-def zipped(canary: Path) -> bytes:
-    """What `torch.save` writes."""
-    buffer = io.BytesIO()
-    torch.save({"module": Canary(canary)}, buffer)
-    return buffer.getvalue()
-
-
-def array(canary: Path) -> bytes:
-    """An array of objects as numpy writes it."""
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([Canary(canary)], dtype=object), allow_pickle=True)
-    return buffer.getvalue()
-
-
-KINDS = (plain, zipped, array)
+def pickles(canary: Path) -> list[bytes]:
+    """A plain pickle, what `torch.save` writes, and an array of objects as numpy writes it."""
+    zipped, array = io.BytesIO(), io.BytesIO()
+    torch.save({"module": Canary(canary)}, zipped)
+    np.save(array, np.array([Canary(canary)], dtype=object), allow_pickle=True)
+    return [pickle.dumps(Canary(canary)), zipped.getvalue(), array.getvalue()]
 
 
 @pytest.fixture
@@ -65,41 +51,15 @@ def copied(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_the_canary_would_show_it(tmp_path: Path) -> None:
-    canary = tmp_path / "canary"
-    for kind, load in (
-        (plain, pickle.loads),
-        (zipped, lambda content: torch.load(io.BytesIO(content), weights_only=False)),
-        (array, lambda content: np.load(io.BytesIO(content), allow_pickle=True)),
-    ):
-        load(kind(canary))
-        assert canary.is_dir()
-        canary.rmdir()
-
-
-def put(checkpoint: Path, name: str, content: bytes) -> None:
-    """Replace a file, and let the manifest say what it is now."""
-    (checkpoint / name).write_bytes(content)
-    if name == "manifest.json":
-        manifest = content
-    elif name == "manifest.sha256":
-        return
-    else:
-        tree = json.loads((checkpoint / "manifest.json").read_text())
-        tree["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        manifest = json.dumps(tree).encode()
-    (checkpoint / "manifest.json").write_bytes(manifest)
-    (checkpoint / "manifest.sha256").write_text(hashlib.sha256(manifest).hexdigest() + "\n")
-
-
-FILES = (
-    "config.yaml",
-    "manifest.json",
-    "manifest.sha256",
-    "model-00000-of-00002.safetensors",
-    "optimizer-00001-of-00002.safetensors",
-    "state.json",
-    "tokenizer.model",
-)
+    plain, zipped, array = pickles(tmp_path / "canary")
+    loads: list[Callable[[], object]] = [
+        lambda: pickle.loads(plain),
+        lambda: torch.load(io.BytesIO(zipped), weights_only=False),
+        lambda: np.load(io.BytesIO(array), allow_pickle=True),
+    ]
+    for load in loads:
+        load()
+        (tmp_path / "canary").rmdir()
 
 
 def is_refused(action: Callable[[], object]) -> bool:
@@ -114,52 +74,42 @@ def is_refused(action: Callable[[], object]) -> bool:
     return fork(tried)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    ["config.yaml", "manifest.json", "manifest.sha256", "model-00000-of-00002.safetensors",
+     "optimizer-00001-of-00002.safetensors", "state.json", "tokenizer.model"],
+)  # fmt: skip
 def test_in_place_of_a_file_of_a_checkpoint(name: str, copied: tuple[Path, Path], tmp_path: Path) -> None:
     run, config = copied
-    canary = tmp_path / "canary"
-    newest = run / "checkpoints" / "step-00000300"
-    assert {p.name.replace("0-of", "x-of").replace("1-of", "x-of") for p in newest.iterdir()} == {
-        n.replace("0-of", "x-of").replace("1-of", "x-of") for n in FILES
-    }
-    for number, kind in enumerate(KINDS):
+    for number, content in enumerate(pickles(tmp_path / "canary")):
         checkpoints = sorted((run / "checkpoints").glob("step-*"))  # one more where training was not refused
         for checkpoint in checkpoints:
-            put(checkpoint, name, kind(canary))
-
+            put(checkpoint, name, content)
         if not name.startswith("optimizer"):  # which only training reads
             refused = is_refused(lambda: loading.load_trained(run))
-            assert refused or name == "state.json", kind  # which only training reads, too
+            assert refused or name == "state.json", number  # which only training reads, too
             is_refused(partial(inspect.run, path=str(checkpoints[-1])))
         if number == 0:
             refused = is_refused(lambda: main([str(config), "training.max_updates=301"]))
             assert refused or name == "tokenizer.model"  # training has the dataset's
-        assert not canary.exists()
+        assert not (tmp_path / "canary").exists()
 
 
 def test_in_place_of_the_other_files_and_beside_all(copied: tuple[Path, Path], tmp_path: Path, forked: Forked) -> None:
     run, config = copied
-    canary = tmp_path / "canary"
-    (run / "pairs").mkdir(exist_ok=True)
-    (run / "pairs" / "rank-00000.jsonl").touch()
+    contents = pickles(tmp_path / "canary")
     others = [p for p in run.rglob("*") if p.is_file() and "checkpoints" not in p.parts]
-    written = {p.name for p in others}
-    assert {"config.yaml", "metrics.jsonl", "status.json", "ledger.json", "rank-00000.jsonl"} <= written
-    for number, path in enumerate(others):
-        path.write_bytes(KINDS[number % len(KINDS)](canary))
-    (run / "checkpoints" / "latest").write_bytes(plain(canary))
+    assert {"config.yaml", "metrics.jsonl", "status.json", "ledger.json"} <= {p.name for p in others}
+    for number, path in enumerate([*others, run / "checkpoints" / "latest"]):
+        path.write_bytes(contents[number % len(contents)])
     for folder in [run, *(p for p in run.rglob("*") if p.is_dir())]:
         names = ["mp_rank_00_model_states.pt", "pytorch_model.bin", "data.pkl", ".metadata", "model.pickle"]
         names += [f"{p.stem}.{end}" for p in folder.iterdir() if p.is_file() for end in ("pkl", "pt", "pickle", "npy")]
         for number, name in enumerate(names):
-            (folder / name).write_bytes(KINDS[number % len(KINDS)](canary))
-    train = [str(config), "training.max_updates=302"]
+            (folder / name).write_bytes(contents[number % len(contents)])
     forked.zeromt("status", str(run), cwd=tmp_path)
     is_refused(lambda: inspect.run(path=str(run)))
-    is_refused(lambda: main([*train, "training.record_pairs=true"]))
-    assert not canary.exists()
-    shutil.rmtree(run / "pairs")
-    assert forked.trainer(1, *train, cwd=tmp_path).code == 0
+    assert forked.trainer(1, str(config), "training.max_updates=302", cwd=tmp_path).code == 0
     assert not is_refused(lambda: loading.load_trained(run))
     assert (run / "checkpoints" / "step-00000302").is_dir()
-    assert not canary.exists()
+    assert not (tmp_path / "canary").exists()

@@ -56,7 +56,7 @@ def test_turned_on_and_off_it_says_so(place: Path, forked: Forked) -> None:
     assert stored(run, "ema", 11) == {}
     on = forked.trainer(1, "small.yaml", "training.max_updates=12", "training.ema_decay=0.4", cwd=place)
     assert on.code == 0, on.err
-    assert "training.ema_decay: the moving average begins from the weights: " in on.out
+    assert "training.ema_decay: the moving average begins from the weights" in on.out
     before, after, average = (stored(run, k, s) for k, s in (("model", 11), ("model", 12), ("ema", 12)))
     assert distance(average, {name: 0.4 * before[name] + 0.6 * after[name] for name in before}) < 1e-6
 

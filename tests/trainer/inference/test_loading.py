@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import TrainedRun
-from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
-from trainer.inference.loading import find_checkpoint, load_checkpoint, with_checkpoints
+from trainer.checkpoint.format import Checkpoint, read_whole
+from trainer.inference.loading import find_checkpoint, with_checkpoints
 from zeromt.cli.main import main
 
 
@@ -38,22 +38,6 @@ class TestWhichCheckpoint:
 
         monkeypatch.setattr("trainer.inference.loading.read_whole", deleted_meanwhile)
         assert find_checkpoint(run).folder.name == "step-00000150"
-
-    @pytest.mark.parametrize("by_rename", [True, False])
-    def test_one_that_is_replaced_before_it_is_loaded(self, run: Path, by_rename: bool) -> None:
-        """By another that is whole: its weights are not taken for those that were verified."""
-        last, other = (run / "checkpoints" / f"step-00000{step}" for step in (300, 150))
-        found = find_checkpoint(run)
-        assert found.folder == last
-        if by_rename:
-            shutil.rmtree(last)
-            shutil.copytree(other, last)
-        else:
-            for path in other.iterdir():
-                (last / path.name).write_bytes(path.read_bytes())
-        with pytest.raises(CheckpointError, match=r"step-00000300/.*: was replaced while it was read"):
-            load_checkpoint(found, raw=False, precision=None)
-        assert load_checkpoint(find_checkpoint(run), raw=False, precision=None)
 
     def test_errors_of_any_kind(self, run: Path) -> None:
         """Of a process of the pool, or of a library that finds no file."""

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +13,9 @@ from model import ObjectiveOutput
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from tests.trainer.stability.engine_checks import CASES, make_engine
 from trainer.build import BuiltRun
 from trainer.checkpoint.format import read_whole
-from trainer.engines.protocol import DeviceBatch, NotFiniteError
+from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError
 from trainer.runs.layout import list_steps, step_of
@@ -94,93 +95,75 @@ def test_a_stop_among_skipped_updates_names_the_checkpoint_that_stands(
     assert "is not saved: the newest loss is not finite" in done.out + done.err
 
 
-def spoil(built: BuiltRun, at: range, *, loss: bool) -> None:
-    """Let the gradients of some updates be NaN, and their losses if asked for."""
+def spoil(built: BuiltRun, world: World, gradients: tuple[int, ...], losses: tuple[int, ...], weights: int) -> None:
+    """Let gradients and losses of some updates be NaN, and from one update on a weight on the last rank alone."""
     engine, state = built.context.engine, built.context.state
-    accumulate = engine.accumulate
+    accumulate, parts = engine.accumulate, engine.own_weights
 
     def spoiled(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
-        factor = math.nan if state.step + 1 in at else 1.0
+        factor = math.nan if state.step + 1 in (*gradients, *losses) else 1.0
         out = accumulate(batch, scale=scale * factor, is_last=is_last)
-        return ObjectiveOutput(out.loss_sum * factor, out.nll_sum * factor) if loss else out
+        return ObjectiveOutput(out.loss_sum * factor, out.nll_sum * factor) if state.step + 1 in losses else out
 
-    engine.accumulate = spoiled  # type: ignore[method-assign]
-
-
-def spoil_gradients(built: BuiltRun, _: World) -> None:
-    spoil(built, range(5, 9), loss=False)
-
-
-def spoil_losses(built: BuiltRun, _: World) -> None:
-    spoil(built, range(5, 7), loss=True)
-
-
-def spoil_weights(built: BuiltRun, world: World) -> None:
-    """A weight on the last rank alone is infinite, from update 5 on."""
-    parts = built.context.engine.own_weights
-
-    def spoiled() -> Iterator[tuple[str, int, torch.Tensor]]:
-        is_hit = world.rank == world.size - 1 and built.context.state.step >= 5
+    def spoiled_weights() -> Iterator[tuple[str, int, torch.Tensor]]:
+        is_hit = world.rank == world.size - 1 and state.step >= weights
         return ((name, first, part / 0 if is_hit else part) for name, first, part in parts())
 
-    built.context.engine.own_weights = spoiled  # type: ignore[method-assign]
+    engine.accumulate = spoiled  # type: ignore[method-assign]
+    engine.own_weights = spoiled_weights  # type: ignore[method-assign]
+
+
+def spoiled(
+    world: World, settings: list[str], gradients: tuple[int, ...], losses: tuple[int, ...] = (), weights: int = 99
+) -> str:
+    """How a disturbed run ends."""
+    try:
+        train_all(world, [settings], partial(spoil, gradients=gradients, losses=losses, weights=weights))
+    except TrainingError as error:
+        return str(error)
+    return "finished"
 
 
 @pytest.fixture
-def trained(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> Callable[..., Path]:
-    """A run of two ranks, disturbed, that saves at every update."""
+def train(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> Callable[..., str]:
+    """A run of two ranks, disturbed, of eight updates."""
 
-    def run(disturb: Callable[[BuiltRun, World], None], *overrides: str, saves: int = 1) -> Path:
-        settings = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", *QUIET, "training.max_updates=8"]
-        settings += [f"checkpoint.every_updates={saves}", *overrides]
-        forked.ranks(2, train_all, [settings], disturb, cwd=tmp_path)
-        return tmp_path / "a"
+    def run(saves: int, *spoil: Any, updates: int = 8) -> str:
+        settings = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", *QUIET]
+        settings += [f"training.max_updates={updates}", f"checkpoint.every_updates={saves}"]
+        ends = forked.ranks(2, spoiled, settings, *spoil, cwd=tmp_path)
+        assert len(set(ends)) == 1
+        return ends[0]
 
     return run
 
 
-def test_a_skipped_update_alone_forbids_no_save_and_pushes_out_nothing(trained: Callable[..., Path]) -> None:
-    """As in fp16's search for its scale; that the weights are good is known only when an update is applied again."""
-    assert steps(trained(spoil_gradients)) == [8, 7, 6, 5, 4, 3]
-
-
-def test_a_save_that_was_left_out_is_made_up_for(trained: Callable[..., Path]) -> None:
-    assert steps(trained(spoil_losses, "training.max_updates=9", saves=5)) == [9, 7]
-
-
-def refused(world: World, settings: list[str]) -> str:
-    """How a run with a weight that is not finite ends."""
-    try:
-        train_all(world, [settings], spoil_weights)
-    except TrainingError as error:
-        return str(error)
-    return ""
-
-
-def test_a_weight_that_is_not_finite_on_one_rank_is_saved_by_none(
-    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+def test_a_skipped_update_alone_forbids_no_save_and_pushes_out_nothing(
+    train: Callable[..., str], tmp_path: Path
 ) -> None:
-    settings = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", *QUIET, "training.max_updates=8"]
-    said = forked.ranks(2, refused, [*settings, "checkpoint.every_updates=1"], cwd=tmp_path)
-    expected = "step 8: a weight is not finite at the end of the run; the checkpoint of step 4 stands"
-    assert said == [expected, expected]
+    """As in fp16's search for its scale; that the weights are good is known only when an update is applied again."""
+    assert train(1, (5, 6, 7, 8)) == "finished"
+    assert steps(tmp_path / "a") == [8, 7, 6, 5, 4, 3]
+
+
+def test_a_save_that_was_left_out_is_made_up_for(train: Callable[..., str], tmp_path: Path) -> None:
+    assert train(5, (), (5, 6)) == "finished"
+    assert steps(tmp_path / "a") == [8, 7]
+
+
+def test_a_weight_that_is_not_finite_on_one_rank_is_saved_by_none(train: Callable[..., str], tmp_path: Path) -> None:
+    said = train(1, (), (), 5)
+    assert said == "step 8: a weight is not finite at the end of the run; the checkpoint of step 4 stands"
     assert steps(tmp_path / "a") == [4, 3]
 
 
-def unusable(world: World) -> list[str]:
-    """The cases in which an engine does not refuse to train with a weight that is not finite."""
-    found = []
-    for stage, precision in CASES:
-        bad = math.nan if (stage % 2 == 0) == (precision == "fp32") else 1e30
-        engine = make_engine(stage, precision, world, times=bad)
-        try:
-            engine.try_shapes([(1, 1, 1)])
-            found.append(f"{stage} {precision} {bad}")
-        except NotFiniteError:
-            pass
-        engine.close()
-    return found
-
-
-def test_an_engine_refuses_weights_that_it_cannot_train_with(forked: Forked, tmp_path: Path) -> None:
-    assert forked.ranks(2, unusable, cwd=tmp_path) == [[], []]
+def test_a_last_loss_that_is_not_finite_is_saved_with_good_weights_and_is_no_finish(
+    train: Callable[..., str], tmp_path: Path
+) -> None:
+    """The checkpoint says so: the next start has not finished either, and goes on from there if it is to."""
+    why = "step 8: the loss of its update is nan"
+    assert train(7, (), (8,)) == f"{why} at the end of the run; the checkpoint of step 8 stands"
+    assert steps(tmp_path / "a") == [8, 7]
+    assert train(7, ()) == why
+    assert train(7, (), updates=9) == "finished"
+    assert steps(tmp_path / "a") == [9, 8]

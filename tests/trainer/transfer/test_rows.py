@@ -38,7 +38,6 @@ def parent_run(folder: Path, tokenizer: Tokenizer, model: Any) -> RunConfig:
         folder / "parent",
         config,
         tokenizer,
-        shapes={name: list(p.shape) for name, p in parameters.items()},
         tensors=((name, p.detach()) for name, p in parameters.items()),
         state=TrainerState(),
         data_fingerprints=[],

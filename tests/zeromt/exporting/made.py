@@ -98,7 +98,6 @@ def make_run(
         folder,
         config,
         tokenizer,
-        shapes={name: list(p.shape) for name, p in parameters.items()},
         tensors=((name, p.detach()) for name, p in parameters.items()),
         state=TrainerState(step=step),
         data_fingerprints=[],
