@@ -25,7 +25,8 @@ LINES = [*ENGLISH[:4], f"{TAG} {ENGLISH[1]}", f"{TAG} dogs", " ".join(ENGLISH[:9
 
 def snippet(word: str, folder: Path, **names: Any) -> Callable[[str], str]:
     """`translate` of the page's piece of code that has a word in it, for an export in a folder."""
-    found = [code for code in re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL) if word in code]
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    found = [code for code in blocks if word in code and "def do_POST" not in code]
     assert len(found) == 1
     scope: dict[str, Any] = {"json": json, "Path": Path, **names}
     exec(re.sub('"(out|served)', lambda _: f'"{folder}', found[0]), scope)
