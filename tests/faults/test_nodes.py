@@ -93,7 +93,8 @@ def test_kill_on_one_node_ends_both_and_they_go_on(
 def torchrun_command(run: Run, port: int, *options: str, host: str = "localhost") -> list[str]:
     """Plain torchrun for a run, one rank on each of two nodes."""
     meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{port}", "--rdzv-id", f"r{port}"]
-    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(NUM_NODES), "--nproc-per-node", "1"]
+    agent = ["env", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", sys.executable, "-m", "torch.distributed.run"]
+    agent += ["--nnodes", str(NUM_NODES), "--nproc-per-node", "1"]
     return [*agent, "--max-restarts", "3", *meeting, *options, "-m", "trainer", "debug", *run.settings]
 
 
@@ -101,7 +102,7 @@ def torchrun_command(run: Run, port: int, *options: str, host: str = "localhost"
 def test_plain_torchrun_starts_the_ranks_of_two_nodes_again(
     make_run: MakeRun, start: Start, shim: os.PathLike[str]
 ) -> None:
-    """torchrun's store still has what the dead rank left there."""
+    """In a store that has nothing of the dead rank."""
     run = make_run(Fault(point="data", action="kill", rank=0, step=7), overrides=["training.max_updates=10"])
     command = torchrun_command(run, free_port(), "--local-addr", "localhost")
     for node in [start(*injected(shim, run, *command)) for _ in range(NUM_NODES)]:  # type: ignore[arg-type]

@@ -75,8 +75,7 @@ class Activities:
         self._resumed = clock()
         self._rank = rank
         if rank is not None:
-            self._own = None if PRIVATE in os.environ else tempfile.TemporaryDirectory(prefix="zeromt-")
-            folder = os.environ[PRIVATE] if self._own is None else self._own.name
+            folder = os.environ.get(PRIVATE) or tempfile.mkdtemp(prefix="zeromt-")
             self._path = Path(folder, stacks_name(rank, "setup", 0, 0))
             self._stacks = opened(self._path, "wb")
             faulthandler.register(signal.SIGUSR2)  # for stacks by hand, on stderr
@@ -118,9 +117,9 @@ class Activities:
         if self._rank is not None:
             faulthandler.cancel_dump_traceback_later()
             self._stacks.close()
-            self._path.unlink()
-            if self._own is not None:
-                self._own.cleanup()
+            self._path.unlink(missing_ok=True)
+            if PRIVATE not in os.environ:
+                self._path.parent.rmdir()
 
     def minutes(self, name: ActivityName) -> float:
         """The limit of an activity that begins now."""
