@@ -57,17 +57,19 @@ def train(arguments: list[str], nan_at: int, killed_at: int) -> int:
 
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    accumulate, updates = DeepSpeedEngine.accumulate, 1
+    accumulate, step, updates = DeepSpeedEngine.accumulate, DeepSpeedEngine.step, 1
 
     def disturbed(self: DeepSpeedEngine, batch: Any, *, scale: float, is_last: bool) -> Any:
-        nonlocal updates
         if updates == killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        out = accumulate(self, batch, scale=math.nan if updates == nan_at else scale, is_last=is_last)
-        updates += is_last
-        return out
+        return accumulate(self, batch, scale=math.nan if updates == nan_at else scale, is_last=is_last)
 
-    DeepSpeedEngine.accumulate = disturbed  # type: ignore[method-assign]
+    def counted(self: DeepSpeedEngine, lr: float) -> Any:
+        nonlocal updates
+        updates += 1  # what is tried before the first is none
+        return step(self, lr)
+
+    DeepSpeedEngine.accumulate, DeepSpeedEngine.step = disturbed, counted  # type: ignore[method-assign]
     os._exit(main(arguments))
 
 

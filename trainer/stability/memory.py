@@ -32,6 +32,8 @@ MAX_ROWS = 65_535
 """Rows of a merged pass: attention launches a block per row along a grid dimension that CUDA limits to this."""
 MEETING_SECONDS = 30.0
 """Seconds for which a rank that ran out of memory waits for the others, which may be stuck waiting for it."""
+Of = Literal["model", "stream", "evaluation"]
+"""What needed the memory: the model alone, an update, an evaluation."""
 PHRASES = ("out of memory", "allocate memory", "not enough memory", "bad_alloc", "ALLOC_FAILED")
 
 
@@ -186,13 +188,13 @@ def _with_budgets(config: RunConfig, source: int, target: int) -> RunConfig:
     return dataclasses.replace(config, stream=stream)
 
 
-def _must_fit(action: Callable[[], None], of: "Of", config: RunConfig, world: World) -> None:
+def _must_fit(action: Callable[[], None], of: Of, config: RunConfig, world: World) -> None:
     """See `_problem`, which is an error."""
     if (problem := _problem(action, of, config, world)) is not None:
         raise UserError(problem)
 
 
-def _problem(action: Callable[[], None], of: "Of", config: RunConfig, world: World) -> str | None:
+def _problem(action: Callable[[], None], of: Of, config: RunConfig, world: World) -> str | None:
     """Run an action that may need more memory than a rank has; the advice if one did, on all ranks.
 
     Raises:
@@ -217,9 +219,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PHRASES)
 
 
-Of = Literal["model", "stream", "evaluation"]
-
-
 @contextlib.contextmanager
 def advised(config: RunConfig, of: Of, kind: type[Exception]) -> Iterator[None]:
     """In this block, an error for want of memory becomes one of another kind, with the advice."""
@@ -237,7 +236,7 @@ def advice(error: BaseException, config: RunConfig, of: Of = "stream") -> str:
     Args:
         error: the error that was raised.
         config: the run's.
-        of: what needed the memory: the model alone, an update, an evaluation.
+        of: what needed the memory.
     """
     source, target = _budgets(config.stream)
     field, use = {
