@@ -69,34 +69,8 @@ SAMPLED_PAIRS = 8192
 """Of each dataset, to know how long rows are."""
 
 
-@dataclasses.dataclass(slots=True, frozen=True)
-class BuiltRun:
-    """A trainer that is ready to run, and what to close after it."""
-
-    trainer: Trainer
-    context: RunContext
-    evaluator: Evaluator
-    saver: Saver
-    resumed_step: int
-
-    @property
-    def saved_step(self) -> int | None:
-        """The step of the newest checkpoint."""
-        return self.saver.saved_step
-
-    def close(self, outcome: str = "finished", reason: str | None = None) -> None:
-        """Write out and close everything that is still open; arguments as of `Metrics.close`."""
-        self.trainer.close()
-        self.context.updates.reader.close()
-        self.context.engine.close()
-        if self.context.queue is not None:
-            self.context.queue.close()
-        self.context.pairs.close()
-        self.context.metrics.close(outcome, reason)
-
-
 def build(
-    config: RunConfig,
+    asked: RunConfig,
     world: World,
     *,
     stop_requested: Callable[[], bool],
@@ -104,11 +78,11 @@ def build(
     reset: frozenset[str] = frozenset(),
     parent: str | None = None,
     rewind: Rewind | None = None,
-) -> BuiltRun:
+) -> Trainer:
     """Build a run, resumed from its newest whole checkpoint if it has one.
 
     Args:
-        config: the run's.
+        asked: the run's configuration.
         world: the ranks.
         stop_requested: whether this rank was asked to stop.
         activities: time limits, and what the time is spent on; no limits by default.
@@ -120,24 +94,25 @@ def build(
         Rewind: the checkpoint cannot be trained on.
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
-    precision, datasets = agreed_precision(config.engine.precision, world), _datasets(config)
-    config = with_languages(config, datasets)
-    held_out = held_out_sets(config, datasets, world)
-    passed_over = () if rewind is None else rewind.passed_over
-    skipped_ranges = None if rewind is None else rewind.skipped_ranges
-    own, refused = find_newest(Path(config.folder) / CHECKPOINTS, world, passed_over)
-    ancestry = ancestry_of(config, parent, own, world)
-    checkpoint = own or ancestry.continued
-    _check_resumed(checkpoint, config, datasets, reset, num_ranks=world.size)
-    begins = ancestry.source is not None
-    check_changes(config, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
-    objective = partial(_objective, config, tokenizer_of(datasets), checkpoint, ancestry)
-    engine = _engine(config, objective(), checkpoint, precision, world, reset)
-    evaluator = Evaluator(config, tokenizer_of(datasets), held_out, world, precision, stop_requested)
+    precision, datasets = agreed_precision(asked.engine.precision, world), open_datasets(asked)
+    check_lengths(datasets, asked)
+    check_tags(datasets, asked)
+    named, tokenizer = with_languages(asked, datasets), tokenizer_of(datasets)
+    held_out = held_out_sets(named, datasets, world)
+    passed_over, skipped_ranges = ((), None) if rewind is None else (rewind.passed_over, rewind.skipped_ranges)
+    own, refused = find_newest(Path(named.folder) / CHECKPOINTS, world, passed_over)
+    ancestry = ancestry_of(named, parent, own, world)
+    checkpoint, begins = own or ancestry.continued, ancestry.source is not None
+    if checkpoint is not None:
+        _check_resumed(checkpoint, named, datasets, reset, num_ranks=world.size)
+    check_changes(named, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
+    objective = partial(_objective, named, tokenizer, checkpoint, ancestry)
+    engine = _engine(named, objective(), checkpoint, precision, world, reset)
+    evaluator = Evaluator(named, tokenizer, held_out, world, precision, stop_requested)
     try:
         lengths = np.concatenate([dataset.sampled_lengths(SAMPLED_PAIRS) for dataset in datasets])
-        config = settle_attention(config, lengths, engine, world, checkpoint)
-        config = settle_memory(config, datasets, engine, evaluator, world, checkpoint, objective)
+        attending = settle_attention(named, lengths, engine, world, checkpoint)
+        config = settle_memory(attending, datasets, engine, evaluator, world, checkpoint, objective)
         reader = open_reader(config, datasets, rank=world.rank, world_size=world.size)
         state = restore(checkpoint, engine, reader, reset=reset, skipped_ranges=skipped_ranges)
     except NotFiniteError as error:
@@ -171,48 +146,25 @@ def build(
         metrics.event(state.step, figures)
     if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
         metrics.event(state.step, {"event": "changed", "fields": changes})
-    return BuiltRun(trainer, context, evaluator, saver, state.step)
-
-
-def _datasets(config: RunConfig) -> list[Dataset]:
-    """The run's datasets.
-
-    Raises:
-        UserError: one is not there, or the model cannot read it.
-    """
-    datasets = open_datasets(config)
-    check_lengths(datasets, config)
-    check_tags(datasets, config)
-    return datasets
-
-
-def _phase_fingerprints(checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset]) -> list[str]:
-    """Fingerprints of the datasets that the phase of a checkpoint reads now."""
-    stream = config.streams[int(checkpoint.state().get("stream", {}).get("phase", 0))]
-    own = [source.path for source in stream.datasets] or [config.prepare.output]
-    of_path = {source.path: dataset for source, dataset in zip(config.datasets, datasets, strict=True)}
-    return [of_path[path].fingerprint for path in own]
+    return trainer
 
 
 def _check_resumed(
-    checkpoint: Checkpoint | None,
-    config: RunConfig,
-    datasets: Sequence[Dataset],
-    reset: frozenset[str],
-    *,
-    num_ranks: int,
+    checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset], reset: frozenset[str], *, num_ranks: int
 ) -> None:
     """Refuse a checkpoint that the run cannot go on from.
 
     Raises:
         UserError: it is of another run.
     """
-    if checkpoint is None:
-        return
     check_reset(checkpoint, reset)
+    fingerprints: list[str] = []
     if "data" not in reset:
         check_phase(checkpoint, config)
-    fingerprints = [] if "data" in reset else _phase_fingerprints(checkpoint, config, datasets)
+        stream = config.streams[int(checkpoint.state().get("stream", {}).get("phase", 0))]
+        of_path = {source.path: dataset for source, dataset in zip(config.datasets, datasets, strict=True)}
+        paths = [source.path for source in stream.datasets] or [config.prepare.output]
+        fingerprints = [of_path[path].fingerprint for path in paths]
     check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset, num_ranks=num_ranks)
 
 

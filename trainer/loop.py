@@ -86,9 +86,9 @@ class Trainer:
             forecast: predicts the end; the default one does not know how long an epoch is.
             begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
         """
-        self._run = run
-        self._evaluator = evaluator
-        self._saver = saver
+        self.run, self.evaluator, self.saver = run, evaluator, saver
+        self.resumed_step = run.state.step
+        """Updates done before this start."""
         self._begins_trained = begins_trained
         self._forecast = forecast or Forecast(run.config, run.state)
         self._limits = Limits(run.config, run.state, self._forecast)
@@ -118,7 +118,7 @@ class Trainer:
             Rewind: it can go on from the newest checkpoint if some updates are skipped.
             DataError: a shard is corrupt.
         """
-        run, state = self._run, self._run.state
+        run, state = self.run, self.run.state
         if run.world.sum([int(run.stop_requested())])[0]:
             return "stopped"  # nothing has begun, so nothing is touched
         if not self._evaluate_if_due():  # an evaluation that was interrupted
@@ -137,7 +137,7 @@ class Trainer:
 
     def _end(self, last: Update | None, *, is_stopped: bool) -> Literal["finished", "stopped"]:
         """Evaluate what is not, if nobody asked to stop, and save; `last` is the newest update."""
-        run, state = self._run, self._run.state
+        run, state = self.run, self.run.state
         if last is not None and self._interval.update_seconds:  # updates that no line has counted
             self._log(last)
         if not is_stopped:
@@ -148,7 +148,7 @@ class Trainer:
         self._tick()
         if not is_stopped:
             self.end = "; ".join(limit.reason for limit in self._limits.reached(run.updates.epoch)) or None
-        self._saver.save_for_good(is_finished=not is_stopped)
+        self.saver.save_for_good(is_finished=not is_stopped)
         if run.queue is not None and not is_stopped:
             with run.activities("shutdown"):
                 minutes = run.config.evaluation.queued_end_minutes
@@ -156,18 +156,24 @@ class Trainer:
         self._tell()
         return "stopped" if is_stopped else "finished"
 
-    def close(self) -> None:
-        """End its thread."""
+    def close(self, outcome: str = "finished", reason: str | None = None) -> None:
+        """Write out and close everything that is still open; arguments as of `Metrics.close`."""
         self._layouts.close()
+        self.run.updates.reader.close()
+        self.run.engine.close()
+        if self.run.queue is not None:
+            self.run.queue.close()
+        self.run.pairs.close()
+        self.run.metrics.close(outcome, reason)
 
     def view(self) -> View:
         """The current progress, for a thread that displays it."""
-        reader = self._run.updates.reader
+        reader = self.run.updates.reader
         return View(
-            step=self._run.state.step,
+            step=self.run.state.step,
             last_step=self._limits.last_step,
             outlook=self._forecast.look(reader.epoch, reader.update - 1),
-            activity=self._run.activities.current,
+            activity=self.run.activities.current,
         )
 
     def _updates(self) -> Iterator[Update]:
@@ -176,14 +182,14 @@ class Trainer:
         Raises:
             UserError: a whole pass over the data had no update to train on.
         """
-        run, state = self._run, self._run.state
+        run, state = self.run, self.run.state
         ended = 0  # epochs since the last update; the first may have begun before this start
         while state.step < self._limits.last_step and not self._flags.stop_requested and not self._flags.time_is_up:
             self._tick()
             if (why := next_is_due(run.config, state, run.updates.epoch)) is not None:
                 self._settle_all()
                 begin_next(run, why)
-                self._saver.note_position()
+                self.saver.note_position()
             if self._limits.is_over(run.updates.epoch):
                 return
             if ended > 1:
@@ -213,11 +219,11 @@ class Trainer:
 
     def _begin_exchange(self, *, fetch: bool) -> None:
         """Fetch the next update, and begin the exchange with the other ranks. `_finish_exchange` completes it."""
-        run = self._run
+        run = self.run
         flags = Flags(
             stop_requested=run.stop_requested(),
             time_is_up=run.world.is_main and self._limits.is_time_up(),  # by the clock that is saved
-            is_writing=self._saver.is_writing,
+            is_writing=self.saver.is_writing,
             milliseconds=round(1000 * run.state.seconds) if run.world.is_main else 0,
             loss_sums=[loss_sum for _, loss_sum in self._settled],
         )
@@ -231,9 +237,9 @@ class Trainer:
         Raises:
             Rewind: a loss that was told of was a spike.
         """
-        self._flags = self._run.updates.read()
-        if self._saver.in_flight and not self._flags.is_writing:
-            self._interval.pause(self._saver.commit())
+        self._flags = self.run.updates.read()
+        if self.saver.in_flight and not self._flags.is_writing:
+            self._interval.pause(self.saver.commit())
         self._look_at(self._flags.loss_sums)
 
     def _train_on(self, update: Update) -> None:
@@ -242,7 +248,7 @@ class Trainer:
         Raises:
             Rewind: an update before it was a spike, or the last of too many that were skipped.
         """
-        begin, run, state = time.monotonic(), self._run, self._run.state
+        begin, run, state = time.monotonic(), self.run, self.run.state
         with run.activities("step", step=state.step + 1), memory.advised(run.config, "stream", TrainingError):
             lanes, on_device = self._accumulate(update)
             sums = HostCopy(on_device)
@@ -274,13 +280,13 @@ class Trainer:
         Returns:
             Lanes of each pass that were not dry, and on the device its sums, as `_Made.sums`.
         """
-        device, ahead = self._run.world.device, self._layouts.passes(update)
+        device, ahead = self.run.world.device, self._layouts.passes(update)
         lanes, losses = [], []
-        divisor = update.counts.divisor(self._run.config.training.normalize_by)
+        divisor = update.counts.divisor(self.run.config.training.normalize_by)
         for number, one in enumerate(ahead, 1):
             seed(device, one.seed)
             scale = 1 / divisor if one.lanes else 0.0
-            out = self._run.engine.accumulate(one.send(), scale=scale, is_last=number == len(ahead))
+            out = self.run.engine.accumulate(one.send(), scale=scale, is_last=number == len(ahead))
             if one.lanes:
                 lanes.append(one.lanes)
                 losses += [out.loss_sum, out.nll_sum]
@@ -296,7 +302,7 @@ class Trainer:
         made, self._previous = self._previous, None
         if made is None:
             return
-        run, state, update, counts = self._run, self._run.state, made.update, made.update.counts
+        run, state, update, counts = self.run, self.run.state, made.update, made.update.counts
         is_applied, losses = made.result.applied, made.losses()
         mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
         state.note_outcome(applied=is_applied, target_tokens=counts.target_tokens)
@@ -310,7 +316,7 @@ class Trainer:
         most = run.config.training.max_skipped_in_a_row
         if state.skipped_in_a_row >= most:
             reason = f"{most} updates in a row had a gradient that is not finite"
-            go_back(run, self._saver, update, most, reason, step=made.step)
+            go_back(run, self.saver, update, most, reason, step=made.step)
 
     def _settle_all(self) -> None:
         """Settle the newest update, and look at all losses: before anything is made of what the run has done so far.
@@ -320,7 +326,7 @@ class Trainer:
         """
         self._settle()
         if self._settled:
-            self._look_at(self._run.world.begin_sums([], [loss_sum for _, loss_sum in self._settled])()[1])
+            self._look_at(self.run.world.begin_sums([], [loss_sum for _, loss_sum in self._settled])()[1])
 
     def _look_at(self, loss_sums: Sequence[float]) -> None:
         """Record the oldest losses, now that they are summed over the ranks.
@@ -328,41 +334,41 @@ class Trainer:
         Raises:
             Rewind: one is a spike.
         """
-        section = self._run.config.stability
+        section = self.run.config.stability
         for loss_sum in loss_sums:
             made, _ = self._settled.pop(0)
-            loss = loss_sum / made.update.counts.divisor(self._run.config.training.normalize_by)
-            self._saver.newest_loss = loss
-            why = spike(loss, self._run.state.recent_losses, section) if made.result.applied else None
+            loss = loss_sum / made.update.counts.divisor(self.run.config.training.normalize_by)
+            self.saver.newest_loss = loss
+            why = spike(loss, self.run.state.recent_losses, section) if made.result.applied else None
             if why is not None:
-                go_back(self._run, self._saver, made.update, section.skip_updates, why, step=made.step)
+                go_back(self.run, self.saver, made.update, section.skip_updates, why, step=made.step)
 
     def _log(self, update: Update) -> None:
         """The figures of the updates since the last line; `update` is the newest."""
         self._settle()
-        state = self._run.state
+        state = self.run.state
         self._tick()
-        figures = self._interval.figures(self._run.world)
+        figures = self._interval.figures(self.run.world)
         figures |= {
             "epoch": update.epoch,
             "update": update.number,
             **state.phase_figures(),
             "skipped_updates": state.skipped_updates,
-            "corrupt_blocks": self._run.world.sum([self._run.updates.num_corrupt_blocks])[0],
+            "corrupt_blocks": self.run.world.sum([self.run.updates.num_corrupt_blocks])[0],
             "rewinds": len(state.skipped_ranges),
             TARGET_TOKENS: state.target_tokens,
             "total_seconds": round(state.seconds, 3),
         }
-        ranks, slow = self._interval.figures_of_ranks(self._run.world, self._run.engine.take_forward_seconds())
+        ranks, slow = self._interval.figures_of_ranks(self.run.world, self.run.engine.take_forward_seconds())
         figures |= ranks
         if slow is not None:
             log.warning("step %d: %s", state.step, slow)
-        if (ledger := self._run.activities.ledger) is not None:
-            figures |= ledger.figures() | machine_figures(self._run.world.device)
+        if (ledger := self.run.activities.ledger) is not None:
+            figures |= ledger.figures() | machine_figures(self.run.world.device)
             ledger.write()
         self._logged = {"train_loss": figures["loss"], "target_tokens_per_second": figures["tokens_per_second"]}
         self._tell()
-        self._run.metrics.train(state.step, figures)
+        self.run.metrics.train(state.step, figures)
         if (warning := self._limits.warning((update.epoch, update.number + 1))) is not None:
             log.warning("%s", warning)
         log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
@@ -370,9 +376,9 @@ class Trainer:
 
     def _tell(self) -> None:
         """Write into status.json what `zeromt status` shows, if this is rank 0."""
-        if not self._run.world.is_main:
+        if not self.run.world.is_main:
             return
-        config, state, outlook = self._run.config, self._run.state, self.view().outlook
+        config, state, outlook = self.run.config, self.run.state, self.view().outlook
         last, best = last_and_best(config, state)
         progress = Progress(
             share=outlook.share,
@@ -388,25 +394,25 @@ class Trainer:
             write_status(Path(config.folder), "running", step=state.step, progress=progress)
 
     def _is_log_due(self, step: int) -> bool:
-        return step % self._run.config.training.log_every == 0 or step == self._limits.last_step
+        return step % self.run.config.training.log_every == 0 or step == self._limits.last_step
 
     def _evaluate_if_due(self) -> bool:
         """False if a stop was requested meanwhile. Weights from before the series of scores are not part of it."""
-        step = self._run.state.step
-        is_own = step != self._run.state.series_start or self._begins_trained
-        return not (is_own and _is_due(step, self._run.config.evaluation.every_updates)) or self._evaluate()
+        step = self.run.state.step
+        is_own = step != self.run.state.series_start or self._begins_trained
+        return not (is_own and _is_due(step, self.run.config.evaluation.every_updates)) or self._evaluate()
 
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False if a stop was requested before it was done."""
-        config, state = self._run.config, self._run.state
+        config, state = self.run.config, self.run.state
         step, known = state.step, [state.scores.get(figure, {}) for figure in config.evaluation.at_once]
         is_new = step == 0 and not self._begins_trained
-        if any(step in scores for scores in known) or is_new or not self._evaluator.has_sets:
+        if any(step in scores for scores in known) or is_new or not self.evaluator.has_sets:
             return True
         self._settle_all()
         pause = time.monotonic()
-        with self._run.activities("evaluation", step=step), memory.advised(config, "evaluation", TrainingError):
-            evaluation = self._evaluator.evaluate(self._run.engine, step)
+        with self.run.activities("evaluation", step=step), memory.advised(config, "evaluation", TrainingError):
+            evaluation = self.evaluator.evaluate(self.run.engine, step)
         self._interval.pause(time.monotonic() - pause)
         if evaluation is None:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
@@ -414,33 +420,33 @@ class Trainer:
         figures = evaluation.figures()
         state.note(step, {key: figures[key] for key in config.evaluation.at_once})
         if wrong := {k: x for k, x in figures.items() if k.split("/")[0] == "loss" and not math.isfinite(x)}:
-            self._run.metrics.event(step, {"event": "loss_not_finite", "figures": list(wrong)})
+            self.run.metrics.event(step, {"event": "loss_not_finite", "figures": list(wrong)})
             log.warning("step %d: the validation loss is not finite: %s", step, ", ".join(wrong))
-        if self._run.queue is not None:
-            self._run.queue.add(step, evaluation)
+        if self.run.queue is not None:
+            self.run.queue.add(step, evaluation)
         shown = config.evaluation
         figures |= {"series": state.measured.get(state.best_by), TARGET_TOKENS: state.target_tokens}
         figures |= state.phase_figures()
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
-        self._run.metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
+        self.run.metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
         log_evaluation(step, evaluation, config, state)
         self._tell()
         return True
 
     def _save_if_due(self) -> None:
         """Save, but not the last step: that is evaluated first, and its checkpoint has the scores."""
-        step = self._run.state.step
-        is_due = self._saver.is_overdue or _is_due(step, self._run.config.checkpoint.every_updates)
+        step = self.run.state.step
+        is_due = self.saver.is_overdue or _is_due(step, self.run.config.checkpoint.every_updates)
         if is_due and step < self._limits.last_step and not self._flags.time_is_up:
             self._settle_all()
             self._tick()
-            self._interval.pause(self._saver.begin())
+            self._interval.pause(self.saver.begin())
             self._tell()
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's time."""
         now = time.monotonic()
-        self._run.state.seconds += now - self._clock
+        self.run.state.seconds += now - self._clock
         self._clock = now
 
 

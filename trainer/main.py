@@ -251,15 +251,16 @@ def _fit(
     """
     # Importing DeepSpeed takes seconds, so errors in the configuration are found before.
     with quick_imports():
-        from trainer.build import BuiltRun, build
+        from trainer.build import build
+        from trainer.loop import Trainer
         from trainer.spikes import Rewind
 
     rewind: Rewind | None = None
     while True:
-        built: BuiltRun | None = None
+        trainer: Trainer | None = None
         try:
             with activities("setup"):
-                built = build(
+                trainer = build(
                     config,
                     world,
                     stop_requested=stop,
@@ -270,28 +271,28 @@ def _fit(
                 )
             if world.is_main:  # not before: a start that is refused, or has nothing to do, leaves what was written
                 write_status(Path(config.folder), "running")
-            with bar_shown(built.trainer.view, is_main=world.is_main):
-                outcome = built.trainer.fit()
+            with bar_shown(trainer.view, is_main=world.is_main):
+                outcome = trainer.fit()
         except NothingToDo as nothing:
             log.info("%s: %s", config.folder, nothing)
             return "finished", nothing.step, nothing.reason, None
         except Rewind as decision:
             rewind = decision.with_traceback(None)  # which holds the engine
-            if built is not None:  # else past a checkpoint that cannot be trained on
-                if built.saved_step != built.resumed_step:  # by now there is a checkpoint after the reset
+            if trainer is not None:  # else past a checkpoint that cannot be trained on
+                if trainer.saver.saved_step != trainer.resumed_step:  # by now there is a checkpoint after the reset
                     reset = frozenset()
-                built.close("stopped", f"rewind: {rewind.reason}")
-                del built
+                trainer.close("stopped", f"rewind: {rewind.reason}")
+                del trainer
             gc.collect()
             continue
         # ranks stop together: all take the reason of the lowest rank that has one
-        reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else built.trainer.end
+        reason = next(filter(None, world.gather(stop.reason)), None) if outcome == "stopped" else trainer.end
         with activities("shutdown"):
-            built.close(outcome, reason)
+            trainer.close(outcome, reason)
         if activities.ledger is not None:
             activities.ledger.write()
         log.info("%s%s: %s", outcome, f" ({reason})" if reason else "", config.folder)
-        return outcome, built.saved_step, reason, built.context.state
+        return outcome, trainer.saver.saved_step, reason, trainer.run.state
 
 
 def _report(folder: Path) -> None:

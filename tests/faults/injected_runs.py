@@ -46,6 +46,6 @@ def fit(config: RunConfig, world: World) -> str:
     activities = Activities(config, ledger)
     built = build(config, world, stop_requested=lambda: False, activities=activities)
     try:
-        return built.trainer.fit()
+        return built.fit()
     finally:
         built.close()

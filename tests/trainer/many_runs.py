@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from configs import load_run
-from trainer.build import BuiltRun, build
+from trainer.build import build
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 
 
 def train_all(
     world: World,
     runs: Sequence[Sequence[str]],
-    disturb: Callable[[BuiltRun, World], None] | None = None,
+    disturb: Callable[[Trainer, World], None] | None = None,
     parent: str | None = None,
 ) -> None:
     """As a rank: train `debug` with each of several lists of overrides.
@@ -30,5 +31,5 @@ def train_all(
         built = build(config, world, stop_requested=lambda: False, parent=parent)
         if disturb is not None:
             disturb(built, world)
-        built.trainer.fit()
+        built.fit()
         built.close()

@@ -11,8 +11,8 @@ from model import ObjectiveOutput
 from tests.conftest import Corpus
 from tests.forked import Forked, fork
 from tests.trainer.many_runs import train_all
-from trainer.build import BuiltRun
 from trainer.lookahead import Flags, Lookahead
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.spikes import Rewind
 
@@ -29,10 +29,10 @@ def count_messages(world: World, overrides: list[str]) -> list[int]:
     """As a rank: updates done at each message that the ranks wait for, but for those of the engine."""
     steps: list[int] = []
 
-    def count(built: BuiltRun, world: World) -> None:
+    def count(built: Trainer, world: World) -> None:
         def counted(method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*items: Any) -> Any:
-                steps.append(built.context.state.step)
+                steps.append(built.run.state.step)
                 return method(*items)
 
             return call
@@ -60,23 +60,23 @@ def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[tupl
     """As a rank: train with one update whose loss jumps; what became of it."""
     found: list[tuple[Any, ...]] = []
     for step in steps:
-        runs: list[BuiltRun] = []
+        runs: list[Trainer] = []
 
-        def spoil(built: BuiltRun, _: World, step: int = step, runs: list[BuiltRun] = runs) -> None:
-            accumulate, state = built.context.engine.accumulate, built.context.state
+        def spoil(built: Trainer, _: World, step: int = step, runs: list[Trainer] = runs) -> None:
+            accumulate, state = built.run.engine.accumulate, built.run.state
 
             def louder(*args: Any, **kwargs: Any) -> ObjectiveOutput:
                 out = accumulate(*args, **kwargs)
                 return ObjectiveOutput(*(20 * figure for figure in out)) if state.step == step - 1 else out
 
-            built.context.engine.accumulate = louder  # type: ignore[method-assign]
+            built.run.engine.accumulate = louder  # type: ignore[method-assign]
             runs.append(built)
 
         try:
             train_all(world, [[*overrides, f"name=at-{step}"]], spoil)
         except Rewind as rewind:
             [built] = runs
-            found.append((rewind.step, rewind.skipped_ranges, built.context.state.step, built.saved_step))
+            found.append((rewind.step, rewind.skipped_ranges, built.run.state.step, built.saver.saved_step))
             built.close()
     return found
 

@@ -9,8 +9,8 @@ from tests.conftest import Corpus
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
 from tests.trainer.test_oracle import FROZEN, is_frozen
-from trainer.build import BuiltRun
 from trainer.checkpoint.format import read_checkpoint
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import checkpoint_folder
 
@@ -29,9 +29,9 @@ def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
     """As a rank: train each, and say what became of the weights, and how many numbers the optimizer keeps."""
     found: list[dict[str, Any]] = []
 
-    def before(built: BuiltRun, _: World) -> None:
-        engine: Any = built.context.engine
-        fit = built.trainer.fit
+    def before(built: Trainer, _: World) -> None:
+        engine: Any = built.run.engine
+        fit = built.fit
         weights = {state.name: state.weight.clone() for state in engine.parameter_states()}
 
         def fit_and_look() -> Any:
@@ -50,7 +50,7 @@ def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
             )
             return end
 
-        built.trainer.fit = fit_and_look  # type: ignore[method-assign]
+        built.fit = fit_and_look  # type: ignore[method-assign]
 
     train_all(world, runs, before)
     return found

@@ -11,16 +11,17 @@ from model import ObjectiveOutput
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.build import BuiltRun, build
+from trainer.build import build
 from trainer.checkpoint.format import read_checkpoint
 from trainer.engines.protocol import DeviceBatch, StepResult
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import checkpoint_folder
 
 
-def poison(built: BuiltRun, world: World) -> None:
+def poison(built: Trainer, world: World) -> None:
     """Let loss and gradient of update 4 be NaN on the last rank alone."""
-    engine = built.context.engine
+    engine = built.run.engine
     accumulate, steps = engine.accumulate, [0]
 
     def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
@@ -100,8 +101,8 @@ def end_after_a_skip(world: World, config: RunConfig, how: str) -> None:
     if world.is_main:
         Path(config.folder).mkdir(parents=True, exist_ok=True)
     world.barrier()
-    built = build(config, world, stop_requested=lambda: how == "stop" and built.context.state.step == 4)
-    engine, state = built.context.engine, built.context.state
+    built = build(config, world, stop_requested=lambda: how == "stop" and built.run.state.step == 4)
+    engine, state = built.run.engine, built.run.state
     accumulate, step = engine.accumulate, engine.step
 
     def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
@@ -116,7 +117,7 @@ def end_after_a_skip(world: World, config: RunConfig, how: str) -> None:
 
     engine.accumulate, engine.step = poisoned, killed  # type: ignore[method-assign]
     try:
-        assert built.trainer.fit() == ("stopped" if how == "stop" else "finished")
+        assert built.fit() == ("stopped" if how == "stop" else "finished")
         assert not how.startswith("kill")
     except Killed:
         pass

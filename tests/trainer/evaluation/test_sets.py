@@ -104,7 +104,7 @@ def score_everywhere(world: World, config: str, cache: str, *settings: str) -> l
                 more.append(RELEASED)
             built = build(load_run(config, [*settings, *more]), world, stop_requested=lambda: False)
             assert built.resumed_step == 300
-            evaluation = built.evaluator.evaluate(built.context.engine, step=300)
+            evaluation = built.evaluator.evaluate(built.run.engine, step=300)
             assert evaluation is not None
             figures = evaluation.figures()
             figures["hypotheses"] = {name: list(part.hypotheses) for name, part in evaluation.parts.items()}

@@ -67,11 +67,11 @@ def run_with_a_tracker(end: str) -> tuple[int, list[Any]]:
             return Writer()
 
     def train_on(self: Any, update: Any) -> None:
-        if self._run.state.step == LAST and end == "stopped":
+        if self.run.state.step == LAST and end == "stopped":
             os.kill(os.getpid(), signal.SIGTERM)
-        if self._run.state.step == LAST and end == "minutes":
-            self._run.state.seconds += 3600
-        if self._run.state.step == LAST and end in ERRORS and (end != "another-rank" or os.environ["RANK"] == "1"):
+        if self.run.state.step == LAST and end == "minutes":
+            self.run.state.seconds += 3600
+        if self.run.state.step == LAST and end in ERRORS and (end != "another-rank" or os.environ["RANK"] == "1"):
             raise ERRORS[end]
         as_it_is(self, update)
 

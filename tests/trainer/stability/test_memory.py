@@ -88,9 +88,9 @@ def fitted(world: World, settings: Sequence[str]) -> tuple[int, int | None, str]
         built = build.build(config, world, stop_requested=lambda: False)
     except UserError as error:
         return 0, None, str(error)
-    built.trainer.fit()
+    built.fit()
     built.close()
-    return built.context.config.stream.source_tokens, built.saved_step, ""
+    return built.run.config.stream.source_tokens, built.saver.saved_step, ""
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from configs.components import Schedule
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.build import BuiltRun
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine
 from trainer.evaluation.outcome import Evaluation
 from trainer.limits import MOST_RATES, Limits
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError
 
@@ -93,7 +93,7 @@ def test_a_schedule_that_gives_no_rate_is_refused_before_update_1(
     assert not (tmp_path / "a" / "metrics.jsonl").exists()
 
 
-def spoil(built: BuiltRun, _: World) -> None:
+def spoil(built: Trainer, _: World) -> None:
     """The validation loss is NaN from step 4 on."""
     evaluate = built.evaluator.evaluate
 

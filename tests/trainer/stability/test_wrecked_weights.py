@@ -13,9 +13,9 @@ from model import ObjectiveOutput
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.build import BuiltRun
 from trainer.checkpoint.format import read_whole
 from trainer.engines.protocol import DeviceBatch
+from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError
 from trainer.runs.layout import list_steps, step_of
@@ -95,9 +95,9 @@ def test_a_stop_among_skipped_updates_names_the_checkpoint_that_stands(
     assert "is not saved: the newest loss is not finite" in done.out + done.err
 
 
-def spoil(built: BuiltRun, world: World, gradients: tuple[int, ...], losses: tuple[int, ...], weights: int) -> None:
+def spoil(built: Trainer, world: World, gradients: tuple[int, ...], losses: tuple[int, ...], weights: int) -> None:
     """Let gradients and losses of some updates be NaN, and from one update on a weight on the last rank alone."""
-    engine, state = built.context.engine, built.context.state
+    engine, state = built.run.engine, built.run.state
     accumulate, parts = engine.accumulate, engine.own_weights
 
     def spoiled(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
