@@ -99,12 +99,10 @@ def test_the_last_of_4096_ranks_trains(name: str, forked: Forked, tmp_path: Path
         name: dict.fromkeys(("exp_avg", "exp_avg_sq"), shape) for name, shape in found["shapes"].items()
     }
     sizes = [math.prod(shape) for shape in found["shapes"].values()]
-    if case.stage == 0:
-        assert found["held"] == 2 * sum(sizes)
-    elif case.stage == 3:
+    if case.stage == 3:
         assert found["shares"] == [math.ceil(size / case.size) for size in sizes]
         assert found["held"] == 2 * sum(found["shares"])
-    else:  # the last shard of what is cut at once, and filled up
+    else:  # the last shard of what is cut at once, and filled up; in bf16 stage 0 is stage 1
         assert 0 < found["held"] <= 2 * sum(sizes) / case.size + 4 * len(sizes)
     if HPZ in case.keys:
         assert list(found["node"]) == list(range(case.size - NODE, case.size))

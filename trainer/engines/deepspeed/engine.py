@@ -304,6 +304,8 @@ class DeepSpeedEngine(Engine):
         if not self._step(0.0).applied:
             raise NotFiniteError("a pass forward and backward is not finite")
         self._states.set_steps(0)
+        if self._stage.scaler is not None:
+            self._stage.scaler.cur_iter = 0
         self.take_forward_seconds()
 
     @override
