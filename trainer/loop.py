@@ -22,9 +22,8 @@ from trainer.context import RunContext
 from trainer.datasets import dataset_names
 from trainer.engines import replicas
 from trainer.engines.batches import Losses, Update
-from trainer.engines.host_copy import HostCopy
 from trainer.engines.layouts import Layouts
-from trainer.engines.protocol import StepResult
+from trainer.engines.protocol import HostCopy, StepResult
 from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.best import last_and_best
 from trainer.evaluation.evaluator import Evaluator

@@ -13,8 +13,7 @@ from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
 from trainer.engines import layouts
 from trainer.engines.batches import Update
-from trainer.engines.host_copy import HostCopy
-from trainer.engines.protocol import DeviceBatch
+from trainer.engines.protocol import DeviceBatch, HostCopy
 
 
 def tensors(batch: DeviceBatch) -> list[Any]:

@@ -41,6 +41,29 @@ class DeviceBatch:
         return {} if self.scales is None else {"scales_BT": self.scales}
 
 
+class HostCopy:
+    """A copy of a tensor to the host, made behind what the device has been given so far.
+
+    Read it once the device has been given more to do: a read that comes too early waits, but the device goes on.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Begin it."""
+        self._tensor = tensor.detach()
+        self._event: torch.Event | None = None
+        if tensor.device.type != "cpu":
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype).pin_memory()
+            self._tensor.copy_(tensor.detach(), non_blocking=True)
+            self._event = torch.get_device_module(tensor.device).Event()
+            self._event.record()
+
+    def read(self) -> Tensor:
+        """The copy, complete."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._tensor
+
+
 class StepResult:
     """The outcome of an update. The device may not have made it yet: who asks too early waits for it."""
 

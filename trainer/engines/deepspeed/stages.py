@@ -1,7 +1,8 @@
 """Where each ZeRO stage keeps weights, master weights and moments, and how to get at them: one class per layout."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import deepspeed
@@ -21,12 +22,10 @@ from typing_extensions import override
 from configs import EngineSection
 from model import Objective
 from trainer.engines import replicas
-from trainer.engines.deepspeed.late import can_be_late, decided_by
 from trainer.engines.deepspeed.patches import REDUCE_IN_BACKWARD
 from trainer.engines.deepspeed.reduction import Reduction
-from trainer.engines.host_copy import HostCopy
 from trainer.engines.muon import Place
-from trainer.engines.protocol import StepResult
+from trainer.engines.protocol import HostCopy, StepResult
 from trainer.ranks.precision import Precision
 
 
@@ -158,6 +157,36 @@ class Stage:
     def digest(self, module: nn.Module) -> int | None:
         """A hash of the weights where every rank has all of them; else None. See `Engine.replica_digest`."""
         return replicas.digest(module.parameters()) if self.has_replicas else None
+
+
+def can_be_late(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
+    """Whether the device can decide. On a CPU the norm is there as soon as it is computed."""
+    return device.type != "cpu" and bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+
+
+@contextmanager
+def decided_by(norm: Tensor, optimizer: Any, *, clip_norm: float, scale: float) -> Iterator[None]:
+    """The optimizer's step within is decided by the device: not finite, the norm skips it, and large, it is clipped.
+
+    torch's fused optimizers divide gradients by a tensor `grad_scale`, and change nothing where a tensor `found_inf` is
+    1, their own count of steps included; `torch.amp.GradScaler` tells them so. The host reads the norm an update later.
+
+    Args:
+        norm: of the gradients without their scale, (), on the device, in fp32.
+        optimizer: that makes the step.
+        clip_norm: gradients of a larger norm are scaled down to it; 0 clips none.
+        scale: that gradients are multiplied by.
+    """
+    optimizer.found_inf = norm.mul(0.0).ne_(0.0)  # 0 times what is not finite is NaN
+    if clip_norm > 0:
+        optimizer.grad_scale = norm.add(1e-6).div_(clip_norm).clamp_(min=1.0).mul_(scale)
+    elif scale != 1:
+        optimizer.grad_scale = torch.full_like(norm, scale)
+    try:
+        yield
+    finally:
+        for name in ("grad_scale", "found_inf"):
+            vars(optimizer).pop(name, None)
 
 
 class Replicated(Stage):
