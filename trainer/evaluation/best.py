@@ -3,41 +3,32 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from configs import EvaluationSection, RunConfig
 from configs.components.training import OF_REFERENCES, Described
 from trainer.checkpoint.state import TrainerState
 
 
-class BesideBest(NamedTuple):
-    """The words for a score."""
-
-    text: str | None
-    """None if the score is not finite."""
-    is_best: bool
-
-
-def beside_best(scores: Mapping[int, float], step: int, score: float, shown: Described) -> BesideBest:
-    """A step's score compared with the best of the other steps; of equal scores the earliest counts.
+def beside_best(scores: Mapping[int, float], step: int, score: float, shown: Described) -> str | None:
+    """A step's score compared with the best of the other steps, in words; of equal scores the earliest counts.
 
     Args:
         scores: by step; this step's own and those that are not finite are ignored.
         step: the step of the score.
-        score: the step's.
+        score: the step's; there are no words for one that is not finite.
         shown: how to format such scores, and whether higher is better.
     """
     if not math.isfinite(score):
-        return BesideBest(None, False)
+        return None
     sign = -1 if shown.higher_is_better is False else 1
     others = {s: x for s, x in scores.items() if s != step and math.isfinite(x)}
     if not others:
-        return BesideBest(f"the best {shown.label} so far", True)
+        return f"the best {shown.label} so far"
     at = max(others, key=lambda s: (sign * others[s], -s))
     difference = f"{score - others[at]:+.{shown.digits}f}"
     if sign * score > sign * others[at]:
-        return BesideBest(f"the best {shown.label} so far, {difference} to step {at}", True)
-    return BesideBest(f"{shown.label} {difference} to the best, {others[at]:.{shown.digits}f} of step {at}", False)
+        return f"the best {shown.label} so far, {difference} to step {at}"
+    return f"{shown.label} {difference} to the best, {others[at]:.{shown.digits}f} of step {at}"
 
 
 def described(section: EvaluationSection, figure: str) -> Described:

@@ -72,11 +72,6 @@ class Evaluator:
         """Whether there is a set to evaluate on."""
         return bool(self._held_out)
 
-    @property
-    def is_prepared(self) -> bool:
-        """Whether the plain copy of the model is allocated."""
-        return self._model is not None
-
     def prepare(self) -> None:
         """Allocate the plain copy of the model now, instead of at the first evaluation."""
         if self._model is None and self.has_sets:
@@ -95,7 +90,7 @@ class Evaluator:
         element, held = self._dtype.itemsize, 0
         with contextlib.suppress(UndeclaredError):
             held = search_bytes(model, self._section.search, self._tokenizer.target_vocab_size, element)
-        return held + (0 if self.is_prepared else element * num_parameters)
+        return held + (element * num_parameters if self._model is None else 0)
 
     def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.

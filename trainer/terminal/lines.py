@@ -80,7 +80,7 @@ def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: 
     metrics, figures, beside = config.evaluation.metrics, evaluation.figures(), None
     if config.best_by in figures:  # otherwise it comes late
         scores, shown = state.scores.get(config.best_by, {}), described(config.evaluation, config.best_by)
-        beside = beside_best(scores, step, figures[config.best_by], shown).text
+        beside = beside_best(scores, step, figures[config.best_by], shown)
     log.info(
         "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)%s%s",
         step,

@@ -15,7 +15,6 @@ from trainer.datasets import describe_weights
 from trainer.engines.protocol import Engine
 from trainer.evaluation.best import last_and_best
 from trainer.evaluation.sets import HeldOutSet
-from trainer.inference.supported import CTRANSLATE2, ctranslate2_problems
 from trainer.ranks.device import describe_uneven, device_name, is_host, kind
 from trainer.ranks.distributed import World
 from trainer.runs.layout import REPORT, checkpoint_folder
@@ -198,7 +197,5 @@ def _rows(
         yield "next", "the same command, but for --fresh and --reset, resumes it"
         return
     run = shlex.quote(config.folder)
-    # the fastest format if it supports the model, else the one that supports every model
-    name = "safetensors" if any(ctranslate2_problems(config.model)) else CTRANSLATE2
     yield "next", f"zeromt translate {run} -i FILE -o FILE"
-    yield "", f"zeromt export {run} --format {name} -o DIR"
+    yield "", f"zeromt export {run} --format safetensors -o DIR"

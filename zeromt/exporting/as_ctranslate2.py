@@ -2,7 +2,7 @@
 
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,27 @@ from data_pipeline.tag_pieces import as_symbols
 from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer
 from model import Transformer
 from trainer.inference.loading import TrainedModel
-from trainer.inference.supported import CTRANSLATE2, ctranslate2_problems, parts
 from trainer.inference.translation.languages import LanguageTags, encode_source, own_language_tags
 from trainer.metrics.scoring import Scorer
 from zeromt.exporting.as_huggingface import refuse
 from zeromt.exporting.check import Sample, Text, accept, logits_of, pad
-from zeromt.exporting.plain import optional, plain_weights, tag_notes
+from zeromt.exporting.plain import optional, part_problems, parts, plain_weights, tag_notes
 from zeromt.exporting.search_file import ctranslate2_options, write_search
 
-OPTION = "--format ctranslate2"
+_PROGRAM = "ctranslate2"
+"""Its name in the model's parts."""
+OPTION = f"--format {_PROGRAM}"
 _BATCH = 32
 _THREADS = 1
 
 Weights = Mapping[str, Tensor]
+
+
+def _problems(section: ModelSection) -> Iterator[str]:
+    """The options that CTranslate2 does not support, one line each."""
+    yield from part_problems(section, _PROGRAM)
+    if section.has_final_norm and section.residual.is_post_norm:
+        yield f"model.final_norm: true with {section.residual.kind}; allowed is false"
 
 
 def export(
@@ -42,7 +50,7 @@ def export(
         ExportError: the exported model computes something else.
         OSError: it cannot be written.
     """
-    refuse(ctranslate2_problems(trained.config.model), "CTranslate2")
+    refuse(_problems(trained.config.model), "CTranslate2")
     ctranslate2 = optional("ctranslate2", OPTION)
     full = folder / "float32"
     _save(ctranslate2, trained, full, None)
@@ -92,7 +100,7 @@ def _options(section: ModelSection) -> dict[str, Any]:
     """The names of the model's parts in CTranslate2's specifications."""
     options: dict[str, Any] = {"no_final_norm": not section.has_final_norm}
     for part in parts(section):
-        options |= part.exported(CTRANSLATE2, section)
+        options |= part.exported(_PROGRAM, section)
     return options
 
 

@@ -21,10 +21,9 @@ from configs import ModelSection, SearchSection, UserError
 from data_pipeline.tag_pieces import tag_of
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, UNK_ID, Tokenizer
 from trainer.inference.loading import TrainedModel
-from trainer.inference.supported import part_problems, parts
 from trainer.inference.translation.languages import own_language_tags
 from zeromt.exporting.check import Sample, Text, check_logits
-from zeromt.exporting.plain import optional, plain_weights, tag_notes
+from zeromt.exporting.plain import optional, part_problems, parts, plain_weights, tag_notes
 from zeromt.exporting.search_file import longest_of_all, mean_penalty, write_search
 
 OPTION = "--format huggingface"

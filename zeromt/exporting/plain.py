@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from configs import UserError
+from configs import ModelSection, UserError
 from configs.components.model import ModelPart
 from data_pipeline.tag_pieces import WORD_BEGIN
 from data_pipeline.tokenizer import Tokenizer
@@ -24,6 +24,17 @@ from model import Transformer
 from model.transformer import TokenEmbedding
 
 _LAST_NORMS = ("encoder.norm", "decoder.norm")
+
+
+def parts(section: ModelSection) -> Iterator[ModelPart]:
+    """The parts of a model that an export must know how to write."""
+    yield from (section.attention, section.feed_forward, section.positions, section.norm, section.residual)
+
+
+def part_problems(section: ModelSection, program: str) -> Iterator[str]:
+    """Why a program does not support the parts, one line each."""
+    for part in parts(section):
+        yield from (f"model.{line}" for line in part.export_problems(program, section))
 
 
 def plain_weights(model: Transformer) -> dict[str, Tensor]:
