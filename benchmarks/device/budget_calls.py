@@ -18,7 +18,6 @@ from torch import Tensor
 
 from benchmarks.device.budget_model import SPECIAL, make_objective
 from configs import ModelSection, SearchSection, preset_model
-from configs.components import make
 from data_pipeline.stream.batch import MicroBatch
 from model import build_transformer
 from model.kernels import STEPS_BETWEEN_SYNCS, cpu, use_kernels
@@ -86,8 +85,8 @@ def one_pass(preset: str, kernels: str) -> Callable[[], None]:
 def _tiny(preset: str) -> ModelSection:
     small = {
         "d_model": WIDTH,
-        "attention": make("attention", "multi_head", num_heads=2),
-        "feed_forward": make("feed_forward", "relu", d_ff=WIDTH),
+        "attention": {"kind": "multi_head", "num_heads": 2},
+        "feed_forward": {"kind": "relu", "d_ff": WIDTH},
     }
     return preset_model(preset, small)
 
