@@ -74,7 +74,7 @@ def test_twenty_hangs(hung_file: Path, make_run: MakeRun, launch: Launch) -> Non
         f"training.max_updates={2 * len(faults) + 3}", "evaluation.every_updates=0",
     ]  # fmt: skip
     run = make_run(*faults, overrides=settings)
-    done = launch(run, restarts=1).finish(3000)
+    done = launch(run, restarts=1).finish(3400)
     assert done.code == 0, done.err[-4000:]
     starts = sorted((run.folder / "failures").iterdir())
     assert len(starts) == len(faults)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from configs.process.environment import PRIVATE
 from tests.faults.conftest import Canary, Launch, MakeRun, Run
@@ -26,6 +27,7 @@ def ports_of(run: Run) -> Iterator[tuple[str, int]]:
                     yield one.laddr.ip, one.laddr.port
 
 
+@pytest.mark.slow
 def test_on_one_machine_nothing_listens_beyond_it_and_nothing_sent_there_is_run(
     make_run: MakeRun, launch: Launch, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_asked_in_evaluation_and_twice_in_a_save(undisturbed: Run, make_run: Mak
     assert run.processes() == []
 
 
+@pytest.mark.slow
 def test_asked_before_a_rank_can_hear_it(make_run: MakeRun, start: Start, shim: Path, tmp_path: Path) -> None:
     """Row 4: while Python itself starts, a signal would end the rank, and the others would wait for it."""
     go_on, pids = tmp_path / "go-on", [tmp_path / f"pid-{rank}" for rank in (0, 1)]
