@@ -99,7 +99,6 @@ def reduce_in_backward(engine: Any, *, each: bool, in_place: bool) -> Reduction:
     return Reduction(optimizer.bit16_groups, parts, places, each=each, in_place=in_place)
 
 
-_PARTITIONED = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
 KEEP_OUT_SHARED_MEMORY_OP = Patch(
     target="deepspeed.ops.__compatible_ops__",
     reason="on CPUs it compiles an op in C++ when it starts: a minute or more, and it needs a compiler",
@@ -136,8 +135,14 @@ REDUCE_IN_BACKWARD = Patch(
     "without it 500 and none; every rank receives the sums of all partitions, after the backward pass",
     needs=(
         ("deepspeed.runtime.engine:DeepSpeedEngine", "if self.enable_backward_allreduce and", "self.basic_optimizer ="),
-        (_PARTITIONED, "single_partition_of_fp32_groups", "bit16_groups", "_grad_acc_hooks", "update_lp_params"),
-        (_PARTITIONED, "self.loss_scaler = CreateLossScaler("),
+        (
+            "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer",
+            "single_partition_of_fp32_groups",
+            "bit16_groups",
+            "_grad_acc_hooks",
+            "update_lp_params",
+            "self.loss_scaler = CreateLossScaler(",
+        ),
     ),
     apply=reduce_in_backward,
 )
