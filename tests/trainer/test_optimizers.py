@@ -62,13 +62,13 @@ def test_every_command_refuses_it_before_anything_runs(
 
 
 def test_plans_count_what_each_keeps() -> None:
-    """Bytes of its states at stage 0, and no stage where it is not sound."""
+    """Bytes of its states on one rank, and no stage where it is not sound."""
     vocabularies = Vocabularies(source=32_000, target=32_000)
     found = {}
     for kind in ("adamw", "adafactor", "muon"):
         config = load_run("wmt_base", [f"optimizer.kind={kind}", "engine.zero_stage=0"])
         planned = MemoryModel(config, vocabularies, precision="bf16")
-        states = planned.states(Setting(stage=0, offload=False, checkpointing=False), 2)
+        states = planned.states(Setting(stage=0, offload=False, checkpointing=False), 1)
         found[kind] = states.optimizer - 4 * planned.num_parameters  # without master weights
     whole = [p for p in planned.parameters if len(p.shape) == 2]
     vectors = sum(p.size for p in planned.parameters if len(p.shape) == 1)
