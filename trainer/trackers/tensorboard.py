@@ -1,5 +1,6 @@
 """TensorBoard: curves, translations, attention maps and the configuration."""
 
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,8 @@ class TensorBoard(Tracker):
             from torch.utils.tensorboard.summary import hparams
         # Every start writes a file; from it a reader forgets what earlier files have of this step and later ones.
         first = resume_step + 1 if resume_step > 0 else 0
+        hook = threading.excepthook  # its thread's errors are raised in ours, too, and are no traceback
+        threading.excepthook = lambda failed: None if isinstance(failed.exc_value, OSError) else hook(failed)
         board: Any = SummaryWriter(str(folder), purge_step=first)
         if config:
             board.add_text("run/configuration", html_table([(k, str(v)) for k, v in flatten(config).items()]), first)
