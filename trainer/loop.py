@@ -24,7 +24,6 @@ from trainer.engines import replicas
 from trainer.engines.batches import Losses, Update
 from trainer.engines.layouts import Layouts
 from trainer.engines.protocol import HostCopy, StepResult
-from trainer.engines.update_sizes import UpdateSizes
 from trainer.evaluation.best import last_and_best
 from trainer.evaluation.evaluator import Evaluator
 from trainer.limits import Limits
@@ -259,9 +258,7 @@ class Trainer:
                 (update.epoch, update.number),
                 target_tokens=update.counts.target_tokens,
             )
-            sizes = UpdateSizes(run.engine) if self._is_log_due(state.step + 1) else None
             result = run.engine.step(lr)
-            self._interval.sizes = sizes.compared() if sizes is not None and result.applied else None
             if _is_due(state.step + 1, run.config.stability.hash_every_updates):
                 problem = replicas.compare(run.world.gather(run.engine.replica_digest()))
                 if problem is not None:

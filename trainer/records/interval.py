@@ -12,12 +12,9 @@ import torch
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
-from trainer.engines.update_sizes import UpdateSizes, ratios
 from trainer.ranks.distributed import World
 from trainer.records.utilization import Work
 
-UPDATE_RATIO = "update_ratio/"
-"""Prefix of a figure of one part of the model; the parts are those of `update_sizes.PARTS`."""
 MICRO_BATCHES, TOKEN_SHARE, LOSS, LOSS_WEIGHT = "micro_batches/", "token_share/", "loss/", "loss_weight/"
 """Prefixes of the figures of one dataset of a mixture."""
 STRAGGLER_SECONDS = 1.0
@@ -46,7 +43,6 @@ class Interval:
         self._work = work
         self._weighed_by = weighed_by
         self._flops = 0
-        self.sizes: UpdateSizes | None = None
         """Sizes of the last update; None if it was not applied. Set on every rank or on none."""
         self._by_dataset = np.zeros((len(dataset_names), 5))
         """Micro-batches and target tokens; of applied updates the sum of losses, target tokens and their weights."""
@@ -102,10 +98,8 @@ class Interval:
 
     def figures(self, world: World) -> dict[str, Any]:
         """Means over the interval, over all ranks."""
-        sizes = [] if self.sizes is None else self.sizes.sums()
-        of_rank = [float(self._flops), *self._losses.tolist(), *self._by_dataset.ravel().tolist(), *sizes]
+        of_rank = [float(self._flops), *self._losses.tolist(), *self._by_dataset.ravel().tolist()]
         flops, loss_sum, nll_sum, *rest = world.sum_floats(of_rank)
-        num = self._by_dataset.size
         counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._applied.target_tokens or math.nan  # 0 if every update was skipped
         weight = self._applied.weight_units / WEIGHT_ONE or math.nan
@@ -128,14 +122,13 @@ class Interval:
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
             **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
-            **({f"{UPDATE_RATIO}{part}": ratio for part, ratio in ratios(rest[num:]).items()} if sizes else {}),
             **({} if self._weighed_by is None else {"loss_weight": weight / tokens}),
             **(
                 {"augmented": counts.augmented, "fell_back": counts.fell_back}
                 if counts.augmented + counts.fell_back
                 else {}
             ),
-            **self._of_datasets(np.reshape(rest[:num], self._by_dataset.shape).tolist()),
+            **self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist()),
         }
 
     def figures_of_ranks(self, world: World, forward_seconds: float) -> tuple[dict[str, Any], str | None]:

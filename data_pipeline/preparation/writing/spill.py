@@ -184,7 +184,8 @@ class SpillFolder:
         Raises:
             DamagedSpanError: a span's file is not as it was written.
         """
-        segments = np.load(self.folder / "segments.npy", mmap_mode="r")[shard]
+        path = self.folder / "segments.npy"
+        segments = np.load(path, mmap_mode="r", allow_pickle=False)[shard]
         rows, done = self._rows(segments), np.zeros(3, dtype=np.int64)
         for span in np.flatnonzero(segments[:, 1]).tolist():
             self._read_segment(span, segments[span], rows, done)

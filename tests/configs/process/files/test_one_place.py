@@ -47,6 +47,7 @@ OTHERS = {
         "zeromt/exporting/search_file.py",
         "zeromt/inspecting/found.py",
     ],
+    "a checkpoint's folder, which rank 0 has just made": ["trainer/checkpoint/format.py"],
     "a process of its own, which imports nothing of zeromt": ["launcher/start/torchrun.py"],
 }
 """Modules that open other files, by what these are."""
