@@ -202,10 +202,6 @@ class EvaluationSection:
     """Evaluate only on this many pairs of each set, the first ones."""
     samples: Count = 5
     """Number of translations shown in TensorBoard; half of them are always the same, half change."""
-    attention_maps: Count = 2
-    """Number of short validation pairs, always the same, whose attention is drawn in TensorBoard, for the reference and
-    for the translation.
-    """
 
     @property
     def all_metrics(self) -> list[Metric | QueuedMetric]:

@@ -30,7 +30,6 @@ TARGET_FILE = "tokenizer.target.model"
 
 _LEADING_TAG = re.compile(rf"\ufeff?({TAG.pattern}) ?")
 """At the start of a line, or behind a byte order mark: files that are joined bring such marks into the middle."""
-_WORD = re.compile(r"[^ \t]+")
 _ALMOST_LEADING_TAG = re.compile(rf"[\s\ufeff\u200b-\u200f\u2060]*({TAG.pattern})")
 
 
@@ -231,28 +230,6 @@ class Tokenizer:
                 rows[number] = [by_text.get(piece, i) if i == UNK_ID else i for i, piece in both]
         return rows
 
-    def word_numbers(self, side: Side, line: str) -> list[int]:
-        """For each piece of a line the number of the word that it ends in, from 0; -1 for a piece without text.
-
-        Words are what spaces or tabs separate in the line itself, which normalisation may cut or join: it makes a space
-        of what does not break a line. A tag is part of the word that it stands in.
-        """
-        processor, place, numbers = self._target, 0, list[int]()
-        if side == "source":
-            processor = self._source
-            tag, text = self.cut_tag(line)
-            place, numbers = len(line) - len(text), [] if tag is None else [0]
-        words = [-1] * len(line)
-        for number, word in enumerate(_WORD.finditer(line)):
-            words[word.start() : word.end()] = [number] * len(word[0])
-        for piece in _with_surfaces(processor, line[place:]):
-            place = line.index(piece.surface, place)  # spaces before the first word are of no piece
-            end = place + len(piece.surface)
-            inside = [number for number in words[place : max(end, place + 1)] if number >= 0]
-            numbers.append(inside[-1] if inside and piece.piece.strip(WORD_BEGIN) else -1)
-            place = end
-        return numbers
-
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each source id as the vocabulary spells it: a word's first one begins with U+2581."""
         return [str(self._source.id_to_piece(i)) for i in ids]
@@ -278,17 +255,6 @@ class Tokenizer:
         kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
         before = ["".join(f"{tags[i]} " for i in itertools.takewhile(tags.__contains__, row)) for row in kept]
         return [tag + _decode(self._source, row) for tag, row in zip(before, kept, strict=True)]
-
-
-def _with_surfaces(processor: sentencepiece.SentencePieceProcessor, text: str) -> Iterable[Any]:
-    """The pieces of a text, each with the part of the text that it is made of: `piece` and `surface`."""
-    encode: Any = processor.encode
-    try:
-        proto = encode(text, return_type="proto")
-    except TypeError:  # SentencePiece 0.2.1 calls it otherwise
-        proto = encode(text, out_type="immutable_proto")
-    pieces: Iterable[Any] = proto.pieces
-    return pieces
 
 
 def _decode(processor: sentencepiece.SentencePieceProcessor, row: list[int]) -> str:

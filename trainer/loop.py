@@ -424,7 +424,7 @@ class Trainer:
         figures |= {"series": state.measured.get(state.best_by), TARGET_TOKENS: state.target_tokens}
         figures |= state.phase_figures()
         samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
-        self.run.metrics.evaluation(step, figures, samples, evaluation.attentions[: 2 * shown.attention_maps])
+        self.run.metrics.evaluation(step, figures, samples)
         log_evaluation(step, evaluation, config, state)
         self._tell()
         return True

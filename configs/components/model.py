@@ -112,9 +112,6 @@ class ModelPart(Component):
 class Attention(ModelPart):
     """Attention: self-attention of both stacks, and the decoder's cross-attention to the source."""
 
-    has_weights: ClassVar[bool] = False
-    """Whether its module has a method `weights`, which attention maps and word alignments need."""
-
     def problems_at(self, width: int) -> Iterator[str]:
         """Errors of the fields in a model of this width, one line each."""
         return iter(())

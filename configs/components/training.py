@@ -361,8 +361,8 @@ class Writer(Protocol):
         """Write the figures of a log step, given by their names in metrics.jsonl."""
         ...
 
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        """Write the scores of an evaluation, sample translations, and attention to draw (`heat_map.draw`)."""
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
+        """Write the scores of an evaluation and sample translations."""
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:

@@ -25,7 +25,6 @@ class MultiHead(Attention):
 
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
-    has_weights: ClassVar[bool] = True
 
     num_heads: Size = 8
     """Number of attention heads; must divide d_model unless head_width is given."""

@@ -31,7 +31,7 @@ STREAMS = {
     "read-only": ("/dev/null", os.O_RDONLY),
 }  # fmt: skip
 """Beside `out`, a file; `closed`; and `gone`, a pipe that nobody reads."""
-OUTPUT_OPTIONS = ("-o", "--output", "--alignment", "--attention", "--to", "--jsonl")
+OUTPUT_OPTIONS = ("-o", "--output", "--to", "--jsonl")
 TYPED_OUTPUT = re.compile(rf"(?:^|\0)(?:{'|'.join(OUTPUT_OPTIONS)})[=\0]?([^\0]*)")
 MAY_CHANGE = {
     "train": "runs/", "launch": "runs/", "stop": "runs/", "prepare": "(?!corpus/|runs/)", "score": "dataset",

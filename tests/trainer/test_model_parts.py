@@ -120,14 +120,6 @@ def test_exports_name_all_that_a_program_has_not(zeromt: Zeromt, trained: dict[s
         assert done.code == (0 if program == "safetensors" else 2)
 
 
-def test_an_attention_without_weights_shows_none(zeromt: Zeromt, trained: dict[str, Path]) -> None:
-    arguments = ("translate", str(trained["attention"]), "-i", "text.en", "-o", "text.fr")
-    done = zeromt(*arguments, "--alignment", "shown")
-    assert done.code == 2
-    assert "--alignment: model.attention.kind 'bare' has no weights to show; leave it out" in done.err
-    assert zeromt(*arguments, "--beam", "3").code == 0
-
-
 @pytest.mark.parametrize(
     ("setting", "says"),
     [

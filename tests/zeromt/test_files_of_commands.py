@@ -35,13 +35,10 @@ def lines(trained: TrainedRun, tmp_path: Path) -> Path:
         ["translate", "-i", "s", "-o", "link"],
         ["translate", "-i", "s", "--prefix", "r", "-o", "r"],
         ["translate", "-i", "s", "--score", "--target", "r", "-o", "r"],
-        ["translate", "-i", "s", "-o", "new", "--alignment", "new"],
-        ["translate", "-i", "s", "-o", "new", "--attention", "s"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "r"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "link"],
         ["translate", "-i", "s", "-o", "RUN/metrics.jsonl"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "RUN/checkpoints/step-00000300/config.yaml"],
-        ["translate", "-i", "s", "-o", "new", "--alignment", "RUN/checkpoints/latest"],
     ],
     ids=" ".join,
 )

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,6 @@ from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
-from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES, Precision
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 
 ACCURACY_ROWS = 512
 """Tokens whose logits are in memory at once."""
-PICTURED_PIECES = 32
-"""Maximum number of pieces on either side of a pair whose attention is drawn."""
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch for which only the loss is computed."""
 
@@ -147,36 +144,7 @@ class Evaluator:
             seconds=time.monotonic() - begin,
             languages="-".join(held_out.languages),
             role=held_out.role,
-            attentions=self._attentions(model, sources, references, hypotheses, held_out.tags)
-            if self._world.is_main
-            else (),
         )
-
-    def _attentions(
-        self,
-        model: Transformer,
-        sources: Sequence[str],
-        references: Sequence[str],
-        hypotheses: Sequence[str],
-        tags: LanguageTags | None,
-    ) -> list[Attention]:
-        """Attention of the first short pairs: for each that of its reference, then that of its translation.
-
-        A reference's picture has the same rows and columns at every step. A long translation is cut. Empty if the
-        model's attention has no weights to show.
-        """
-        if not model.section.attention.has_weights:
-            return []
-        translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
-        most = min(PICTURED_PIECES, model.max_positions - 1)
-        rows = encode_source(self._tokenizer, sources, tags), encode_target(self._tokenizer, references, tags)
-        short = [i for i, pair in enumerate(zip(*rows, strict=True)) if all(0 < len(row) <= most for row in pair)]
-        short = short[: self._section.attention_maps]
-        lines, translated = [sources[i] for i in short], [hypotheses[i] for i in short]
-        ids = [row[:most] for row in encode_target(self._tokenizer, translated, tags)]
-        of_references = translator.cross_attention(lines, [rows[1][i] for i in short])
-        pairs = zip(of_references, translator.cross_attention(lines, ids), strict=True)
-        return [one for known, made in pairs for one in (replace(known, is_reference=True), made)]
 
     @torch.inference_mode()
     def _score_part(

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from configs.components.training import SIGNATURE
-from trainer.inference.translation.words import Attention
 from trainer.metrics.scoring import Score
 from trainer.runs.metrics_file import MEAN_OVER
 
@@ -32,8 +31,6 @@ class Evaluation:
     """The first reference of each pair, if there are several."""
     hypotheses: Sequence[str]
     seconds: float
-    attentions: Sequence[Attention] = ()
-    """Attention of the first short pairs, for each first the reference's, then the translation's; only on rank 0."""
     languages: str = ""
     """Source and target, such as en-fr."""
     role: str = "validation"
@@ -54,11 +51,6 @@ class Evaluation:
             references=_in_turns([e.references for e in each]),
             hypotheses=_in_turns([e.hypotheses for e in each]),
             seconds=sum(part.seconds for part in parts.values()),
-            attentions=[
-                a
-                for pair in _in_turns([list(zip(e.attentions[::2], e.attentions[1::2], strict=True)) for e in each])
-                for a in pair
-            ],
             parts=parts,
         )
 

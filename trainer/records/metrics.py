@@ -8,7 +8,6 @@ from typing import Any
 from configs.components import Samples, Tracker
 from configs.process.streams import hidden
 from configs.process.text import to_json
-from trainer.inference.translation.words import Attention
 from trainer.records.background import Action, BackgroundWriter, end_all
 from trainer.records.names import END_EVENT
 from trainer.runs.layout import METRICS_FILE
@@ -59,15 +58,13 @@ class Metrics:
         """Write the figures of a log step."""
         self._write("train", step, figures, lambda writer: writer.train(step, figures))
 
-    def evaluation(
-        self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Attention]
-    ) -> None:
-        """Write the scores of an evaluation, sample translations, and attention to draw."""
-        self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples, attentions))
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
+        """Write the scores of an evaluation, and sample translations."""
+        self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples))
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
         """Write scores that were computed after their step's evaluation; trackers receive them as an evaluation."""
-        self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, (), ()))
+        self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, ()))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """Write something that happened."""

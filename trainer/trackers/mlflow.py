@@ -1,7 +1,7 @@
 """MLflow: https://mlflow.org/docs. The package is optional: `pip install 'zeromt[mlflow]'`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class _Writer(Writer):
         self._log(step, by_tag("train", figures))
 
     @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
         self._log(step, by_tag("valid", figures))
         if samples:
             columns = dict(

@@ -5,7 +5,7 @@ The package, https://prometheus.github.io/client_python, is optional: `pip insta
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Writer(Writer):
         self._write({"train/step": float(step), **by_tag("train", figures)})
 
     @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
         self._write({"valid/step": float(step), **by_tag("valid", figures)})
 
     @override

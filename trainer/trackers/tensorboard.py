@@ -1,8 +1,8 @@
-"""TensorBoard: curves, translations, attention maps and the configuration."""
+"""TensorBoard: curves, translations and the configuration."""
 
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,19 +95,9 @@ class _Writer(Writer):
         self._scalars(step, by_tag("train", figures))
 
     @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
-        import numpy as np
-
-        from model.search.alignment import default_layer
-        from trainer.inference.translation.heat_map import draw
-
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
         if samples:
             self._board.add_text("valid/translations", samples_table(samples), step)
-        for number, attention in enumerate(attentions):
-            # one layer, because a picture of all layers would be too small to read
-            picture = np.asarray(draw([attention], layer=default_layer(len(attention.weights))))
-            of = "reference" if attention.is_reference else "translation"
-            self._board.add_image(f"valid/attention_{number // 2 + 1}/{of}", picture, step, dataformats="HW")
         self._scalars(step, by_tag("valid", figures))
 
     @override

@@ -1,6 +1,6 @@
 """Weights & Biases: https://docs.wandb.ai. The package is optional: `pip install 'zeromt[wandb]'`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ class _Writer(Writer):
         self._run.log({**by_tag("train", figures), "update": step})
 
     @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples, attentions: Sequence[Any]) -> None:
+    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
         import wandb
 
         tables = {}

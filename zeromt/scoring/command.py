@@ -175,9 +175,6 @@ def _settings(
         raw_weights=raw_weights,
         precision=precision,
         n_best=1,
-        with_alignment=False,
-        alignment_layer=None,
-        num_pictures=0,
     )
 
 

@@ -19,7 +19,6 @@ from configs.process.streams import tell
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
-from trainer.inference.translation.heat_map import draw
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.ranks.process import tune_process
@@ -31,18 +30,6 @@ from zeromt.translating.parsing import parse_option
 from zeromt.translating.pool import Pool
 from zeromt.translating.undoing import with_undoing
 from zeromt.translating.worker import Answer, Line, Settings, Work, Worker
-
-PICTURED_LINES = 4
-"""Number of lines whose attention is drawn."""
-
-
-@dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
-class _Sinks:
-    """The open outputs; None for those not asked for."""
-
-    lines: IO[str]
-    alignments: IO[str] | None
-    picture: IO[bytes] | None
 
 
 @restored_environment()
@@ -63,9 +50,6 @@ def run(
     score: bool,
     target: str | None,
     prefix: str | None,
-    alignment: str | None,
-    alignment_layer: int | None,
-    attention: str | None,
     processes: int | None,
     paragraphs: bool,
 ) -> int:
@@ -83,7 +67,6 @@ def run(
         search: fields of the run's search section to replace.
         candidates, mbr: translations of a line, of which the one most like all of them is written.
         target, prefix: files parallel to the input: translations to score, and prefixes of translations.
-        alignment, attention: files to write; `attention` a picture.
         processes: None for one on each GPU or core.
         paragraphs: translate each sentence of a line by itself.
 
@@ -91,30 +74,28 @@ def run(
         UserError: a run, a file or an option is wrong.
     """
     tune_process()
-    _check_mbr(
-        candidates, mbr, n_best=n_best, others={"--score": score, "--alignment": alignment, "--attention": attention}
-    )
+    _check_mbr(candidates, mbr, n_best=n_best, others={"--score": score})
     _check_options(n_best=n_best, score=score, target=target, prefix=prefix)
     if paragraphs:
-        _check_paragraphs({"--score": score, "--prefix": prefix, "--alignment": alignment, "--attention": attention})
+        _check_paragraphs({"--score": score, "--prefix": prefix})
     check_apart(
         {**_named(input=input, target=target, prefix=prefix), **places_of((run, *ensemble))},
-        _named(output=output, alignment=alignment, attention=attention),
+        _named(output=output),
     )
     of_line = max(n_best, candidates)
-    given = {"raw_weights": raw_weights, "precision": precision, "n_best": of_line, "alignment_layer": alignment_layer}
+    given = {"raw_weights": raw_weights, "precision": precision, "n_best": of_line}
     languages = {"source": source_language, "target": target_language}
     with contextlib.ExitStack() as stack:
         chunks = read_chunks(stack, input, target, prefix, is_scored=score)
-        sinks = _open_sinks(stack, output, alignment, attention)
+        lines = stack.enter_context(_open_output(output))
         work, tokenizer, config, checkpoint = with_checkpoints(
-            (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, sinks, processes, search, languages, given)
+            (run, *ensemble), lambda checkpoints: _load(stack, checkpoints, processes, search, languages, given)
         )
         work = with_mbr(work, mbr)
         work = work if score or prefix is not None else with_undoing(work, config)
         work = with_paragraphs(work, tokenizer) if paragraphs else work
         progress = _progress(stack, input, output)
-        counts = _write(work(chunks, progress.advance), sinks, progress, n_best=n_best, is_scored=score)
+        counts = _write(work(chunks, progress.advance), lines, progress, n_best=n_best, is_scored=score)
     warn(counts, tokenizer, config, checkpoint)
     return 0
 
@@ -122,7 +103,6 @@ def run(
 def _load(
     stack: contextlib.ExitStack,
     checkpoints: Sequence[Checkpoint],
-    sinks: _Sinks,
     processes: int | None,
     search: Mapping[str, Any],
     languages: Mapping[str, str | None],
@@ -146,8 +126,6 @@ def _load(
         checkpoints=[str(checkpoint.folder) for checkpoint in checkpoints],
         tags=language_tags(config.prepare, tokenizer, **languages),
         section=search_section(config.evaluation.search, search),
-        with_alignment=sinks.alignments is not None,
-        num_pictures=PICTURED_LINES if sinks.picture is not None else 0,
         **given,
     )
     check_settings(settings, config)
@@ -241,15 +219,9 @@ def check_settings(settings: Settings, config: RunConfig, *, option: str = "--n-
     Raises:
         UserError: they do not give it.
     """
-    section, layer = settings.section, settings.alignment_layer
+    section = settings.section
     if settings.n_best > section.beam and section.sampler is None:
         raise UserError(f"{option}: {settings.n_best} with --beam {section.beam}; allowed is at most the beam")
-    if layer is not None and layer > config.model.decoder_layers:
-        raise UserError(f"--alignment-layer: {layer}; allowed is 1 to {config.model.decoder_layers}")
-    attention = config.model.attention
-    if (settings.with_alignment or settings.num_pictures) and not attention.has_weights:
-        option = "--alignment" if settings.with_alignment else "--attention"
-        raise UserError(f"{option}: model.attention.kind {attention.kind!r} has no weights to show; leave it out")
 
 
 def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig, checkpoint: Checkpoint) -> None:
@@ -279,35 +251,17 @@ def start_work(stack: contextlib.ExitStack, settings: Settings, processes: int |
     return pool.answers
 
 
-def _open_sinks(
-    stack: contextlib.ExitStack, output: str | None, alignment: str | None, attention: str | None
-) -> _Sinks:
-    return _Sinks(
-        lines=stack.enter_context(_open_output(output)),
-        alignments=None if alignment is None else stack.enter_context(written(alignment, "--alignment")),
-        picture=None if attention is None else stack.enter_context(written(attention, "--attention", "wb")),
-    )
-
-
 def _write(
-    answers: Iterator[Answer], sinks: _Sinks, progress: Progress, *, n_best: int, is_scored: bool
+    answers: Iterator[Answer], out: IO[str], progress: Progress, *, n_best: int, is_scored: bool
 ) -> SourceCounts:
     """Write the results of the lines; returns counts about their sources."""
-    number, counts, is_drawn = 0, SourceCounts(), False
+    number, counts = 0, SourceCounts()
     for answer in answers:
-        lines = [line for line in answer.lines if line is not None]
-        for line in lines:
-            sinks.lines.writelines(_render(number, line, n_best, is_scored=is_scored))
-            if sinks.alignments is not None:
-                # a line with a score of NaN has no alignment
-                sinks.alignments.writelines(f"{text}\n" for text in line.alignments or [""])
+        for line in filter(None, answer.lines):
+            out.writelines(_render(number, line, n_best, is_scored=is_scored))
             number += 1
-        pictured = [line.attention for line in lines if line.attention is not None]
-        if sinks.picture is not None and pictured and not is_drawn:
-            draw(pictured).save(sinks.picture, format="PNG")
-            is_drawn = True
         counts.add(answer.counts)
-        sinks.lines.flush()
+        out.flush()
         progress.reach(number)  # empty lines are in no batch
     return counts
 

@@ -26,9 +26,6 @@ _OF_LINES: dict[str, Any] = {
     "score": False,
     "target": None,
     "prefix": None,
-    "alignment": None,
-    "alignment_layer": None,
-    "attention": None,
 }
 """Options of single lines, and their defaults."""
 

@@ -9,7 +9,6 @@ from launcher.options.values import (
     existing,
     existing_file,
     matching,
-    new_file,
     new_path,
     number,
     processes,
@@ -75,7 +74,6 @@ def add_translate(parser: Parser) -> None:
         type=existing_file,
         help="translations to score, if the input contains only the sources",
     )
-    _add_alignment(parser)
     add_paragraphs(parser)
     add_processes(parser)
 
@@ -83,25 +81,6 @@ def add_translate(parser: Parser) -> None:
 def _or_standard(parse: Callable[[str], str]) -> Callable[[str], str | None]:
     """A parser to which `-` is None, for standard input or output."""
     return lambda text: None if text == "-" else parse(text)
-
-
-def _add_alignment(parser: Parser) -> None:
-    """Options that write word alignments and draw attention."""
-    parser.add_argument(
-        "--alignment",
-        metavar="FILE",
-        type=new_file,
-        help="write a word alignment of each translation: pairs i-j of source and target words",
-    )
-    parser.add_argument(
-        "--alignment-layer",
-        metavar="L",
-        type=whole(1, 1024),
-        help="decoder layer whose attention gives the alignment, from 1 (default: the middle one)",
-    )
-    parser.add_argument(
-        "--attention", metavar="FILE", type=new_file, help="draw the attention of the first lines to a PNG file"
-    )
 
 
 def add_runs(parser: Parser, *, is_optional: bool = False) -> None:

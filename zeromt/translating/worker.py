@@ -10,7 +10,6 @@ from trainer.inference.loading import load_ensemble
 from trainer.inference.translation.languages import LanguageTags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import OnLines, Translation, Translator, nobody
-from trainer.inference.translation.words import Attention, pharaoh
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -26,10 +25,6 @@ class Settings:
     tags: LanguageTags | None
     section: SearchSection
     n_best: int
-    with_alignment: bool
-    alignment_layer: int | None
-    num_pictures: int
-    """Number of lines, from the first, whose attention is drawn."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -57,10 +52,6 @@ class Line:
     """The result of one line."""
 
     translations: list[Translation]
-    alignments: list[str]
-    """One for each translation, if alignments are wanted."""
-    attention: Attention | None
-    """Attention of the best translation, if it is wanted."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -91,17 +82,7 @@ class Worker:
         self._translator.counts = counts = SourceCounts()
         self._translator.on_lines = on_lines
         by_line = self._translations(chunk)
-        mine = [i for i, translations in enumerate(by_line) if translations is not None]
-        lines: list[Line | None] = [None] * len(by_line)
-        attentions = self._attentions(chunk, {i: by_line[i] or [] for i in mine})
-        for i in mine:
-            alignments = [pharaoh(a, self._settings.alignment_layer) for a in attentions.get(i, [])]
-            is_pictured = chunk.first + i < self._settings.num_pictures and i in attentions
-            lines[i] = Line(
-                translations=by_line[i] or [],
-                alignments=alignments if self._settings.with_alignment else [],
-                attention=attentions[i][0] if is_pictured else None,
-            )
+        lines = [None if translations is None else Line(translations=translations) for translations in by_line]
         return Answer(lines=lines, counts=counts)
 
     def _translations(self, chunk: Chunk) -> list[list[Translation] | None]:
@@ -118,19 +99,3 @@ class Worker:
         ranks = {"rank": self._rank, "world_size": self._world_size}
         scored = self._translator.score_part(chunk.sources, chunk.targets, **ranks)
         return [None if one is None else [one] for one in scored]
-
-    def _attentions(self, chunk: Chunk, translations: dict[int, list[Translation]]) -> dict[int, list[Attention]]:
-        """Attention of each translation of the lines, if alignments or pictures are wanted."""
-        settings = self._settings
-        wanted = [i for i in translations if settings.with_alignment or chunk.first + i < settings.num_pictures]
-        # scored as NaN: longer than the model's positions
-        pairs = [(i, t) for i in wanted for t in translations[i] if t.log_prob == t.log_prob]
-        if not pairs:
-            return {}
-        given = None if chunk.targets is None else [chunk.targets[i] for i, _ in pairs]
-        sources, targets = [chunk.sources[i] for i, _ in pairs], [t.ids for _, t in pairs]
-        weights = self._translator.cross_attention(sources, targets, given)
-        by_line: dict[int, list[Attention]] = {}
-        for (i, _), attention in zip(pairs, weights, strict=True):
-            by_line.setdefault(i, []).append(attention)
-        return by_line

@@ -104,7 +104,7 @@ class Writer:
     def train(self, step, figures):
         self.found.append(["train", step])
 
-    def evaluation(self, step, figures, samples, attentions):
+    def evaluation(self, step, figures, samples):
         self.found.append(["evaluation", step])
 
     def event(self, step, figures):

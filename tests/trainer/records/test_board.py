@@ -73,7 +73,7 @@ def test_each_step_once_after_any_starts(tmp_path: Path) -> None:
         for step in range(resumed + 1, last + 1):
             metrics.train(step, {"loss": sign * step})
             if step % 5 == 0:
-                metrics.evaluation(step, {"bleu": float(sign)}, [("a", "b", "c")], [])
+                metrics.evaluation(step, {"bleu": float(sign)}, [("a", "b", "c")])
         metrics.close()
     board = EventAccumulator(str(tmp_path), tensor_size_guidance={"scalars": 0, "text": 0})
     board.Reload()

@@ -28,7 +28,7 @@ class Killing:
             self.file.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def evaluation(self, step, figures, samples, attentions):
+    def evaluation(self, step, figures, samples):
         pass
 
     def event(self, step, figures):

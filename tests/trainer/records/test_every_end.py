@@ -49,7 +49,7 @@ def run_with_a_tracker(end: str) -> tuple[int, list[Any]]:
             time.sleep(0.05)
             told.append(step)
 
-        def evaluation(self, step: int, figures: Mapping[str, Any], samples: Any, attentions: Any) -> None:
+        def evaluation(self, step: int, figures: Mapping[str, Any], samples: Any) -> None:
             pass
 
         def event(self, step: int, figures: Mapping[str, Any]) -> None:

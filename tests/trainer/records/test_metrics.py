@@ -42,18 +42,6 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
     assert b"<td>source</td><td>reference</td>" in texts[-1].tensor_proto.string_val[0]
 
 
-def test_tensorboard_shows_attention(trained: TrainedRun) -> None:
-    """Of the same pairs at every step, while they are learnt."""
-    board = EventAccumulator(str(trained.folder), size_guidance={"images": 0})
-    board.Reload()
-    of = [f"valid/attention_{number}/{text}" for number in (1, 2) for text in ("reference", "translation")]
-    assert sorted(board.Tags()["images"]) == of
-    first, last = board.Images(of[0])
-    assert (first.step, last.step) == (150, 300)
-    assert (first.width, first.height) == (last.width, last.height)
-    assert first.encoded_image_string != last.encoded_image_string
-
-
 def test_lines_wait_for_room_on_a_full_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,7 +34,7 @@ def written(folder: Path, tracker: Any) -> Points:
         for figures in ({**line} for line in lines if line["step"] > resume_step):
             step, kind = figures.pop("step"), figures.pop("kind")
             if kind == "evaluation":
-                run.evaluation(step, figures, SAMPLES, [])
+                run.evaluation(step, figures, SAMPLES)
             else:
                 getattr(run, kind)(step, figures)
             tags = (

@@ -24,7 +24,6 @@ BAD = [
         (["translate", ".", option, value], f"argument {option}: '{value}'")
         for option, value in (
             ("--top-p", "0"),
-            ("--alignment", "-"),
             ("--length-penalty-kind", "x"),
             ("--length-penalty", "nan"),
             ("--precision", "half"),

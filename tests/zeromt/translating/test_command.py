@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.conftest import Call, Refused, Start, descendants, zeromt
 from tests.trainer.conftest import TrainedRun
@@ -85,35 +84,17 @@ def test_scores_of_its_own_translations(trained: TrainedRun, translate: Call, tm
 
 
 def test_files_beside_the_translations(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
-    """Of two processes and an ensemble: prefixes in, alignments and a picture out."""
+    """Of two processes and an ensemble, with prefixes."""
     lines = ["", *trained.source.read_text().splitlines()[:5]]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
     (tmp_path / "prefix").write_text("Je\n" * 6)
-    files = ["-i", "in", "-o", "out", "--prefix", "prefix", "--alignment", "alignment", "--attention", "attention.png"]
+    files = ["-i", "in", "-o", "out", "--prefix", "prefix"]
     options = ["--processes", "2", "--ensemble", str(trained.folder / "checkpoints" / "step-00000150")]
     done = translate(*files, *options)
     assert done.code == 0, done.err
     translations = (tmp_path / "out").read_text().splitlines()
     assert translations[0] == ""
     assert all(line.startswith("Je") for line in translations[1:])
-    alignments = (tmp_path / "alignment").read_text().splitlines()
-    for source, translation, alignment in zip(lines, translations, alignments, strict=True):
-        pairs = [tuple(map(int, pair.split("-"))) for pair in alignment.split()]
-        assert [j for _, j in pairs] == list(range(len(translation.split())))
-        assert all(0 <= i < len(source.split()) for i, _ in pairs)
-    with Image.open(tmp_path / "attention.png") as picture:
-        assert picture.format == "PNG"
-        assert min(picture.size) > 100
-
-
-def test_alignments_count_the_words_of_the_lines_that_are_given(
-    trained: TrainedRun, translate: Call, tmp_path: Path
-) -> None:
-    """A no-break space is none between words, though normalisation makes it one."""
-    pairs = "".join("\xa0".join(line.split()) + "\tIl\xa0y a\n" for line in trained.source.read_text().splitlines()[:4])
-    done = translate("--score", "--alignment", "alignment", stdin=pairs)
-    assert done.code == 0, done.err
-    assert (tmp_path / "alignment").read_text() == "0-0 0-1\n" * 4
 
 
 def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: Path) -> None:
@@ -141,7 +122,6 @@ def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: 
         (["{run}", "--target", "one"], "--target: given without --score"),
         (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler"),
-        (["{run}", "--alignment-layer", "2"], "--alignment-layer: 2"),
         (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input, --part or --merge"),
     ],
 )

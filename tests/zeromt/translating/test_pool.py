@@ -26,9 +26,6 @@ def settings_of(trained: TrainedRun, **changes: Any) -> Settings:
         "tags": None,
         "section": SearchSection(beam=2, batch_tokens=256),
         "n_best": 2,
-        "with_alignment": True,
-        "alignment_layer": None,
-        "num_pictures": 1,
     }
     return Settings(**{**fields, **changes})
 
@@ -46,11 +43,7 @@ def pool(trained: TrainedRun) -> Iterator[Pool]:
 
 
 def plain(answer: Answer) -> list[Any]:
-    return [
-        (line.translations, line.alignments, line.attention and line.attention.weights.tolist())
-        for line in answer.lines
-        if line is not None
-    ]
+    return [line.translations for line in answer.lines if line is not None]
 
 
 def test_two_processes_give_what_one_gives(trained: TrainedRun, pool: Pool) -> None:
@@ -64,8 +57,6 @@ def test_two_processes_give_what_one_gives(trained: TrainedRun, pool: Pool) -> N
         assert None not in answer.lines
     assert sorted(told) == sorted(told_alone), "the batches are the same"
     assert sum(told) == sum(len(list(filter(None, chunk.sources))) for chunk in chunks)
-    assert plain(found[0])[0][2] is not None
-    assert all(picture is None for _, _, picture in plain(found[0])[1:])
 
 
 def test_scores_too(trained: TrainedRun, pool: Pool) -> None:
@@ -77,7 +68,6 @@ def test_scores_too(trained: TrainedRun, pool: Pool) -> None:
     last = answer.lines[-1]
     assert last is not None
     assert [t.score for t in last.translations] == [pytest.approx(float("nan"), nan_ok=True)]
-    assert last.alignments == []
 
 
 def test_takes_no_more_chunks_than_it_needs(trained: TrainedRun, pool: Pool) -> None:
@@ -98,14 +88,14 @@ def test_takes_no_more_chunks_than_it_needs(trained: TrainedRun, pool: Pool) -> 
 def test_sampling_draws_by_line(trained: TrainedRun) -> None:
     section = SearchSection(sampler=make("sampler", "truncated", temperature=3.0), seed=5)
     lines = [line.sources[1] for line in chunks_of(trained, 4)]
-    settings = settings_of(trained, section=section, n_best=3, with_alignment=False)
+    settings = settings_of(trained, section=section, n_best=3)
     job = Worker(settings)
     whole = plain(job.do(Chunk(first=0, sources=lines)))
     parts = [plain(job.do(Chunk(first=i, sources=lines[i : i + 2]))) for i in (0, 2)]
     shares = [Worker(settings, rank=rank, world_size=2).do(Chunk(first=0, sources=lines)).lines for rank in (0, 1)]
 
     def ids(rows: list[Any]) -> list[Any]:
-        return [[t.ids for t in translations] for translations, _, _ in rows]
+        return [[t.ids for t in translations] for translations in rows]
 
     assert ids(whole) == ids(parts[0] + parts[1])
     assert sum(line is not None for share in shares for line in share) == len(lines)

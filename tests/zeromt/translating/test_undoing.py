@@ -23,7 +23,7 @@ def _copying(seen: list[str], chunks: Iterable[Chunk | None], _: OnLines) -> Ite
             sources = waiting.pop(0).sources
             seen += sources
             texts = [[Translation(text=t, log_prob=0.0, score=0.0, ids=[]) for t in (s, s.upper())] for s in sources]
-            lines: list[Line | None] = [Line(translations=t, alignments=[], attention=None) for t in texts]
+            lines: list[Line | None] = [Line(translations=t) for t in texts]
             yield Answer(lines=lines, counts=SourceCounts())
 
 

@@ -11,10 +11,8 @@ from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
 from model.kernels import packed_weights
 from model.search import Ensemble, Hypothesis, score, search
-from model.search.alignment import cross_attention
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.words import Attention, word_numbers
 
 OnLines = Callable[[int], None]
 """Called with the number of lines just finished."""
@@ -143,57 +141,16 @@ class Translator:
             self.on_lines(len(rows))
         return results
 
-    def cross_attention(
-        self, lines: Sequence[str], targets: Sequence[Sequence[int]], given: Sequence[str] | None = None
-    ) -> list[Attention]:
-        """Cross-attention of translations given as ids: the first model's weights, with the pieces of either side.
-
-        Args:
-            lines: of the source.
-            targets: the ids of their translations.
-            given: the lines that these are the ids of, where no model made them: their words are counted.
-        """
-        sources = self._encode(lines, is_counted=False)
-        attentions: dict[int, Attention] = {}
-        widths = {i: max(len(source), len(targets[i]) + 1) for i, source in enumerate(sources)}
-        for rows in cut_batches(widths, self._section.batch_tokens):
-            weights = cross_attention(
-                self._model.models[0], self._pad([sources[i] for i in rows]), [targets[i] for i in rows]
-            )
-            for i, weights_LTS in zip(rows, weights, strict=True):
-                attentions[i] = Attention(
-                    weights=weights_LTS,
-                    source_pieces=self._tokenizer.source_pieces(sources[i]),
-                    target_pieces=self._tokenizer.target_pieces(targets[i]),
-                    source_words=self._source_words(lines[i], len(sources[i])),
-                    target_words=self._target_words(targets[i], None if given is None else given[i]),
-                    has_tags=self._tags is not None,
-                )
-        return [attentions[i] for i in widths]
-
-    def _source_words(self, line: str, length: int) -> list[int]:
-        words, tags = self._tokenizer.word_numbers("source", line), int(self._tags is not None)
-        if tags and self._tokenizer.cut_tag(line)[0] is not None:
-            words = words[1:]
-        return [*words[: max(length - 1 - tags, 0)], -1]
-
-    def _target_words(self, ids: Sequence[int], given: str | None) -> list[int]:
-        own = ids[int(self._tags is not None) :]
-        if given is None:
-            return word_numbers(self._tokenizer.target_pieces(own))
-        return self._tokenizer.word_numbers("target", given)[: len(own)]
-
     def _pad(self, sources: Sequence[Sequence[int]]) -> torch.Tensor:
         """Rows of ids as one tensor on the device."""
         width = max(map(len, sources))
         rows = [[*s, *[PAD_ID] * (width - len(s))] for s in sources]
         return torch.tensor(rows, dtype=torch.long, device=self._device)
 
-    def _encode(self, lines: Sequence[str], *, is_counted: bool = True) -> list[list[int]]:
+    def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         longest = self._model.max_positions - 1
         sources = encode_source(self._tokenizer, lines, self._tags)
-        if is_counted:
-            self.counts.note(self._tokenizer, lines, sources, longest)
+        self.counts.note(self._tokenizer, lines, sources, longest)
         return [[*s[:longest], EOS_ID] for s in sources]
 
     def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:

@@ -80,9 +80,6 @@ class PreparedRun:
             raw_weights=engine.raw_weights,
             precision=engine.precision,
             n_best=candidates,
-            with_alignment=False,
-            alignment_layer=None,
-            num_pictures=0,
         )
         check_settings(self.settings, self.config, option="--candidates")
         self.identity: Mapping[str, Any] = {

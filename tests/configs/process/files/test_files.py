@@ -44,7 +44,7 @@ class TestApart:
         devices = [path for path in ("/dev/null", "/dev/zero", "/dev/full") if Path(path).is_char_device()]
         assert len(devices) >= 2, "as root, programs may have replaced /dev/null by a file"
         for path in devices:
-            check_apart({"--input": path}, {"--output": path, "--alignment": path})
+            check_apart({"--input": path}, {"--output": path, "--log": path})
 
 
 class TestWritten:
