@@ -61,7 +61,7 @@ class Dataset:
             table: NDArray[Any] = np.load(path, mmap_mode=None if is_small else "r", allow_pickle=False)
             if table.dtype != np.dtype(dtype) or table.shape != shape:
                 raise ValueError(f"it is an array of {table.dtype} {table.shape}; allowed is {dtype} {shape}")
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError, EOFError, MemoryError) as error:  # a forged header may ask for any size
             raise DataError(f"{self._storage.path(entry.file)}: {' '.join(str(error).split())}") from error
         return table
 

@@ -143,8 +143,9 @@ def outcome(job: Job, launch_id: str, torchrun: int, *, was_stopped: bool) -> in
     if status is not None and status.is_settled and not is_orphaned:
         if status.state == "refused":
             notes = read_failures(job.folder, launch_id)
-            for line in () if 0 in notes else _lines_of(find_cause(notes)):  # rank 0 has shown its own
-                tell(f"zeromt: error: {line}")
+            if not (0 in notes and notes[0].says_all):  # rank 0 has shown its own refusal
+                for line in _lines_of(find_cause(notes)):
+                    tell(f"zeromt: error: {line}")
         return status.exit_code
     if torchrun == 0 or (status is None and was_stopped):  # at 0 the disk has no room for the status
         return STOPPED if was_stopped else 0

@@ -184,7 +184,7 @@ class TestTraining:
         path.write_text(HALVES.replace("0.5", "0.25"))
         for command in (("train",), ("launch", "local", "--nproc", "2")):
             line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
-            assert f"halves.py': its SHA-256 is {sha256(path)}, but " in line
+            assert f".py': its SHA-256 is {sha256(path)}, but " in line
             assert f"was made with {then}; give the file that it was made with, such as " in line
             assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
         other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")

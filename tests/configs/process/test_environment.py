@@ -1,6 +1,5 @@
 """The environment: an engine leaves it as it was, and variables that make no sense are refused by name."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -11,26 +10,6 @@ from configs.process.environment import check_process, check_rank
 from tests.conftest import ask_python, contents, environment
 from tests.forked import Forked
 from tests.small import small_runs
-
-ENGINE = """if True:
-    import os
-    from trainer.ranks.distributed import World
-    from tests.trainer.stability.engine_checks import make_engine
-    before = dict(os.environ)
-    world = World(timeout_minutes=1)
-    engine = make_engine(3, "fp32", world)
-    assert os.environ["LOCAL_RANK"] == "0", "DeepSpeed reads it"
-    engine.close()
-    changed = {name for name in os.environ if before.get(name) != os.environ[name]}
-    assert not changed, f"the engine leaves {sorted(changed)}"
-"""
-
-
-def test_engine_leaves_it_alone(tmp_path: Path) -> None:
-    """DeepSpeed reads LOCAL_RANK whether or not anybody launched."""
-    assert "LOCAL_RANK" not in os.environ
-    ask_python(ENGINE, cwd=tmp_path)
-
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 

@@ -190,8 +190,8 @@ def test_failure_is_named_by_every_node_and_none_starts_again(start_node: StartN
     ended = end(*(start_node(rank, "once,die") for rank in (0, 1)))
     assert [code for code, _, _ in ended] == [1, 1], ended
     for _, _, err in ended:
-        assert f"zeromt: rank 1 on {HOST} failed first: ended without a word" in err
-    assert "ended without a word" in (run_folder(workplace) / "status.json").read_text()
+        assert f"zeromt: rank 1 on {HOST} failed first: was ended by SIGKILL" in err
+    assert "was ended by SIGKILL" in (run_folder(workplace) / "status.json").read_text()
 
 
 def test_node_that_is_asked_while_it_waits_for_the_others_ends(start_node: StartNode, workplace: Path) -> None:

@@ -18,8 +18,8 @@ def train_with_kernels(world: Any, stages: list[Any]) -> list[list[float]]:
 
 def _train(world: Any, stage: Any) -> list[float]:
     from benchmarks.device.budget_model import make_objective
+    from trainer.engines import layouts
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
-    from trainer.engines.layouts import stage
 
     engine = DeepSpeedEngine(
         make_objective(dataclasses.replace(SECTION, encoder_layers=1, decoder_layers=2), VOCABULARY),
@@ -33,7 +33,7 @@ def _train(world: Any, stage: Any) -> list[float]:
     for number in range(UPDATES):
         for is_last in (False, True):
             seed = 4 * number + 2 * world.rank + is_last
-            batch = stage([lane(seed, rows=3)], [seed], world.device, kind="flash")()
+            batch = layouts.stage([lane(seed, rows=3)], [seed], world.device, kind="flash")()
             found.append(float(engine.accumulate(batch, scale=1e-2, is_last=is_last).loss_sum))
         found.append(float(engine.step(1e-3).grad_norm))
     # DeepSpeed notes here which parameters of others a module takes: it keeps them whole for that module's pass
