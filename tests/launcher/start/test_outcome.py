@@ -66,7 +66,7 @@ def test_refusal_by_one_rank_is_shown_unless_it_writes_to_the_terminal(
         "zeromt: error: a: 1; allowed is 2",
         "zeromt: error: b: 1; allowed is 2",
     ]
-    note(job, 0, 1.0)
+    leave_note(job.folder, "L", Failure(rank=0, host="h", time=1.0, message="a: 1; allowed is 2", says_all=True))
     assert outcome(job, "L", 1, was_stopped=False) == 2
     assert capsys.readouterr().err == ""
 
