@@ -205,10 +205,10 @@ def _parsed(tree: dict[str, Any], type_: Any, leftovers: Collection[Place]) -> A
         broken = {str(e["loc"][0]) for e in errors if e["loc"]}
         for section in dataclasses.fields(type_):  # valid sections still report rules between their own fields
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
-                problems += section_problems(_typed(section.type, known[section.name]), section.name)
+                problems += _problems_of(_typed(section.type, known[section.name]), section.name)
         raise ConfigError(problems) from error
     unknown = {line.partition(":")[0].rpartition(".")[0] for line in problems}
-    for line in section_problems(config):
+    for line in _problems_of(config):
         item = line.partition(":")[0].rpartition(".")[0]
         if not (item in unknown and item.rpartition(".")[2].isdecimal()):  # of which the unknown key is the cause
             problems.append(line)
@@ -222,7 +222,7 @@ def _typed(type_: Any, tree: Any) -> Any:
     return TypeAdapter(type_).validate_json(json.dumps(tree))
 
 
-def section_problems(section: Any, where: str = "") -> list[str]:
+def _problems_of(section: Any, where: str = "") -> list[str]:
     """Problems of a section and of its subsections, each beginning with the path of a field.
 
     Args:
@@ -236,7 +236,7 @@ def section_problems(section: Any, where: str = "") -> list[str]:
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for name, item in [(None, value), *items]:
             if dataclasses.is_dataclass(item):
-                problems += section_problems(item, prefix + (f.name if name is None else f"{f.name}.{name}"))
+                problems += _problems_of(item, prefix + (f.name if name is None else f"{f.name}.{name}"))
     return problems
 
 
@@ -306,11 +306,8 @@ def _described(error: Any, where: str) -> str:
     if error["type"] == "missing":
         return f"{where}: missing; give it a value"
     if error["type"].startswith("union_tag") and isinstance(value, dict):
-        return (
-            f"{where}.kind: {value['kind']!r}; allowed is the name of a kind"
-            if "kind" in value
-            else (f"{where}.kind: missing; name a kind")
-        )
+        said = f"{value['kind']!r}; allowed is the name of a kind" if "kind" in value else "missing; name a kind"
+        return f"{where}.kind: {said}"
     if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
         return f"{where}: {shown}; write a section with keys"
     if error["type"] == "string_pattern_mismatch":

@@ -187,7 +187,7 @@ class Choice:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """The union of all components of the family, discriminated by kind."""
-        # `configs.reading.scalars.place_of` ignores parts of an error's location that begin with `function-`
+        # the prefix makes the kind in an error's location no field's name, for `configs.load`
         schemas = {f"function-{kind}": handler.generate_schema(cls) for kind, cls in kinds(self.family).items()}
         union = core_schema.tagged_union_schema(schemas, discriminator=_tag)
         return core_schema.nullable_schema(union) if self.is_optional else union

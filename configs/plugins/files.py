@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import importlib.util
-import os
+import json
 import re
 import sys
 import traceback
@@ -145,7 +145,8 @@ def keep_copies(folder: Path, plugins: Iterable[Plugin]) -> None:
         UserError: a copy cannot be written.
     """
     for plugin in plugins:
-        if plugin.file is not None and not (path := copy_of(plugin, folder)).exists():
+        if plugin.file is not None:
+            path = copy_of(plugin, folder)
             with naming("output"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(path, source_of(plugin).content)
@@ -154,7 +155,7 @@ def keep_copies(folder: Path, plugins: Iterable[Plugin]) -> None:
 def variables(config_name: str, plugins: Sequence[Plugin], folder: Path) -> dict[str, str]:
     """The environment variables with which ranks of a configuration read the copies in the run's folder."""
     copies = [str(copy_of(plugin, folder).absolute()) for plugin in plugins if plugin.file is not None]
-    return {VARIABLE: os.pathsep.join([config_name, *copies])} if copies else {}
+    return {VARIABLE: json.dumps([config_name, *copies])} if copies else {}
 
 
 def load_copies(config_name: str, environ: Mapping[str, str]) -> list[Plugin] | None:
@@ -163,8 +164,8 @@ def load_copies(config_name: str, environ: Mapping[str, str]) -> list[Plugin] | 
     Raises:
         UserError: a copy is missing, or has been changed.
     """
-    name, *copies = environ.get(VARIABLE, "").split(os.pathsep)
-    if not copies or name != config_name:
+    name, *copies = json.loads(environ.get(VARIABLE, "[null]"))
+    if name != config_name:
         return None
     sources = [read(copy, VARIABLE) for copy in copies]
     for source in sources:

@@ -10,8 +10,9 @@ import sys
 import types
 from pathlib import Path
 
-SECRETS: dict[str, str] = {}
-"""URLs of the configuration with a value of an environment variable, and what was written."""
+URLS_AS_WRITTEN: dict[str, str] = {}
+"""URLs of the configuration that contain the value of an environment variable, which may be a secret, each with the
+text that the user wrote."""
 
 
 def open_standard_streams() -> None:
@@ -71,7 +72,7 @@ def live_terminal() -> types.ModuleType | None:
 
 def hidden(text: str) -> str:
     """The text with URLs that have a value of an environment variable as the user wrote them."""
-    for value, written in SECRETS.items():
+    for value, written in URLS_AS_WRITTEN.items():
         text = text.replace(value, written)
     return text
 

@@ -7,11 +7,11 @@ may be a stranger's, nothing is replaced.
 import dataclasses
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from configs.errors import UserError
-from configs.process.streams import SECRETS
+from configs.process.streams import URLS_AS_WRITTEN
 
 Place = tuple[str, ...]
 """A path in a tree: names of sections and fields, and indices of list items."""
@@ -70,15 +70,13 @@ def check_forms(tree: Any, what: str, place: Place = ()) -> None:
 
 def of_saved(tree: Any) -> Any:
     """The values of a saved configuration, so that `resolved` replaces nothing in them."""
-    if isinstance(tree, dict):
-        return {key: of_saved(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [of_saved(value) for value in tree]
-    if not isinstance(tree, str):
-        return tree
-    if any(match["name"] for match in _FORM.finditer(tree)):
-        return FromEnvironment(tree, tree)
-    return re.sub(r"(?<!\\)\$\{", r"\\${", tree)
+
+    def text(written: str) -> str:
+        if any(match["name"] for match in _FORM.finditer(written)):
+            return FromEnvironment(written, written)
+        return re.sub(r"(?<!\\)\$\{", r"\\${", written)
+
+    return _with_texts(tree, text)
 
 
 def resolved(node: Any, tree: Any, what: str, place: Place = (), depth: int = 0) -> Any:
@@ -127,7 +125,7 @@ def resolved(node: Any, tree: Any, what: str, place: Place = (), depth: int = 0)
         written = _FORM.sub(lambda match: _written(one(match)), node)
         made = FromEnvironment(text, written) if text != written else text
     if isinstance(made, FromEnvironment) and "://" in made:
-        SECRETS[made] = made.written
+        URLS_AS_WRITTEN[made] = made.written
     if isinstance(made, str) and _PASSWORD.search(made):
         raise UserError(
             f"{what}: {dotted(place)}: the URL contains a password; remove `user:password@` and let the service's own "
@@ -183,10 +181,13 @@ def remembering(value: Any, written: Any) -> Any:
 
 def escaped(tree: Any) -> Any:
     """Plain dictionaries, lists and values as they are written to a saved configuration."""
+    return _with_texts(tree, lambda text: getattr(text, "written", text.replace("${", "\\${")))
+
+
+def _with_texts(tree: Any, change: Callable[[str], str]) -> Any:
+    """A tree of dictionaries and lists with its texts changed."""
     if isinstance(tree, dict):
-        return {key: escaped(value) for key, value in tree.items()}
+        return {key: _with_texts(value, change) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [escaped(value) for value in tree]
-    if isinstance(tree, FromEnvironment):
-        return tree.written
-    return tree.replace("${", "\\${") if isinstance(tree, str) else tree
+        return [_with_texts(value, change) for value in tree]
+    return change(tree) if isinstance(tree, str) else tree

@@ -54,9 +54,9 @@ class Dataset:
         self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
 
     def _table(self, entry: FileEntry, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-        """A table, whose hash stands for its content; a large one stays on the disk."""
+        """A table that has been hashed where it is to be; a large one stays on the disk."""
         is_small = entry.bytes <= MAX_HASHED_LENGTHS
-        path = self._storage.fetch(entry, hashed=is_small)
+        path = self._storage.fetch(entry, hashed=False)
         try:
             table: NDArray[Any] = np.load(path, mmap_mode=None if is_small else "r", allow_pickle=False)
             if table.dtype != np.dtype(dtype) or table.shape != shape:
@@ -314,7 +314,8 @@ def check_files(storage: Storage, index: DatasetIndex) -> Iterator[str]:
     """The problems of a dataset's files. Of a remote dataset side files are downloaded, and shards not looked at."""
     is_remote = "://" in storage.location
     for entry in index.side_files() if is_remote else (*index.shards, *index.side_files()):
-        is_hashed = not isinstance(entry, ShardEntry) and entry.bytes <= MAX_HASHED_LENGTHS
+        is_read_later = entry is index.length_table and entry.bytes > MAX_HASHED_LENGTHS
+        is_hashed = not (isinstance(entry, ShardEntry) or is_read_later)
         try:
             storage.fetch(entry, hashed=is_hashed)
         except DataError as error:

@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -123,8 +124,11 @@ class LocalStorage(Storage):
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
         path = self._folder / entry.file
         try:
-            if (size := path.stat().st_size) != entry.bytes:
-                raise DataError(f"{path}: has {size} bytes; allowed is the index's {entry.bytes}")
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise DataError(f"{path}: is a folder or device; allowed is a file")
+            if found.st_size != entry.bytes:
+                raise DataError(f"{path}: has {found.st_size} bytes; allowed is the index's {entry.bytes}")
             if hashed and hash_file(path) != entry.sha256:
                 raise DataError(f"{path}: its hash is not the index's")
         except OSError as error:

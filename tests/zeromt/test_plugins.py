@@ -182,9 +182,10 @@ class TestTraining:
         path, then = run / "halves.py", sha256(run / "halves.py")
         more = ("training.max_updates=7", "name=run")
         path.write_text(HALVES.replace("0.5", "0.25"))
-        for command in (("train",), ("launch", "local", "--nproc", "2")):
+        copy = f"halves-{sha256(path)[:16]}.py"  # which ranks read
+        for command, name in ((("train",), "halves.py"), (("launch", "local", "--nproc", "2"), copy)):
             line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
-            assert f".py': its SHA-256 is {sha256(path)}, but " in line
+            assert f"{name}': its SHA-256 is {sha256(path)}, but " in line
             assert f"was made with {then}; give the file that it was made with, such as " in line
             assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
         other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")
@@ -255,7 +256,7 @@ def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked
     shell = f'{line}\nfor pair in "${{environment[@]}}"; do declare -x "$pair"; done\nexec env -0'
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
     variables = dict(pair.split("=", 1) for pair in done.stdout.split("\0") if "=" in pair)
-    config, *copies = variables["ZEROMT_PLUGINS"].split(":")
+    config, *copies = json.loads(variables["ZEROMT_PLUGINS"])
     assert config == "my.yaml"
     assert [Path(copy).parent for copy in copies] == [run / "runs" / "run" / "plugins"] * 2
     names = ("halves.py", "meddles.py")

@@ -133,7 +133,7 @@ def make_shared(folder: Path, world: World) -> None:
         where = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(probe, "")
+            write_text(probe, "seen?")  # not empty: a full disk would take that
             where = folder / CHECKPOINTS
             if exists(where):  # else it will be made in a folder that is known to be writable
                 with tempfile.TemporaryFile(dir=where):

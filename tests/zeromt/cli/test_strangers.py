@@ -78,7 +78,7 @@ def test_inspect_names_what_is_no_plain_file(name: str, stranger: Path, capsys: 
         assert main(["inspect", str((stranger / name).parent)]) in (1, 2)
         said = "".join(capsys.readouterr())
         assert Path(name).name in said
-        assert f"is {kind}" in said or "has 0 bytes" in said
+        assert f"is {kind}" in said or "is a folder or device" in said
 
 
 @pytest.mark.parametrize("command", ["translate", "evaluate"])
