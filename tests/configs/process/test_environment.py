@@ -1,4 +1,4 @@
-"""The environment: an engine leaves it as it was, and variables that make no sense are refused by name."""
+"""The environment: a run leaves it as it was, and variables that make no sense are refused by name."""
 
 import shutil
 from pathlib import Path
@@ -10,6 +10,22 @@ from configs.process.environment import check_process, check_rank
 from tests.conftest import ask_python, contents, environment
 from tests.forked import Forked
 from tests.small import small_runs
+
+RUN = """if True:
+    import os
+    from trainer.main import run
+    before = dict(os.environ)
+    run("small.yaml", ["training.max_updates=11"])
+    answer = dict(os.environ) == before
+"""
+
+
+def test_a_run_leaves_it_alone(tmp_path: Path) -> None:
+    """DeepSpeed reads LOCAL_RANK whether or not anybody launched."""
+    kept = Path(shutil.copytree(small_runs(), tmp_path / "kept"))
+    assert ask_python(RUN, cwd=kept) is True
+    assert (kept / "runs" / "small" / "checkpoints" / "step-00000011").is_dir()
+
 
 TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 

@@ -90,9 +90,10 @@ def test_terminal(forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Pa
     assert words(" ".join(lines)) == words(plain)
     drawn = bars(text)
     assert max(map(len, drawn)) < 120
-    assert any(re.fullmatch(r" *\d+% \|.+\| .* \d+ of 30  [\d.]+ s/update  \d\d:\d\d left *", bar) for bar in drawn), (
-        drawn
-    )
+    form = r" *(\d+)% \|.+\| .* (\d+) of 30  [\d.]+ s/update  \d\d:\d\d left *"
+    parts = [(int(found[1]), int(found[2])) for bar in drawn if (found := re.fullmatch(form, bar))]
+    assert parts, drawn
+    assert all(percent == round(100 * step / 30) for percent, step in parts), parts
     assert not any("% |" in line for line in lines), "no bar is left"
 
 
