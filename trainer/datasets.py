@@ -1,4 +1,4 @@
-"""The names of a run's datasets, and checks that its model can use them."""
+"""A run's datasets, opened and named, and checks that its model can use them."""
 
 import dataclasses
 import itertools

@@ -79,7 +79,7 @@ class Limits:
     @property
     def last_step(self) -> int:
         """The last update that `max_updates` allows."""
-        return self._state.start_step + self._section.max_updates
+        return self._forecast.last_step
 
     @property
     def schedule(self) -> Schedule:

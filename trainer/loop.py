@@ -109,7 +109,9 @@ class Trainer:
         self._clock = time.monotonic()
 
     def fit(self) -> Literal["finished", "stopped"]:
-        """Train. When this returns, the checkpoint of the last step is complete.
+        """Train. When this returns, a checkpoint of what this start has done is complete.
+
+        It is of the last step, or, if that one's loss is not finite and a stop was requested, of one before it.
 
         Raises:
             TrainingError: the run cannot go on.
@@ -166,11 +168,11 @@ class Trainer:
 
     def view(self) -> View:
         """The current progress, for a thread that displays it."""
-        reader = self.run.updates.reader
+        place = self.run.updates.state()
         return View(
             step=self.run.state.step,
             last_step=self._limits.last_step,
-            outlook=self._forecast.look(reader.epoch, reader.update - 1),
+            outlook=self._forecast.look(place.epoch, place.update - 1),
             activity=self.run.activities.current,
         )
 

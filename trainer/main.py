@@ -208,7 +208,7 @@ def _refusing_together(world: World) -> Iterator[None]:
     except RunLockedError:
         raise
     except UserError as error:
-        if world.meets(_REFUSAL_SECONDS):
+        if world.meets("refusal", _REFUSAL_SECONDS):
             raise _RefusedByAllError(str(error)) from error
         raise
 

@@ -12,8 +12,8 @@ from configs.process.chart import MOST_POINTS, Panel, svg
 from configs.process.document import Cell, Code, Part, Table, to_markdown
 from configs.process.files import is_file
 from configs.process.files.inside import read_text, write_text
-from trainer.datasets import open_datasets, tokenizer_of
 from trainer.evaluation.sets import all_sets
+from trainer.records.names import TARGET_TOKENS
 from trainer.records.samples import marked
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
@@ -63,8 +63,8 @@ def read_course(folder: Path) -> Course:
                 del course.losses[1::2]
                 every *= 2
         elif step is not None and kind in ("evaluation", "score"):
-            late = course.evaluations.get(step, {}) if kind == "score" else {}
-            course.evaluations[step] = {**line, **late}
+            known = course.evaluations.get(step, {}) if kind == "score" else {}
+            course.evaluations[step] = {**line, **known}
     return course
 
 
@@ -112,7 +112,7 @@ def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Seque
     if config.phases:
         yield "phases", "; ".join(describe_phases(config))
     if course.trained:
-        tokens = number(course.trained, "total_target_tokens")
+        tokens = number(course.trained, TARGET_TOKENS)
         yield "trained", f"{course.trained['step']:,} updates, {tokens:,.0f} target tokens"
     if ledger:
         yield "time", f"{interval(ledger['wall_seconds'])}, {ledger['goodput']:.1%} of it on updates that count"
@@ -126,7 +126,8 @@ def _scores(evaluations: Sequence[Line], formats: Mapping[str, Described]) -> Ta
         sign = -1 if known.higher_is_better is False else 1
         points = [(sign * number(line, key), -line["step"]) for line in evaluations]
         best, at = max(point for point in points if math.isfinite(point[0]))
-        rows.append((key, f"{value:.4g}", f"{sign * best:.4g} at {-at:,}", signature))
+        of_all = "" if known.higher_is_better is None else f"{sign * best:.4g} at {-at:,}"
+        rows.append((key, f"{value:.4g}", of_all, signature))
     return Table(head=("figure", f"at update {evaluations[-1]['step']:,}", "best", "signature"), rows=rows)
 
 
@@ -152,7 +153,7 @@ def _translations(config: RunConfig, folder: Path, evaluations: Sequence[Line]) 
     try:
         if any("://" in source.path for source in config.datasets):
             raise UserError("data on a server are not fetched for this")
-        texts = all_sets(config, tokenizer_of(open_datasets(config)))
+        texts = all_sets(config)
     except (UserError, OSError) as error:
         yield Table(head=(), rows=(), notes=[f"Held-out sets are not at hand: {error}"])
         return

@@ -10,8 +10,6 @@ Piece = tuple[str, bool]
 """Text, and whether it is marked."""
 Cell = str | Sequence[Piece]
 """A cell of a table: a name or a figure; or a sentence in pieces, whose direction marks stay, marked ones in bold."""
-BAR = 20
-"""The longest bar, in characters."""
 _FIGURE = re.compile(
     r"-|none|[+-]?\d[\d.,]*( ± [\d.]+)?[%*]?",
 )
@@ -102,15 +100,6 @@ def _are_numbers(cells: Sequence[Cell]) -> bool:
 def plain(value: float | None, digits: int) -> str:
     """A figure formatted for reading; a dash if there is none."""
     return "-" if value is None else f"{value:,.{digits}f}" if digits == 0 else f"{value:.{digits}f}"
-
-
-def bar(fraction: float) -> str:
-    """A bar of text.
-
-    Args:
-        fraction: of the longest.
-    """
-    return "█" * round(BAR * fraction)
 
 
 def _cell(cell: Cell) -> str:

@@ -224,13 +224,6 @@ def _driver_version() -> str | None:
     return listed[0].strip() if listed and re.fullmatch(r"\d[\d.]*", listed[0].strip()) else None
 
 
-def list_cards() -> list[tuple[str, int]]:
-    """Name and bytes of memory of each GPU of this machine, visible or not, as its driver says them."""
-    rows = [row.rpartition(",") for row in _nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader") or ()]
-    known = [(name.strip(), re.match(r"\s*(\d+) MiB", memory)) for name, _, memory in rows]
-    return [(name, int(memory[1]) << 20) for name, memory in known if memory is not None]
-
-
 def _nvidia_smi(*arguments: str) -> list[str] | None:
     """The lines that nvidia-smi prints; None if it fails."""
     try:

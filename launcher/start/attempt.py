@@ -118,6 +118,7 @@ def note_ends(run: Path, launch_id: str, private: Path) -> None:
     with contextlib.suppress(OSError):  # a full disk
         for path in (*private.glob(f"*{STACKS}"), *private.glob(f"{TRACE}*")):
             if path.stat().st_size:
+                (run / FAILURES / launch_id).mkdir(parents=True, exist_ok=True)
                 shutil.copy2(path, run / FAILURES / launch_id)
     with contextlib.suppress(FileNotFoundError):
         ended = read_json(private / ENDED)

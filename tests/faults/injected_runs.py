@@ -42,8 +42,8 @@ def fit(config: RunConfig, world: World) -> str:
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
     world.barrier()
-    ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
-    activities = Activities(config, ledger)
+    activities = Activities(config)
+    activities.ledger = Ledger(folder / LEDGER_FILE, started=time.time()) if world.is_main else None
     built = build(config, world, stop_requested=lambda: False, activities=activities)
     try:
         return built.fit()

@@ -1,4 +1,4 @@
-"""Training, a search's steps and attention maps are one model, whatever part of an attention somebody overrides."""
+"""Training and a search's steps are one model, whatever part of an attention somebody overrides."""
 
 import contextlib
 import dataclasses

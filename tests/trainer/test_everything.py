@@ -57,6 +57,7 @@ def test_killed_and_resumed_on_other_ranks(
     assert figures(run) == pytest.approx(figures(whole), rel=1e-5)
     scores = [lines(one, "score", ("step", "length")) for one in (run, whole)]
     assert all(score in scores[1] for score in scores[0]), "a kill loses what was being computed"
+    assert scores[0][-1] == scores[1][-1], "and the last start waits for its own"
     assert read_pairs(run) == read_pairs(whole)
     monkeypatch.chdir(place)
     updates = {step: find_update(run, step) for step in (NAN, 8, 18, 19)}

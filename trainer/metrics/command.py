@@ -18,8 +18,16 @@ from configs.evaluation import QueuedMetric
 
 log = logging.getLogger(__name__)
 
-_START = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.nice(19); os.execvp(sys.argv[1], sys.argv[1:])"
-"""Becomes the command, at the lowest priority, and ends with the process that started it (PR_SET_PDEATHSIG)."""
+_START = """
+import ctypes, os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+os.nice(19)
+code = subprocess.call(sys.argv[1:])
+sys.exit(code if code >= 0 else 128 - code)
+"""
+"""Runs the command at the lowest priority. If the process that started it ends (PR_SET_PDEATHSIG), so do the command
+and what the command has started."""
 _OF_RANKS = ("TORCHELASTIC_", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "RANK", "WORLD_SIZE", "TORCH_NCCL_")
 """Variables by which a command would take itself for one of the ranks."""
 

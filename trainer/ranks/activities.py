@@ -52,7 +52,6 @@ class Activities:
     def __init__(
         self,
         config: RunConfig,
-        ledger: Ledger | None = None,
         *,
         rank: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -61,11 +60,10 @@ class Activities:
 
         Args:
             config: has the limits.
-            ledger: see `ledger`.
             rank: which one it is, for the limits; None: there are none.
             clock: seconds.
         """
-        self.ledger = ledger
+        self.ledger: Ledger | None = None
         """Where the seconds go; None on every rank but the first."""
         self._limits = config.supervision
         self._first_minutes = config.engine.communication_timeout_minutes - _SOONER_MINUTES

@@ -167,17 +167,17 @@ class World:
             raise problem
         return cast("T", value)
 
-    def meets(self, seconds: float) -> bool:
-        """Wait for every rank, but not for long; False if one did not come.
+    def meets(self, what: str, seconds: float) -> bool:
+        """Wait for every rank to come to a meeting of this name, but not for long; False if one did not come.
 
         This is for a rank that may have left the others waiting in a collective: on True it can tell them something, on
-        False it should end. After a False the ranks must not communicate again.
+        False it must end.
         """
         # Through the store: a collective that is given up keeps a thread, and so the process, until its own time-out
         # (torch 2.13; on ranks other than 0, monitored_barrier waits as long, whatever its time-out is).
         self._num_meetings += 1
         try:
-            return not self._missing(f"meeting {self._num_meetings}", seconds)
+            return not self._missing(f"{what} {self._num_meetings}", seconds)
         except RuntimeError:  # the store ended with its rank
             return False
 

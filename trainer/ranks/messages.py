@@ -32,7 +32,9 @@ def _tree(item: Any) -> Any:
         value: Any = [*item]
     elif isinstance(item, dict):
         value = [[key, one] for key, one in item.items()]
-    elif isinstance(item, (Path, UserError)):
+    elif isinstance(item, UserError):  # for other ranks a refusal is one, of whatever kind; but the lock's says all
+        return {"RunLockedError" if isinstance(item, RunLockedError) else "UserError": str(item)}
+    elif isinstance(item, Path):
         value = str(item)
     elif dataclasses.is_dataclass(item):
         value = [getattr(item, field.name) for field in dataclasses.fields(item)]

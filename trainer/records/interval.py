@@ -43,7 +43,6 @@ class Interval:
         self._work = work
         self._weighed_by = weighed_by
         self._flops = 0
-        """Sizes of the last update; None if it was not applied. Set on every rank or on none."""
         self._by_dataset = np.zeros((len(dataset_names), 5))
         """Micro-batches and target tokens; of applied updates the sum of losses, target tokens and their weights."""
         self._begin = time.monotonic()

@@ -1,7 +1,7 @@
 """The names (tags) of figures in every tracker: GROUP/KEY, where KEY is the figure's key in metrics.jsonl.
 
 The groups are `train` and `valid` (training and validation), `machine` (time and hardware) and `events` (counts of
-restarts and of what went wrong). A figure of one dataset, one held-out set or one part of the model ends with its name:
+restarts and of what went wrong). A figure of one dataset or of one held-out set ends with its name:
 `valid/bleu/news`.
 """
 

@@ -1,7 +1,6 @@
 """What identifies the model of a checkpoint, and the software that made it."""
 
 import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,14 +37,3 @@ def versions(packages: Sequence[str] = PACKAGES) -> Mapping[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
-
-
-def source_commit() -> str | None:
-    """The commit of the source tree that this runs from, `-dirty` with changes; None for an installed package."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip() or None
-    return None

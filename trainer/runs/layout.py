@@ -29,7 +29,6 @@ from typing import Any
 import yaml
 
 from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
-from configs.plugins.files import COPIES
 from configs.process.files import file_in
 from configs.process.files.inside import read_text
 
@@ -48,8 +47,6 @@ REQUEUES_FILE = "requeues.json"
 FAILURES = "failures"
 """Contains a folder for each launch with failures."""
 EVALUATIONS, PAIRS, LOGS = "eval", "pairs", "logs"
-
-PLUGINS = COPIES
 
 LATEST = "latest"
 MANIFEST = CHECKPOINT_FILE

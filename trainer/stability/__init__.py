@@ -1,1 +1,1 @@
-"""What can go wrong in training: loss spikes, skipped updates, insufficient memory; how rows attend."""
+"""What is settled before the first update: how rows attend, and what fits the memory."""

@@ -207,7 +207,7 @@ def _problem(action: Callable[[], None], of: Of, config: RunConfig, world: World
         if not is_out_of_memory(error):
             raise
         problem = f"rank {world.rank}: {advice(error, config, of)}"
-    if not world.meets(MEETING_SECONDS) and problem is not None:
+    if not world.meets("memory", MEETING_SECONDS) and problem is not None:
         raise UserError(problem)
     return next((p for p in world.gather(problem) if p is not None), None)
 

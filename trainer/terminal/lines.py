@@ -50,7 +50,7 @@ def log_row(name: str, text: str) -> None:
 def log_step(step: int, epoch: int, figures: Mapping[str, Any], outlook: Outlook) -> None:
     """Log the figures since the last such line, and the progress."""
     log.info(
-        "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%%s%s  %s",
+        "step %d  epoch %d  loss %.4f  nll %.4f  ppl(nll) %.2f  norm %.2f  lr %.2e  %.0f tok/s  padding %.1f%%%s  %s",
         step,
         epoch,
         figures["loss"],
@@ -60,7 +60,6 @@ def log_step(step: int, epoch: int, figures: Mapping[str, Any], outlook: Outlook
         figures["lr"],
         figures["tokens_per_second"],
         100 * figures["padding"],
-        f"  margin {figures['margin']:.3f}  chosen wins {figures['chosen_wins']:.1%}" if "margin" in figures else "",
         f"  phase {figures['phase']}" if "phase" in figures else "",
         outlook,
     )

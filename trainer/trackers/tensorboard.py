@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ class TensorBoard(Tracker):
             from torch.utils.tensorboard.summary import hparams
         # Every start writes a file; from it a reader forgets what earlier files have of this step and later ones.
         first = resume_step + 1 if resume_step > 0 else 0
-        hook = threading.excepthook  # its thread's errors are raised in ours, too, and are no traceback
-        threading.excepthook = lambda failed: None if isinstance(failed.exc_value, OSError) else hook(failed)
+        hook = threading.excepthook  # its thread's errors are raised in ours, too
+        threading.excepthook = lambda failed: None if _is_its_own(failed.thread) else hook(failed)
         board: Any = SummaryWriter(str(folder), purge_step=first)
         if config:
             board.add_text("run/configuration", html_table([(k, str(v)) for k, v in flatten(config).items()]), first)
@@ -60,7 +60,11 @@ class TensorBoard(Tracker):
             for summary in about:
                 board.file_writer.add_summary(summary)
             board.add_custom_scalars(_layout(config))
-        return _Writer(board, first)
+        return _Writer(board, first, hook)
+
+
+def _is_its_own(thread: threading.Thread | None) -> bool:
+    return type(thread).__module__.startswith("tensorboard.")
 
 
 def _titles(config: Mapping[str, Any]) -> dict[str, str]:
@@ -86,9 +90,9 @@ def _layout(config: Mapping[str, Any]) -> dict[str, dict[str, tuple[str, list[st
 
 
 class _Writer(Writer):
-    def __init__(self, board: Any, first: int) -> None:
+    def __init__(self, board: Any, first: int, hook: Callable[[threading.ExceptHookArgs], Any]) -> None:
         """See the tracker; from step `first` on the next start's reader forgets what this one writes."""
-        self._board, self._first = board, first
+        self._board, self._first, self._hook = board, first, hook
 
     @override
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -110,7 +114,10 @@ class _Writer(Writer):
 
     @override
     def close(self) -> None:
-        self._board.close()
+        try:
+            self._board.close()
+        finally:
+            threading.excepthook = self._hook
 
     def _scalars(self, step: int, by_tag: Mapping[str, float]) -> None:
         """Write figures, and flush: what a killed process has trained on before its checkpoint is not trained again.

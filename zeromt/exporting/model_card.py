@@ -14,7 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 from configs.process.document import Cell, Code, Table, table_lines
 from configs.process.text import markdown, visible_name
 from data_pipeline.prepared.index import SourceEntry
-from data_pipeline.tables import sources_table
 from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
 from trainer.report import read_course, scores
@@ -84,7 +83,11 @@ def _sources(recorded: Any) -> list[str]:
         return ["## Sources", "", "What the checkpoint has of them cannot be read.", ""]
     if not entries:
         return []
-    return ["## Sources", "", *table_lines(sources_table(entries))]
+    rows: list[Sequence[Cell]] = [
+        (Code(", ".join(one.files)), f"{one.pairs:,}", *(t or "not recorded" for t in (one.licence, one.attribution)))
+        for one in entries
+    ]
+    return ["## Sources", "", *table_lines(Table(head=("files", "pairs", "licence", "attribution"), rows=rows))]
 
 
 def _metadata(source: str | None, target: str | None) -> Iterator[str]:

@@ -122,6 +122,16 @@ def test_of_ranks_that_hang_the_one_that_does_not_wait_is_the_cause(
     assert copied == {"0_step_7_8.stacks", "1_step_7_8.stacks", "2_step_7_8.stacks", "nccl-trace-rank-0"}
 
 
+def test_nccls_recorder_alone_has_written(job: Job, tmp_path: Path) -> None:
+    """As where NCCL aborts: no rank has left a note before."""
+    (job.folder / "failures").mkdir(parents=True)
+    (tmp_path / "nccl-trace-rank-0").write_text("x")
+    (tmp_path / "ended.json").write_text(json.dumps({"0": ["was ended by SIGABRT", 999]}))
+    note_ends(job.folder, "L", tmp_path)
+    assert read_failures(job.folder, "L")[0].message == "was ended by SIGABRT"
+    assert (job.folder / "failures" / "L" / "nccl-trace-rank-0").read_text() == "x"
+
+
 def test_end_of_the_log_of_a_rank_without_a_traceback(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     on_second = dataclasses.replace(job, node=SECOND)
     log = on_second.logs / "L_x" / "attempt_0" / "1" / "stderr.log"

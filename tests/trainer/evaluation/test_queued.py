@@ -29,10 +29,10 @@ for line in sys.stdin:
     print(len(pair["hypothesis"]) / len(pair["references"][0]))
 """
 WITH_A_CHILD = """
-import subprocess, sys, time
+import os, subprocess, sys, time
 child = subprocess.Popen(['sleep', '1000'])
 with open(sys.argv[1], 'w') as file:
-    print(child.pid, file=file)
+    print(os.getpid(), child.pid, file=file)
 time.sleep(1000)
 """
 
@@ -57,7 +57,7 @@ def test_a_score_is_the_mean_of_a_sets_lines() -> None:
         ("print('0.5')", r"answered '0\.5'; expected 3 lines of a number each"),
         ("print('0.5\\nnan\\n0.5')", r"answered '0\.5\\nnan"),
         ("print('0.5\\n[0]\\n0.5')", r"answered '0\.5\\n\[0\]"),
-        ("import os; os.kill(os.getpid(), 9)", "ended with exit code -9"),
+        ("import os; os.kill(os.getpid(), 9)", "ended with exit code 137"),
         ("import os; os.execv('/no/such/program', ['x'])", "ended with exit code 1; .*No such file"),
     ],
 )
@@ -69,25 +69,25 @@ def test_what_is_no_score_is_a_problem(code: str, problem: str) -> None:
 def test_one_that_hangs_is_ended_with_all_that_it_has_started(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     scoring = started(WITH_A_CHILD, str(noted), minutes=1e-9)
-    wait_until(lambda: noted.exists() and noted.read_text() != "", "its child")
+    wait_until(lambda: noted.exists() and len(noted.read_text().split()) == 2, "its child")
     with pytest.raises(NoScoreError, match="took longer than 1e-09 minutes and was killed"):
         scoring.scores()
-    wait_until(lambda: not is_running(int(noted.read_text())), "the end of what it had started")
+    wait_until(lambda: not is_running(int(noted.read_text().split()[1])), "the end of what it had started")
 
 
-def test_it_ends_with_a_rank_that_is_killed() -> None:
+def test_it_ends_with_a_rank_that_is_killed_and_so_does_what_it_has_started(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
     code = f"""
-import sys, time
-from tests.trainer.evaluation.test_queued import started
-scoring = started("import os, time; print(os.getpid(), flush=True, file=sys.__stderr__); time.sleep(1000)")
-print(scoring._process.pid, flush=True)
+import time
+from tests.trainer.evaluation.test_queued import WITH_A_CHILD, started
+scoring = started(WITH_A_CHILD, {str(noted)!r})
 time.sleep({PATIENCE})
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as rank:
-        assert rank.stdout is not None
-        command = int(rank.stdout.readline())
+    with subprocess.Popen([sys.executable, "-c", code]) as rank:
+        wait_until(lambda: noted.exists() and len(noted.read_text().split()) == 2, "the command")
         rank.kill()
-    wait_until(lambda: not is_running(command), "the end of the command")
+    for pid in map(int, noted.read_text().split()):
+        wait_until(lambda pid=pid: not is_running(pid), "the end of the command and of its child")
 
 
 class Written:

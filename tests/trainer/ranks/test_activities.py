@@ -51,7 +51,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def activities(tmp_path: Path, clock: Clock) -> Activities:
-    return Activities(CONFIG, Ledger(tmp_path / "ledger.json", clock=clock), clock=clock)
+    made = Activities(CONFIG, clock=clock)
+    made.ledger = Ledger(tmp_path / "ledger.json", clock=clock)
+    return made
 
 
 def test_seconds_by_kind_and_none_twice(activities: Activities, clock: Clock) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from configs import UserError
 from configs.process.environment import PRIVATE
+from configs.process.files import FileError
 from data_pipeline.order.state import LaneCursor, StreamState
 from tests.conftest import REPO, environment
 from tests.forked import Forked, exit_codes, fork_ranks
@@ -173,9 +174,13 @@ def test_objects_arrive_as_they_were_sent(item: Any) -> None:
 
 
 def test_errors_keep_what_they_mean_to_who_catches_them() -> None:
-    for error in (UserError("a"), RunLockedError("b")):
+    for error, kind in (
+        (UserError("a"), UserError),
+        (RunLockedError("b"), RunLockedError),
+        (FileError("c"), UserError),
+    ):
         found = unpacked(packed((None, error)))[1]
-        assert (type(found), str(found)) == (type(error), str(error))
+        assert (type(found), str(found)) == (kind, str(error))
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,9 @@ def test_half_is_sent_where_gradients_are_reduced_in_the_backward_pass(stage: St
         for keys in ((), ("engine.zero_optimization={reduce_scatter: true}",))
     )
     assert (on.all_reduced, off.scattered) == (0, 0)
-    assert on.scattered == pytest.approx(off.all_reduced, rel=1e-4)
-    assert off.all_reduced > 0
-    assert on.gathered == pytest.approx(off.gathered, rel=1e-4)
-    assert off.sent(8) - on.sent(8) == pytest.approx(on.scattered * 7 / 8, rel=1e-3)
+    assert on.scattered == off.all_reduced > 0
+    assert on.gathered == off.gathered
+    assert off.sent(8) - on.sent(8) == pytest.approx(on.scattered * 7 / 8)
 
 
 def test_settings_come_in_order_and_are_allowed() -> None:

@@ -1,1 +1,1 @@
-"""Lines to lines: search, scores, tags, alignments."""
+"""Lines to lines: search, scores, tags."""
