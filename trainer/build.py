@@ -137,7 +137,7 @@ def build(
         activities=activities or Activities(config),
         stop_requested=stop_requested,
     )
-    saver = _saver(context, identity, refused, has_own=own is not None)
+    saver = _saver(context, identity, refused, has_own=own is not None, has_parents=ancestry.continued is not None)
     trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
     if changed is not None:
         metrics.event(state.step, changed)
@@ -202,7 +202,7 @@ def _objective(config: RunConfig, tokenizer: Tokenizer, checkpoint: Checkpoint |
     return objective
 
 
-def _saver(run: RunContext, identity: RunIdentity, refused: set[str], *, has_own: bool) -> Saver:
+def _saver(run: RunContext, identity: RunIdentity, refused: set[str], *, has_own: bool, has_parents: bool) -> Saver:
     return Saver(
         config=run.config,
         world=run.world,
@@ -213,6 +213,7 @@ def _saver(run: RunContext, identity: RunIdentity, refused: set[str], *, has_own
         event=run.metrics.event,
         activities=run.activities,
         has_own=has_own,
+        has_parents=has_parents,
         refused=refused,
     )
 

@@ -106,7 +106,7 @@ def go_back(run: RunContext, saver: Saver, update: Update, num_updates: int, rea
     saver.commit()
     ranges, epoch, last = run.state.skipped_ranges, update.epoch, update.number
     harmful = epoch, max(0, last - num_updates + 1), last
-    if saver.saved_step is None:
+    if not saver.can_rewind:
         raise TrainingError(f"{reason}; at step {step}, and there is no checkpoint to rewind to")
     if len(ranges) >= run.config.stability.max_rewinds or harmful in ranges:  # the same again would find the same
         raise TrainingError(f"{reason}; at step {step}, after {len(ranges)} rewinds")

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from configs import RunConfig, UserError
 from data_pipeline.tokenizer import Side, Tokenizer
 from data_pipeline.vocabularies import Match, match
-from trainer.checkpoint.format import Checkpoint, read_checkpoint
+from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import fill
-from trainer.checkpoint.newest import problems_of
+from trainer.checkpoint.newest import verified
 from trainer.checkpoint.resume import architecture_differences, check_plugins
 from trainer.checkpoint.weights_only import NEEDED
 from trainer.engines.protocol import Engine
@@ -124,9 +124,9 @@ def find_whole(named: Named, world: World) -> Checkpoint:
     """
     refused: list[str] = []
     for folder in world.on_main(named.candidates):
-        problems = problems_of(folder, world)
-        if not problems:
-            return read_checkpoint(folder)
+        checkpoint, problems = verified(folder, world)
+        if checkpoint is not None:
+            return checkpoint
         log.warning("%s: checkpoint refused: %s", OPTION, problems[0])
         refused += problems
     raise UserError(f"{OPTION}: {named.text} has no whole checkpoint: {refused[0]}")

@@ -74,8 +74,8 @@ def test_goes_on_from_a_checkpoint_as_if_nothing_had_happened() -> None:
     assert state.skipped_ranges == [(0, 1, 8), (0, 43, 50)]
 
 
-def rewound(ranges: list[SkippedRange], number: int, num_updates: int, *, saved: int | None = 4) -> Rewind:
-    saver: Any = SimpleNamespace(commit=lambda: 0.0, saved_step=saved)
+def rewound(ranges: list[SkippedRange], number: int, num_updates: int, *, can_rewind: bool = True) -> Rewind:
+    saver: Any = SimpleNamespace(commit=lambda: 0.0, can_rewind=can_rewind)
     state, config = TrainerState(skipped_ranges=ranges), SimpleNamespace(stability=SECTION)
     run: Any = SimpleNamespace(state=state, config=config)
     update = Update(epoch=2, number=number, micro_batches=[], seconds_step=0)
@@ -103,7 +103,7 @@ def test_as_many_as_allowed_and_never_the_same_twice() -> None:
         with pytest.raises(TrainingError, match=f"the loss jumped; at step 51, after {len(ranges)} rewinds"):
             rewound(ranges, 50, 8)
     with pytest.raises(TrainingError, match="at step 51, and there is no checkpoint to rewind to"):
-        rewound([], 50, 8, saved=None)
+        rewound([], 50, 8, can_rewind=False)
 
 
 def test_past_checkpoints_that_nothing_can_be_trained_with() -> None:

@@ -182,10 +182,10 @@ class TestTraining:
         path, then = run / "halves.py", sha256(run / "halves.py")
         more = ("training.max_updates=7", "name=run")
         path.write_text(HALVES.replace("0.5", "0.25"))
-        copy = f"halves-{sha256(path)[:16]}.py"  # which ranks read
-        for command, name in ((("train",), "halves.py"), (("launch", "local", "--nproc", "2"), copy)):
+        ranks_read = f"halves-{sha256(path)[:16]}.py"
+        for command, named in ((("train",), "halves.py"), (("launch", "local", "--nproc", "2"), ranks_read)):
             line = _refused(forked.zeromt(*command, "my.yaml", *more, cwd=run))
-            assert f"{name}': its SHA-256 is {sha256(path)}, but " in line
+            assert f"{named}': its SHA-256 is {sha256(path)}, but " in line
             assert f"was made with {then}; give the file that it was made with, such as " in line
             assert ", another name for a new run, or --reset data,optimizer to go on from the weights alone" in line
         other = ("train", "my.yaml", "training.max_updates=7", "--reset", "data,optimizer")

@@ -17,12 +17,14 @@ import hashlib
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -30,8 +32,9 @@ from torch import Tensor
 from configs import UserError
 from configs.process.files import FileError, inside
 from trainer.runs.layout import CONFIG, MANIFEST, MANIFEST_HASH, STATE
+from trainer.runs.new_folder import as_os_error
 
-FORMAT = 1
+FORMAT = 2
 TARGET_TAGS = "target_tags"
 """In the manifest: the tag before each source line of each dataset, or null; missing where no dataset has one."""
 SOURCES = "sources"
@@ -39,6 +42,12 @@ SOURCES = "sources"
 those that it began from; missing where no dataset has any."""
 _PLAIN_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
+PART_BYTES = 256 << 20
+"""Size of a file from which another one is begun, so that little is held at a time where no copy is."""
+FLOAT_BYTES = 4
+
+Named = tuple[str, str, Tensor]
+"""Kind of file, name and tensor."""
 Record = dict[str, Any]
 """What the manifest says of a file: `bytes` and `sha256`."""
 
@@ -162,14 +171,45 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> Record:
     try:
         save_file(tensors, path)
     except SafetensorError as error:
-        if (code := re.search(r"\(os error ([0-9]+)\)", str(error))) is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+        raise as_os_error(error, path) from error
     with suppress(OSError):  # where the file system has no modes
         path.chmod(path.parent.stat().st_mode & 0o666)  # the library's files are their owner's alone
     with inside.opened(path) as file:
         os.fsync(file.fileno())
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def parts(tensors: Iterable[Named]) -> Iterator[dict[str, dict[str, Tensor]]]:
+    """Some tensors at a time, by kind of file and name: fp32, on the host, of `PART_BYTES` in all or a tensor more."""
+    part: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    size = 0
+    for kind, name, tensor in tensors:
+        part[kind][name] = tensor.to("cpu", torch.float32).contiguous()
+        size += FLOAT_BYTES * tensor.numel()
+        if size >= PART_BYTES:
+            yield part
+            part, size = defaultdict(dict), 0
+    yield part
+
+
+def write_part(
+    folder: Path, part: Mapping[str, dict[str, Tensor]], number: int, *, rank: int = 0, world_size: int = 1
+) -> dict[str, Record]:
+    """Write a part of a rank's tensors, a file of each kind; returns the records of these files.
+
+    Args:
+        folder: to write in.
+        part: of `parts`.
+        number: of the part, from 0.
+        rank: whose tensors they are.
+        world_size: number of ranks.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    more = f"-{number}" if number else ""
+    names = {kind: f"{kind}-{rank:05d}-of-{world_size:05d}{more}.safetensors" for kind in part}
+    return {name: write_tensors(folder / name, part[kind]) for kind, name in names.items()}
 
 
 def complete(

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
-from configs.process.files import naming
+from configs import UserError
+from configs.process.files import FileError, naming
 from configs.process.files.inside import read_text, sync_folder, write_bytes
 from trainer.checkpoint.format import Checkpoint, CheckpointError, divide, read_checkpoint, verify
 from trainer.checkpoint.retention import remove_leftovers
@@ -36,16 +37,18 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
         log.warning("checkpoints: leftovers cannot be removed: %s", problem)
     names, pointer = world.on_main(partial(_look, folder))
     for number, name in enumerate(names):
-        is_unusable = step_of(folder / name) in passed_over
-        problems = [f"{folder / name}: {UNUSABLE}"] if is_unusable else problems_of(folder / name, world)
-        if not problems:
+        if step_of(folder / name) in passed_over:
+            checkpoint, problems = None, [f"{folder / name}: {UNUSABLE}"]
+        else:
+            checkpoint, problems = verified(folder / name, world)
+        if checkpoint is not None:
             if number:
                 log.warning("checkpoints: going back to %s: newer ones are not whole, or wrecked", folder / name)
             if pointer != name:
                 log.warning("checkpoints: %s said %r; now it names %s", folder / LATEST, pointer, name)
                 if problem := attempt(world, partial(point_to, folder, name)):
                     log.warning("checkpoints: %s cannot be written: %s", LATEST, problem)
-            return read_checkpoint(folder / name), set(names[:number])
+            return checkpoint, set(names[:number])
         for problem in problems:
             log.warning("checkpoint refused: %s", problem)
     if names:
@@ -61,15 +64,17 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
     return None, set()
 
 
-def problems_of(folder: Path, world: World) -> list[str]:
-    """What is wrong with a checkpoint; each rank reads about as many bytes."""
+def verified(folder: Path, world: World) -> tuple[Checkpoint | None, list[str]]:
+    """A checkpoint, and what is wrong with it: None if anything is. Each rank reads about as many bytes."""
+    checkpoint = None
     try:
         checkpoint = read_checkpoint(folder)
         sizes = {name: record["bytes"] for name, record in checkpoint.files.items()}
         mine = verify(checkpoint, divide(sizes, world.size)[world.rank])
     except CheckpointError as error:
         mine = [str(error)]
-    return list(dict.fromkeys(problem for one in world.gather(mine) for problem in one))
+    problems = list(dict.fromkeys(problem for one in world.gather(mine) for problem in one))
+    return None if problems else checkpoint, problems
 
 
 def point_to(folder: Path, name: str) -> None:
@@ -88,15 +93,15 @@ def attempt(world: World, action: Callable[[], object]) -> str | None:
     if world.is_main:
         try:
             action()
-        except OSError as error:
-            problem = describe(world.rank, error)
+        except (OSError, FileError) as error:
+            problem = of_rank(world.rank, error)
     answer: str | None = world.from_main(problem)
     return answer
 
 
-def describe(rank: int, error: BaseException) -> str:
+def of_rank(rank: int, error: BaseException) -> str:
     """`rank 1: [Errno 28] No space left on device`."""
-    what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    what = str(error) if isinstance(error, (OSError, UserError)) else f"{type(error).__name__}: {error}"
     return f"rank {rank}: {what}"
 
 

@@ -9,11 +9,9 @@ leaves nothing.
 import logging
 import math
 import os
-import shutil
 import socket
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -30,7 +28,8 @@ from configs.process.gpus import page_locked_bytes
 from data_pipeline.order.state import StreamState
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import retention
-from trainer.checkpoint.newest import attempt, describe, point_to
+from trainer.checkpoint.format import FLOAT_BYTES, Named
+from trainer.checkpoint.newest import attempt, of_rank, point_to
 from trainer.checkpoint.state import TrainerState
 from trainer.engines.protocol import Engine, ParameterState
 from trainer.ranks import host_memory
@@ -43,13 +42,8 @@ from trainer.runs.layout import CHECKPOINTS, TEMPORARY, step_folder
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
-PART_BYTES = 256 << 20
-"""Size of a file from which a rank begins another one, so that little is held at a time where no copy is."""
-FLOAT_BYTES = 4
 _SMALL_FILES_BYTES = 4 << 20
 
-Named = tuple[str, str, Tensor]
-"""Kind of file, name and tensor."""
 Saved = tuple[int | None, bool]
 """A step, and whether it was saved with its scores."""
 
@@ -102,6 +96,8 @@ class Saver:
     activities: Callable[..., AbstractContextManager[None]]
     has_own: bool
     """Whether it resumes from a checkpoint of its own, and not from another run's."""
+    has_parents: bool
+    """Whether it goes on from all of another run's."""
     refused: set[str]
     """Names of checkpoints; see `find_newest`."""
     newest_loss: float = field(init=False)
@@ -130,6 +126,11 @@ class Saver:
     def saved_step(self) -> int | None:
         """The newest step that was saved or is being saved; None if there is none."""
         return self._saved[0]
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether there is a checkpoint to rewind to."""
+        return self.saved_step is not None or self.has_parents
 
     @property
     def is_writing(self) -> bool:
@@ -322,7 +323,7 @@ class Saver:
             try:
                 self._buffer = torch.empty(count, pin_memory=locked)
             except (RuntimeError, MemoryError) as error:
-                shortage = describe(self.world.rank, error)
+                shortage = of_rank(self.world.rank, error)
         shortage = next(filter(None, self.world.gather(shortage)), None)
         if shortage is not None:
             self._buffer = None
@@ -339,18 +340,17 @@ class Saver:
             used += tensor.numel()
 
     def _write(self, save: _Save, tensors: Iterable[Named]) -> None:
-        """Write this rank's files. Any error fails the save alone."""
-        try:
-            save.temporary.mkdir(exist_ok=True)  # rank 0 has, but this machine may remember that it was not there
-            for number, part in enumerate(parts(tensors)):
-                for kind, of_kind in part.items():
-                    more = f"-{number}" if number else ""
-                    name = f"{kind}-{self.world.rank:05d}-of-{self.world.size:05d}{more}.safetensors"
-                    save.records[name] = format_.write_tensors(save.temporary / name, of_kind)
-        except Exception as error:
-            save.problem = describe(self.world.rank, error)
-        for _ in tensors:  # all ranks take part in gathering each
-            pass
+        """Write this rank's files. An error of writing fails the save alone; one of gathering is raised."""
+        problem, rank, size = None, self.world.rank, self.world.size
+        save.problem = f"rank {rank}: its writer has died"  # unless it comes to the end
+        for number, part in enumerate(format_.parts(tensors)):  # to the end: all ranks take part in gathering each
+            try:
+                if problem is None:
+                    save.temporary.mkdir(exist_ok=True)  # rank 0 has, but this machine may not have seen it yet
+                    save.records |= format_.write_part(save.temporary, part, number, rank=rank, world_size=size)
+            except Exception as error:
+                problem = of_rank(rank, error)
+        save.problem = problem
 
     def _conclude(self, save: _Save) -> str | None:
         """Agree on the outcome of the shards, and publish them all or remove them all; returns the first problem."""
@@ -360,7 +360,7 @@ class Saver:
             records = {name: record for shard, _ in answers for name, record in shard.items()}
             problem = attempt(self.world, partial(self._publish, save, records))
         if problem is not None:
-            attempt(self.world, partial(shutil.rmtree, save.temporary, ignore_errors=True))
+            attempt(self.world, partial(retention.remove_leftovers, self._folder))
             log.error("checkpoint of step %d failed, the older ones stand: %s", save.step, problem)
             return problem
         self.refused.discard(step_folder(save.step))
@@ -396,16 +396,3 @@ def tensors_of(parameters: Iterable[ParameterState], own: Collection[str]) -> It
                 yield "optimizer", f"{key}/{parameter.name}", moment
             if parameter.ema is not None:
                 yield "ema", parameter.name, parameter.ema
-
-
-def parts(tensors: Iterable[Named]) -> Iterator[dict[str, dict[str, Tensor]]]:
-    """Some tensors at a time, by kind of file and name: fp32, on the host, of `PART_BYTES` in all or a tensor more."""
-    part: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    size = 0
-    for kind, name, tensor in tensors:
-        part[kind][name] = tensor.to("cpu", torch.float32).contiguous()
-        size += FLOAT_BYTES * tensor.numel()
-        if size >= PART_BYTES:
-            yield part
-            part, size = defaultdict(dict), 0
-    yield part

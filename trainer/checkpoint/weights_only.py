@@ -79,11 +79,13 @@ def write_run(
     config_yaml = dump_run(_renamed(config, final))
     checkpoint = layout.checkpoint_folder(folder, state.step)
     checkpoint.mkdir(parents=True)
-    name = "model-00000-of-00001.safetensors"
+    records: dict[str, format_.Record] = {}
+    for number, part in enumerate(format_.parts(("model", *named) for named in tensors)):
+        records |= format_.write_part(checkpoint, part, number)
     fingerprints = {"data": list(data_fingerprints), "tokenizer": tokenizer.fingerprint, **hashes(config.plugins)}
     format_.complete(
         checkpoint,
-        tensors={name: format_.write_tensors(checkpoint / name, dict(tensors))},
+        tensors=records,
         state={"trainer": state.to_json()},
         config_yaml=config_yaml,
         tokenizer_files=tokenizer.files(),

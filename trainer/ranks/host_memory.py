@@ -34,16 +34,16 @@ def available(root: Path = Path("/")) -> int:
     return min(left)
 
 
-def shortage(reports: Sequence[tuple[str, int, int | None]]) -> str | None:
+def shortage(reports: Sequence[tuple[str, int, int]]) -> str | None:
     """A message that names a machine without enough memory for copies of its ranks' shards; None if all have enough.
 
     Args:
-        reports: for every rank: the machine, bytes needed, bytes free on the machine (None: unknown, assumed enough).
+        reports: for every rank: the machine, bytes needed, bytes free on the machine.
     """
     needed = Counter[str]()
     for host, amount, _ in reports:
         needed[host] += amount
     for host, _, left in reports:
-        if left is not None and needed[host] > COPIES_FRACTION * left:
+        if needed[host] > COPIES_FRACTION * left:
             return f"{host} has {left:,} bytes of memory left, copies of its ranks' shards take {needed[host]:,}"
     return None

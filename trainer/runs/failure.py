@@ -70,8 +70,8 @@ def note_failure(error: BaseException, folder: Path, rank: int) -> bool:
 
 
 def message_of(error: BaseException) -> str:
-    """An error's class and message; for an error of the operating system the file it names and what to do; for the
-    user's the message alone.
+    """An error's class and message; for an error of the operating system the file it names and what to do; for a
+    `UserError` the message alone.
     """
     if isinstance(error, UserError):
         return hidden(str(error))

@@ -8,15 +8,13 @@ lines of later steps.
 """
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.process.files.inside import opened
 from trainer.runs.layout import HISTORY_FILE
-from trainer.runs.metrics_file import Line, cut_back, read_lines, whole
+from trainer.runs.metrics_file import Line, LineFile, cut_back, read_lines, whole
 
 SkippedRange = tuple[int, int, int]
 """Updates of one epoch that a rewind skips: epoch, first, last."""
@@ -29,11 +27,8 @@ def read_ranges(tree: Iterable[Iterable[int]]) -> list[SkippedRange]:
     return [(int(epoch), int(first), int(last)) for epoch, first, last in tree]
 
 
-log = logging.getLogger(__name__)
-
-
 class History:
-    """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for missing lines."""
+    """Writes history.jsonl. A full disk does not end the run: checkpoints stand in for lines that are missing."""
 
     def __init__(self, run: Path, *, resume_step: int) -> None:
         """Remove the lines of later steps.
@@ -41,8 +36,8 @@ class History:
         Raises:
             OSError: it cannot be read or written.
         """
-        self._path = run / HISTORY_FILE
-        cut_back(self._path, resume_step)
+        cut_back(run / HISTORY_FILE, resume_step)
+        self._file = LineFile(run / HISTORY_FILE)
 
     def start(self, step: int, stream: Mapping[str, Any], skipped: Sequence[SkippedRange], config: str) -> None:
         """Record a start or a rewind.
@@ -60,11 +55,7 @@ class History:
         self._write({"kind": "position", "step": step, "stream": stream})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        try:
-            with opened(self._path, "a") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            log.warning("%s has a gap at step %d, training goes on: %s", self._path, line["step"], error)
+        self._file.write(json.dumps(line))
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

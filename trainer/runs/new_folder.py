@@ -61,11 +61,20 @@ def new_folder(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise _unwritable(path, error) from error
     except SafetensorError as error:  # in Rust's words
-        if (code := re.search(r"(?:code: |os error )(\d+)", str(error))) is None:
-            raise
-        raise _unwritable(path, OSError(int(code[1]), os.strerror(int(code[1])))) from error
+        raise _unwritable(path, as_os_error(error, path)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def as_os_error(error: SafetensorError, path: Path) -> OSError:
+    """The operating system's error in one of safetensors.
+
+    Raises:
+        SafetensorError: it is another error.
+    """
+    if (code := re.search(r"(?:code: |os error )(\d+)", str(error))) is None:
+        raise error
+    return OSError(int(code[1]), os.strerror(int(code[1])), str(path))
 
 
 def _beside(path: Path) -> Path:

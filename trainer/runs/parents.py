@@ -33,7 +33,7 @@ OPTION, COOLDOWN = "--from", "--cooldown"
 PARENT = "parent"
 """The key in a checkpoint's manifest."""
 SETS = ("schedule", "schedule.kind", "optimizer.lr", "training.max_updates")
-"""What `--cooldown` sets, and nobody beside it."""
+"""Keys that `--cooldown` sets, and the user may not."""
 ALL = "all"
 """What a run takes of its parent's checkpoint that goes on with it."""
 
@@ -246,7 +246,7 @@ def with_cooldown(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _beginning(run: Path, named: Named, *, fresh: bool) -> tuple[int, float, int]:
     """Where a cooldown began, or else begins: the step, its learning rate, and where the run's limits count from."""
-    own = [] if fresh else list_steps(run / CHECKPOINTS)
+    own = [] if fresh else [folder for folder in list_steps(run / CHECKPOINTS) if looks_complete(folder)]
     parent = parent_of_run(run) if own else None
     if own:
         check_same(parent, named, run)

@@ -83,6 +83,7 @@ class Saving:
             event=lambda step, event: self.events.append({"step": step, **event}),
             activities=lambda *_, **__: contextlib.nullcontext(),
             has_own=False,
+            has_parents=False,
             refused=set(refused),
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.process import files
+from tests.conftest import contents
 from tests.forked import KILLED, exit_codes, fork_ranks
 from tests.trainer.checkpoint.operations import Operations
 from tests.trainer.checkpoint.small_engine import Saving, SmallEngine, leftovers
@@ -136,6 +137,7 @@ def test_every_file_is_on_the_disk_before_what_depends_on_it(template: Path, tmp
     assert len(tensors) == 3
     small = [n for n, what in enumerate(done[:rename]) if what.startswith(f"os.rename {temporary}/{files.TEMPORARY}")]
     assert len(small) == 5, "state, configuration, tokenizer, manifest and its hash"
+    assert len(tensors) + len(small) == len(contents(run / "checkpoints" / "step-00000040")), "of all files"
     for name in tensors:
         assert done.index(f"write {name}") < done.index(f"fsync {name}") < small[0]
     for n in small:

@@ -2,7 +2,9 @@
 
 import resource
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from tests.conftest import contents, small_disk
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import KEPT, Saving, SmallEngine, leftovers
 from trainer.checkpoint import format as format_
-from trainer.checkpoint import save as save_
 from trainer.checkpoint.format import read_whole
+from trainer.engines.protocol import ParameterState
 from trainer.ranks import host_memory
 from trainer.ranks.distributed import World
 from trainer.runs.layout import complete_steps
@@ -42,7 +44,7 @@ def test_ways_to_write_give_the_same_tensors(size: int, keeps_ema: bool, tmp_pat
             gate = threading.Event()
             hold(gate)
             if name == "c":
-                vars(save_)["PART_BYTES"] = 100
+                vars(format_)["PART_BYTES"] = 100
             if name == "a":
                 gate.set()
             saving.begin(2)
@@ -69,6 +71,24 @@ def test_ways_to_write_give_the_same_tensors(size: int, keeps_ema: bool, tmp_pat
                 [averages[name]] if keeps_ema else []
             )
             assert all(map(torch.equal, found, tensors))
+
+
+class GathersBadly(SmallEngine):
+    def parameter_states(self) -> Iterator[ParameterState]:
+        yield from islice(super().parameter_states(), 2)
+        raise RuntimeError("a collective has failed")
+
+
+def test_an_error_of_gathering_ends_the_rank_and_is_no_failed_save(tmp_path: Path) -> None:
+    def task(world: World) -> None:
+        saving = Saving(tmp_path / "run", world, GathersBadly())
+        with pytest.raises(RuntimeError, match="a collective has failed"):
+            saving.begin(1)
+        assert saving.events == []
+        assert not saving.saver.in_flight
+
+    fork_ranks(1, task)
+    assert complete_steps(tmp_path / "run") == []
 
 
 def test_the_next_save_finishes_the_one_in_flight_and_a_step_is_saved_again_with_its_scores(tmp_path: Path) -> None:
@@ -146,7 +166,7 @@ def test_without_memory_for_a_copy_training_stops_for_the_save(keeps_ema: bool, 
     def task(world: World) -> None:
         saving = Saving(tmp_path / "run", world, SmallEngine(keeps_ema=keeps_ema))
         for step, left in ((1, 2 * share - 1), (2, 2 * share)):
-            vars(host_memory)["available"] = lambda: left if world.rank == 0 else None  # noqa: B023 (called at once)
+            vars(host_memory)["available"] = lambda: left if world.rank == 0 else 2 * share  # noqa: B023 (called at once)
             saving.begin(step)
             assert saving.saver.in_flight == (step == 2)
             saving.saver.commit()

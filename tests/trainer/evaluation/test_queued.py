@@ -86,8 +86,7 @@ time.sleep({PATIENCE})
     with subprocess.Popen([sys.executable, "-c", code]) as rank:
         wait_until(lambda: noted.exists() and len(noted.read_text().split()) == 2, "the command")
         rank.kill()
-    for pid in map(int, noted.read_text().split()):
-        wait_until(lambda pid=pid: not is_running(pid), "the end of the command and of its child")
+    wait_until(lambda: not any(map(is_running, map(int, noted.read_text().split()))), "the end of both")
 
 
 class Written:

@@ -26,6 +26,6 @@ def test_the_least_of_machine_and_groups(used: int, left: int, tmp_path: Path) -
 
 
 def test_ranks_of_a_machine_share_its_memory() -> None:
-    assert shortage([("a", 25, 100), ("a", 25, 110), ("b", 10, None), ("c", 50, 100)]) is None
+    assert shortage([("a", 25, 100), ("a", 25, 110), ("b", 10, 20), ("c", 50, 100)]) is None
     problem = shortage([("a", 10, 100), ("b", 30, 100), ("b", 30, 90)])
     assert problem == "b has 100 bytes of memory left, copies of its ranks' shards take 60"

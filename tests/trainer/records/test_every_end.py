@@ -91,6 +91,7 @@ def test_figures_and_trackers_have_all_at_every_end(end: str, forked: Forked, tm
     assert lines
     assert (code, told) == (OUTCOMES[end][0], [*(line["step"] for line in lines), OUTCOMES[end], "close"])
     status = read_status(place / "runs" / "told" / STATUS_FILE)
-    if code in (0, 75) and status is not None:
+    if code in (0, 75):
+        assert status is not None
         assert sum(line["updates"] for line in lines) == status.step == lines[-1]["step"]
         assert lines[-1]["step"] % 5, "it ends between two log lines"

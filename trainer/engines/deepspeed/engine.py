@@ -91,7 +91,7 @@ class DeepSpeedEngine(Engine):
         """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
         section, device, precision = self._section, self.device, self.precision
         if "LOCAL_RANK" not in os.environ:  # DeepSpeed reads it even if no launcher set it, stage 3 while it trains
-            os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+            os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         parameters = dict(objective.model.named_parameters())
         self.trained = dict.fromkeys(parameters, 0) if trained is None else trained
         frozen = {name: parameter for name, parameter in parameters.items() if name not in self.trained}

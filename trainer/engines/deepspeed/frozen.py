@@ -37,15 +37,13 @@ class FrozenWeights:
     def weight(self, name: str) -> Tensor:
         """A whole weight in fp32, on the device. Called by all ranks alike."""
         parameter = self._parameters[name]
-        with _gathered(parameter):
-            if self._is_exact:
+        if self._is_exact:
+            with _gathered(parameter):
                 return parameter.detach().clone()
-            shape = parameter.shape
-        part, ranks = self._parts[name].to(self._device), dist.get_world_size()
-        whole = part.new_zeros(ranks, len(part))
-        whole[dist.get_rank()] = part
-        dist.all_reduce(whole)
-        return whole.flatten()[: shape.numel()].view(shape)
+        part, shape = self._parts[name].to(self._device), getattr(parameter, "ds_shape", parameter.shape)
+        whole = part.new_empty(dist.get_world_size() * len(part))
+        dist.all_gather_into_tensor(whole, part)
+        return whole[: shape.numel()].view(shape)
 
     def set(self, name: str, weight: Tensor) -> None:
         """Set a whole weight, given in fp32. Called by all ranks alike."""

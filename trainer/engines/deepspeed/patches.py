@@ -32,7 +32,6 @@ class Patch:
 
     target: str
     """What is changed."""
-    reason: str
     needs: tuple[Row, ...]
     """What it leans on."""
     apply: Callable[..., Any]
@@ -101,16 +100,15 @@ def reduce_in_backward(engine: Any, *, each: bool, in_place: bool) -> Reduction:
 
 KEEP_OUT_SHARED_MEMORY_OP = Patch(
     target="deepspeed.ops.__compatible_ops__",
-    reason="on CPUs it compiles an op in C++ when it starts: a minute or more, and it needs a compiler",
     needs=(
         ("deepspeed.ops.op_builder.cpu.comm:ShareMemCommBuilder", 'NAME = "deepspeed_shm_comm"'),
         ("deepspeed.comm.torch", "deepspeed.ops.__compatible_ops__.get(builder.NAME"),
     ),
     apply=keep_out_shared_memory_op,
 )
+"""On CPUs it compiles an op in C++ when it starts: a minute or more, and it needs a compiler."""
 ASK_TORCH_FOR_MEMORY = Patch(
     target="CUDA_Accelerator.available_memory",
-    reason="names of GPUs in CUDA_VISIBLE_DEVICES (GPU-..., MIG-...), which it takes for numbers, end a run",
     needs=(
         (
             "deepspeed.accelerator.cuda_accelerator:CUDA_Accelerator",
@@ -120,19 +118,18 @@ ASK_TORCH_FOR_MEMORY = Patch(
     ),
     apply=ask_torch_for_memory,
 )
+"""Names of GPUs in CUDA_VISIBLE_DEVICES (GPU-..., MIG-...), which it takes for numbers, end a run."""
 TIME_OUT_GROUPS = Patch(
     target="deepspeed.comm.torch.TorchBackend.new_group",
-    reason="its groups have torch's time-out, 10 (NCCL) or 30 minutes (gloo), whatever the default group was given",
     needs=(
         ("deepspeed.comm.torch:TorchBackend", "return torch.distributed.new_group(ranks)"),
         ("deepspeed.comm.comm", "return cdb.new_group(ranks)"),
     ),
     apply=time_out_groups,
 )
+"""Its groups have torch's time-out, 10 (NCCL) or 30 minutes (gloo), whatever the default group was given."""
 REDUCE_IN_BACKWARD = Patch(
     target="gradients of stages 1 and 2",
-    reason="it goes through gradients one by one: a ZeRO-1 update of base has 1,482 kernels and two waits of the host, "
-    "without it 500 and none; every rank receives the sums of all partitions, after the backward pass",
     needs=(
         ("deepspeed.runtime.engine:DeepSpeedEngine", "if self.enable_backward_allreduce and", "self.basic_optimizer ="),
         (
@@ -146,6 +143,8 @@ REDUCE_IN_BACKWARD = Patch(
     ),
     apply=reduce_in_backward,
 )
+"""It goes through gradients one by one: a ZeRO-1 update of base has 1,482 kernels and two waits of the host, without it
+500 and none. And every rank receives the sums of all partitions, after the backward pass."""
 PATCHES = (KEEP_OUT_SHARED_MEMORY_OP, ASK_TORCH_FOR_MEMORY, TIME_OUT_GROUPS, REDUCE_IN_BACKWARD)
 
 
