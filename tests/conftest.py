@@ -230,10 +230,14 @@ def nothing_is_left() -> Iterator[None]:
     assert left() == {}, "what this file leaves behind"
 
 
+_OF_LIBRARIES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "WDS_SECURE"}
+"""Variables that are set where pytest, torch and webdataset read them, in a fixture too."""
+
+
 def _surroundings() -> dict[str, set[Any]]:
     """What tests share without saying so."""
     found: dict[str, set[Any]] = {
-        "variables": {(k, v) for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+        "variables": {(k, v) for k, v in os.environ.items() if k not in _OF_LIBRARIES},
         "folder": {Path.cwd()},
         "handlers": {(n, signal.getsignal(n)) for n in signal.Signals if n != signal.SIGALRM},  # of a time-out
         "threads": {thread.name for thread in threading.enumerate() if not thread.daemon},
