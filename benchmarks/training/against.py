@@ -2,9 +2,10 @@
 
     python -m benchmarks.training.against COMMIT
 
-Runs `zeromt train` in pairs, one run of each tree, with the order reversed in every other pair. Each run is timed for
---seconds after its warm-up, on data prepared by its own tree. COMMIT is checked out into a temporary git worktree and
-runs with the same Python and packages. Exit code 1 if the median ratio of the pairs is below --least.
+Runs `zeromt train`, or with --ranks `zeromt launch local`, in pairs, one run of each tree, with the order reversed in
+every other pair. Each run is timed for --seconds after its warm-up, on data prepared by its own tree. COMMIT is checked
+out into a temporary git worktree and runs with the same Python and packages. Exit code 1 if the median ratio of the
+pairs is below --least.
 """
 
 import contextlib
@@ -42,15 +43,21 @@ class Tree:
     root: Path
     work: Path
     threads: int
+    ranks: int
 
-    def start(self, command: str, *overrides: str) -> "subprocess.Popen[str]":
-        """Start `zeromt COMMAND` with the tree's configuration; its output goes to `log`."""
+    def start(self, *command: str) -> "subprocess.Popen[str]":
+        """Start a command of zeromt; its output goes to `log`."""
         # no other tree on the path
         env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
         module = "zeromt" if (self.root / "zeromt" / "__main__.py").exists() else "launcher"  # of older commits
-        words = [sys.executable, "-m", module, command, str(self.work / "run.yaml"), *overrides]
+        words = [sys.executable, "-m", module, *command]
         with self.log.open("w") as log:
             return subprocess.Popen(words, cwd=self.root, env=env, stdout=log, stderr=log, text=True)
+
+    @property
+    def run(self) -> str:
+        """The configuration."""
+        return str(self.work / "run.yaml")
 
     @property
     def log(self) -> Path:
@@ -69,8 +76,8 @@ class Tree:
         """
         self.work.mkdir()
         data = settings["prepare"] | {"output": str(self.work / "prepared")}
-        (self.work / "run.yaml").write_text(yaml.safe_dump(settings | {"prepare": data, "output": str(self.work)}))
-        process = self.start("prepare")
+        Path(self.run).write_text(yaml.safe_dump(settings | {"prepare": data, "output": str(self.work)}))
+        process = self.start("prepare", self.run)
         if process.wait():
             raise self.failed("prepare", process.returncode)
         found = [sys.executable, "-c", "import trainer; print(trainer.__path__[0])"]
@@ -86,7 +93,9 @@ class Tree:
             UserError: it failed.
         """
         metrics = self.work / f"run-{number}" / "metrics.jsonl"
-        process = self.start("train", f"name=run-{number}")
+        ranks = [] if self.ranks == 1 else ["--nproc", str(self.ranks)]
+        command = ["launch", "local"] if ranks else ["train"]
+        process = self.start(*command, self.run, f"name=run-{number}", *ranks)
         try:
             lines = self._lines(metrics, process, warm_up, seconds)
             process.send_signal(signal.SIGTERM)
@@ -152,7 +161,7 @@ def settings_of(args: Any) -> dict[str, Any]:
             "max_pieces": 128,
             **languages,
         },
-        "stream": {"micro_batches": 1, "source_tokens": side, "target_tokens": side},
+        "stream": {"micro_batches": args.ranks, "source_tokens": side, "target_tokens": side},
         "model": our_model(SIZES),
         "optimizer": {"lr": 1e-3},
         "schedule": {"warmup_updates": 300},
@@ -182,6 +191,7 @@ def options() -> Any:
     found.add_argument("--vocab", type=int, default=8000)
     found.add_argument("--budget", type=int, default=4096, help="padded tokens of an update, both sides together")
     found.add_argument("--precision", default="fp32")
+    found.add_argument("--ranks", type=int, default=1, help="of `zeromt launch local`, with --threads divided by them")
     found.add_argument("--threads", type=int, default=2)
     return found
 
@@ -190,9 +200,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 if the median ratio is below --least."""
     command_line = options()
     args = command_line.parse_args(arguments)
-    for name, value in (("--pairs", args.pairs), ("--warm-up", args.warm_up), ("--seconds", args.seconds)):
+    for name in ("pairs", "warm_up", "seconds", "ranks"):
+        value = getattr(args, name)
         if value < 1:
-            command_line.error(f"argument {name}: {value:g}; give at least 1")
+            command_line.error(f"argument --{name.replace('_', '-')}: {value:g}; give at least 1")
     try:
         commit = git("rev-parse", "--short", "--verify", f"{args.commit}^{{commit}}")
     except UserError as error:
@@ -204,8 +215,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worktree(commit, Path(name).resolve() / "tree") as root,
     ):
         work = Path(name).resolve()
-        trees = [Tree(name="this tree", root=ROOT, work=work / "this", threads=args.threads)]
-        trees.append(Tree(name=commit, root=root, work=work / "other", threads=args.threads))
+        both = {"threads": args.threads // args.ranks or 1, "ranks": args.ranks}
+        trees = [Tree(name="this tree", root=ROOT, work=work / "this", **both)]
+        trees.append(Tree(name=commit, root=root, work=work / "other", **both))
         for tree in trees:
             tree.prepare(settings_of(args))
         figures["pairs"] = [pair(trees, number, args) for number in range(args.pairs)]
@@ -237,7 +249,7 @@ def report(figures: dict[str, Any], args: Any) -> int:
     print_table(f"target tokens/s of this tree over {figures['against']}, {len(pairs)} x {args.seconds:g} s", shown)
     holds = figures["median"] >= args.least
     print(f"median {figures['median']:.3f}; target: at least {args.least:g}, {'met' if holds else 'NOT met'}")
-    settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "threads")}
+    settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "ranks", "threads")}
     record(args, "against", rows, figures, settings={"against": figures["against"], **settings})
     return 0 if holds else 1
 

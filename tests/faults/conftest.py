@@ -19,7 +19,7 @@ from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.runs.layout import checkpoint_folder, list_steps, step_of
 from trainer.runs.metrics_file import cut_back
 
-LAST = 20
+LAST, EVALUATED = 20, 10
 TORCH_PORT = 29500
 SETTINGS = (
     "stream.micro_batches=2",
@@ -33,7 +33,7 @@ SETTINGS = (
     "training.log_every=1",
     "training.record_pairs=true",
     "training.tensorboard=false",
-    "evaluation.every_updates=10",
+    f"evaluation.every_updates={EVALUATED}",
     "evaluation.max_pairs=4",
     "checkpoint.every_updates=5",
     "checkpoint.keep_last=10",

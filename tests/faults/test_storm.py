@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Command, read_pairs
-from tests.faults.conftest import LAST, Launch, MakeRun, Run, send
+from tests.faults.conftest import EVALUATED, LAST, Launch, MakeRun, Run, send
 from tests.fuzz.forgery import KINDS
 from tests.waiting import wait_until
 
 MINUTES = 12
 ROLES = {b"launcher.start.torchrun": "agent", b"trainer": "rank", b"zeromt": "launcher"}
 """By a word of its command, the first that is there."""
-MOMENTS = {"launch": 6.0, "update": 1.5, "save": 0.03}
-"""After the launch, its first update or the beginning of a save: seconds in which a blow may fall."""
+MOMENTS = {"launch": 6.0, "update": 1.5, "evaluation": 0.3, "save": 0.03}
+"""After the launch, its first update, or the beginning of an evaluation or a save: seconds in which a blow may fall."""
 BLOWS = {
     "nothing": {0}, "STOP": {0, 75}, "SIGTERM launcher": {0, 75, -15},
     "SIGUSR1 launcher": {0, 75, -10},
@@ -119,8 +119,9 @@ def _strike(run: Run, command: Command, one: Launched) -> int:
     before = run.last_logged()
 
     def has_come() -> bool:
-        is_saving = any(run.folder.glob("checkpoints/tmp-step-*"))
-        return {"launch": True, "update": run.last_logged() > before, "save": is_saving}[one.moment]
+        is_saving, step = any(run.folder.glob("checkpoints/tmp-step-*")), run.last_logged()
+        moments = {"update": step > before, "evaluation": step > before and step % EVALUATED == 0, "save": is_saving}
+        return moments.get(one.moment, True)
 
     while command.process.poll() is None and not has_come():
         time.sleep(0.001)
@@ -157,3 +158,14 @@ def test_storms(storm: Storm) -> None:
         at_home = draw.random() < 0.5
         launches = [drawn(draw) for _ in range(draw.randint(2, 5))]
         storm([replace(one, layout=HOME) for one in launches] if at_home else launches)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("moment", ["launch", "evaluation", "save"])
+@pytest.mark.parametrize("victim", ["rank", "launcher", "all"])
+def test_ten_kills(victim: str, moment: str, storm: Storm) -> None:
+    """Five runs that are killed twice each have the updates of one that nothing disturbed."""
+    draw = random.Random()
+    for _ in range(5):
+        storm([Launched(f"SIGKILL {victim}", moment, draw.random(), draw.randrange(10)) for _ in range(2)])
