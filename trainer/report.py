@@ -1,20 +1,24 @@
-"""`report.md` in a run's folder: settings, scores, curves and some translations, from the run's files alone."""
+"""`report.md` in a run's folder: settings, scores, curves and some translations, from the run's files alone.
+
+Its tables of Markdown are those of model cards too.
+"""
 
 import math
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from configs import RunConfig, UserError, load_saved
 from configs.components.training import OF_REFERENCES, SIGNATURE, Described, metric_keys
-from configs.process.chart import MOST_POINTS, Panel, svg
-from configs.process.document import Cell, Code, Part, Table, to_markdown
 from configs.process.files import is_file
 from configs.process.files.inside import read_text, write_text
+from configs.process.text import markdown, visible_name
 from trainer.evaluation.sets import all_sets
 from trainer.records.names import TARGET_TOKENS
-from trainer.records.samples import marked
+from trainer.records.samples import Cell, marked
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Line, number, read_formats, read_lines, whole
@@ -26,6 +30,115 @@ NUM_SAMPLES = 5
 """Translations of each set."""
 MOST_METRICS = 2
 """Metrics that are drawn."""
+MOST_POINTS = 300
+"""Most points of a curve; of more, every n-th is drawn."""
+_COLOURS = ("#2563eb", "#d97706", "#059669", "#9333ea", "#dc2626", "#0891b2")
+"""Of curves; a panel has no more."""
+_WIDTH, _TOP, _BOTTOM, _LEFT, _RIGHT = 320, 120, 280, 54, 306
+"""Of a panel in pixels, and where its curves are."""
+_LARGEST = 1e30
+"""What is larger, or no number, is not drawn."""
+_FIGURE = re.compile(r"-|[+-]?\d[\d.,]*[%*]?")
+
+
+class Code(str):
+    """Text of a cell that is shown as code."""
+
+    __slots__ = ()
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Table:
+    """Rows of cells below a title."""
+
+    title: str = ""
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    """Lines below it."""
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """A table in GitHub's Markdown, in which text is text; columns of figures are aligned to the right."""
+    if table.title:
+        yield from (f"### {_cell(table.title)}", "")
+    if table.head:
+        figures = [all(_is_figure(row[column]) for row in table.rows) for column in range(1, len(table.head))]
+        yield _row(map(_cell, table.head))
+        yield _row(["---", *("--:" if is_figure else "---" for is_figure in figures)])
+        yield from (_row(map(_cell, row)) for row in table.rows)
+        yield ""
+    if table.notes:
+        yield from (f"- {_cell(note)}" for note in table.notes)
+        yield ""
+
+
+def _is_figure(cell: Cell) -> bool:
+    return isinstance(cell, str) and _FIGURE.fullmatch(cell) is not None
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(cell: Cell) -> str:
+    if isinstance(cell, str):
+        shown = markdown(visible_name(cell))
+        return f"<code>{shown}</code>" if isinstance(cell, Code) and cell else shown  # viewers differ on backticks
+    pieces = [(markdown(text), is_marked) for text, is_marked in cell if text]
+    return "".join(f"<b>{text}</b>" if is_marked else text for text, is_marked in pieces)
+
+
+def plain(value: float | None, digits: int) -> str:
+    """A figure formatted for reading; a dash if there is none."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Panel:
+    """Curves with axes of their own."""
+
+    title: str
+    curves: Mapping[str, Sequence[tuple[float, float]]]
+    """Updates and values by name, in order; one at least that is finite."""
+    digits: int = 2
+    """Of the last value of each curve, which the legend says."""
+
+
+def svg(panels: Sequence[Panel]) -> str:
+    """Panels beside one another, on a white ground, as every viewer of Markdown shows them."""
+    size = f'width="{_WIDTH * len(panels)}" height="{_BOTTOM + 40}"'
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11" fill="#444">']
+    lines.append(f'<rect {size} fill="#fff"/>')
+    for place, panel in enumerate(panels):
+        lines += [f'<g transform="translate({place * _WIDTH} 0)">', *_drawn(panel), "</g>"]
+    return "\n".join([*lines, "</svg>\n"])
+
+
+def _drawn(panel: Panel) -> Iterator[str]:
+    curves = {name: _thinned(points) for name, points in panel.curves.items()}
+    every = [point for points in curves.values() for point in points]
+    last = max(1.0, *(x for x, _ in every))
+    low, high = min(y for _, y in every), max(y for _, y in every)
+    yield f'<text x="{_LEFT}" y="18" font-weight="600" fill="#111">{escape(visible_name(panel.title))}</text>'
+    for y, at in ((low, _BOTTOM), (high, _TOP)):
+        yield f'<path d="M{_LEFT} {at}H{_RIGHT}" stroke="#ddd"/>'
+        yield f'<text x="{_LEFT - 6}" y="{at + 4}" text-anchor="end">{y:.4g}</text>'
+    yield f'<text x="{_RIGHT}" y="{_BOTTOM + 20}" text-anchor="end">update {last:,.0f}</text>'
+    for line, ((name, points), colour) in enumerate(zip(curves.items(), _COLOURS, strict=False)):
+        places = []
+        for x, y in points:
+            up = (y - low) / (high - low or 1)
+            places.append(f"{_LEFT + x / last * (_RIGHT - _LEFT):.1f},{_BOTTOM - up * (_BOTTOM - _TOP):.1f}")
+        yield f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        newest = f"{points[-1][1]:.{panel.digits}f}" if points else "-"
+        said = escape(f"{visible_name(name)}: {newest}")
+        yield f'<text x="{_LEFT}" y="{36 + 14 * line}" fill="{colour}">{said}</text>'
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    known = [(x, y) for x, y in points if abs(y) < _LARGEST]
+    return [*known[: -1 : max(1, -(-len(known) // MOST_POINTS))], *known[-1:]]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -89,17 +202,20 @@ def write(folder: Path) -> Path:
     config, formats = load_saved(folder / CONFIG, any_version=True), read_formats(folder)
     course, status = read_course(folder), read_status(folder / STATUS_FILE) or Status(state="no status")
     panels, evaluations = list(_panels(course, formats)), course.newest()
-    if panels:
-        write_text(folder / CURVES, svg(panels, below="updates"))
     reason = status.error or status.stop_reason
     said = f"{status.state}{f' ({reason})' if reason else ''}. Written {time.strftime('%Y-%m-%d %H:%M %Z')}."
-    parts = [
-        Part(title="Settings", tables=[Table(head=("", ""), rows=list(_settings(config, course, folder)))]),
-        Part(title="Scores", tables=[_scores(evaluations, formats)] if evaluations else []),
-        Part(title="Curves", picture=(CURVES, ", ".join(panel.title for panel in panels)) if panels else None),
-        Part(title="Translations", tables=list(_translations(config, folder, evaluations[-1:]))),
-    ]
-    write_text(folder / REPORT, to_markdown(f"Run {config.name}", parts, notes=[said]))
+    lines = [f"# {_cell(f'Run {config.name}')}", "", f"> {_cell(said)}", "", "## Settings", ""]
+    lines += table_lines(Table(head=("", ""), rows=list(_settings(config, course, folder))))
+    if evaluations:
+        lines += ["## Scores", "", *table_lines(_scores(evaluations, formats))]
+    if panels:
+        write_text(folder / CURVES, svg(panels))
+        lines += ["## Curves", "", f"![{_cell(', '.join(panel.title for panel in panels))}]({CURVES})", ""]
+    if translations := list(_translations(config, folder, evaluations[-1:])):
+        lines += ["## Translations", ""]
+    for table in translations:
+        lines += table_lines(table)
+    write_text(folder / REPORT, "\n".join(lines))
     return folder / REPORT
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from configs.process.chart import Panel, svg
-from configs.process.document import Cell, Code, Part, Table, to_markdown
 from configs.process.text import markdown
 from tests.conftest import read_metrics
 from tests.small import small_runs
 from trainer.main import _report
-from trainer.report import read_course, write
+from trainer.records.samples import Cell
+from trainer.report import Code, Panel, Table, read_course, svg, table_lines, write
 from zeromt.cli.main import main
 
 
@@ -80,17 +79,16 @@ def test_no_error_of_a_report_is_one_of_the_run(root: Path, caplog: pytest.LogCa
 def test_text_of_others_is_text() -> None:
     rows: list[Sequence[Cell]] = [(Code("a`|`b"), [("<b>", False), (" x|y ", True)]), ("*z*", "1.5")]
     table = Table(title="<t>", head=("one", "two"), rows=rows, notes=["_n_"])
-    shown = to_markdown("# x", [Part(title="p", listing=("sh", "echo '```'"), tables=[table]), Part(title="none")])
-    assert shown.splitlines() == [
-        "# # x", "", "## p", "", "````sh", "echo '```'", "````", "", "### &lt;t&gt;", "",
+    assert list(table_lines(table)) == [
+        "### &lt;t&gt;", "",
         "| one | two |", "| --- | --- |",
-        "| <code>a\\`\\|\\`b</code> | &lt;b&gt; <b>x\\|y</b>  |", "| \\*z\\* | 1.5 |", "",
-        "- \\_n\\_",
+        "| <code>a\\`\\|\\`b</code> | &lt;b&gt;<b> x\\|y </b> |", "| \\*z\\* | 1.5 |", "",
+        "- \\_n\\_", "",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("values", [[0.0], [1.0, 1.0], [1e-300, 0], [-5, float("nan"), 7e5], [3, 1e308]])
 def test_any_curve_is_drawn(values: list[float]) -> None:
-    drawn = svg([Panel(title="<&>", curves={"\x1b<c>": list(enumerate(values))})], below="updates")
+    drawn = svg([Panel(title="<&>", curves={"\x1b<c>": list(enumerate(values))})])
     assert "nan" not in drawn
     ET.fromstring(drawn)

@@ -6,9 +6,12 @@ import re
 from collections.abc import Sequence
 
 from configs.components import Samples
-from configs.process.document import Cell, Piece
 from configs.process.text import visible
 
+Piece = tuple[str, bool]
+"""Text, and whether it is marked."""
+Cell = str | Sequence[Piece]
+"""A cell of a table: a name or a figure; or a sentence in pieces, whose direction marks stay, marked ones in bold."""
 _TOKEN = re.compile(r"[^\W\u2e80-\ud7ff]+|\W|\w")
 """A word, or one character: of Chinese, Japanese or Korean, or one that is not part of a word."""
 

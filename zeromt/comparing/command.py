@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from configs.errors import UserError
-from configs.process.document import plain
 from configs.process.environment import restored_environment
 from configs.process.text import to_json, visible_name
 from trainer.evaluation.sets import SetText
 from trainer.inference.loading import find_checkpoint, while_they_last
 from trainer.ranks.process import tune_process
+from trainer.report import plain
 from trainer.runs.parents import hash_of
 from zeromt.comparing.cost import Cost, cost_table, read_cost
 from zeromt.comparing.hypotheses import How, translations

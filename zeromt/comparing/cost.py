@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from configs.process.document import Table, plain
+from trainer.report import Table, plain
 from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
 from trainer.runs.ledger import KINDS, read_device_seconds, read_figures
 from trainer.runs.metrics_file import Line, number, read_lines

@@ -11,12 +11,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from configs.process.document import Cell, Code, Table, table_lines
 from configs.process.text import markdown, visible_name
 from data_pipeline.prepared.index import SourceEntry
 from trainer.checkpoint.format import SOURCES
 from trainer.inference.loading import TrainedModel
-from trainer.report import read_course, scores
+from trainer.report import Code, Table, read_course, scores, table_lines
 from trainer.runs.layout import STATE, run_of
 
 _USE = {
@@ -46,7 +45,7 @@ def card(trained: TrainedModel, *, format: str, rounding: str | None) -> str:
     source, target = config.prepare.source_language, config.prepare.target_language
     parameters = sum(parameter.numel() for parameter in trained.model.parameters())
     model = config.model
-    facts: list[Sequence[Cell]] = [
+    facts: list[Sequence[str]] = [
         ("languages", f"{source or 'not recorded'} to {target or 'not recorded'}"),
         ("architecture", f"Transformer, {model.encoder_layers} + {model.decoder_layers} layers, width {model.d_model}"),
         ("parameters", f"{parameters:,}"),
@@ -83,7 +82,7 @@ def _sources(recorded: Any) -> list[str]:
         return ["## Sources", "", "What the checkpoint has of them cannot be read.", ""]
     if not entries:
         return []
-    rows: list[Sequence[Cell]] = [
+    rows: list[Sequence[str]] = [
         (Code(", ".join(one.files)), f"{one.pairs:,}", *(t or "not recorded" for t in (one.licence, one.attribution)))
         for one in entries
     ]
@@ -98,7 +97,7 @@ def _metadata(source: str | None, target: str | None) -> Iterator[str]:
     yield "tags: [translation, zeromt]"
 
 
-def _scores(trained: TrainedModel) -> Iterator[Sequence[Cell]]:
+def _scores(trained: TrainedModel) -> Iterator[Sequence[str]]:
     """The scores of this very update on the validation sets, with their signatures, as the run has logged them."""
     run, step = run_of(trained.checkpoint.folder), trained.checkpoint.manifest["step"]
     if run is None or STATE not in trained.checkpoint.files:  # weights alone: an average, an import
