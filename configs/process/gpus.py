@@ -2,7 +2,6 @@
 
 import ctypes
 import importlib.util
-import itertools
 import os
 import re
 import subprocess
@@ -14,10 +13,7 @@ from configs.errors import UserError
 
 INSTEAD = "or train on the CPU: --device cpu, engine.device=cpu, or CUDA_VISIBLE_DEVICES= in the environment"
 DRIVER = Path("/proc/driver/nvidia/gpus")
-OLDEST_DRIVER = {13: 580, 12: 525}
-"""The first driver for each major version of CUDA, as in installation/torch_builds.py, which no wheel holds."""
-OLDEST_CARD_OF_CUDA_13 = (7, 5)
-"""Compute capability; the sources are in installation/torch_builds.py."""
+REMEDY = "`make install` takes the torch that fits driver and GPUs (the table in docs/install.md)"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -121,7 +117,7 @@ def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
 def unusable(num: int, reason: str) -> UserError:
     """The error for GPUs that torch cannot use."""
     gpus = f"{num} GPU{'s' * (num > 1)}"
-    return UserError(f"engine.device: this machine has {gpus}, and {reason}; {remedy()}, {INSTEAD}")
+    return UserError(f"engine.device: this machine has {gpus}, and {reason}; {REMEDY}, {INSTEAD}")
 
 
 def no_gpu() -> UserError:
@@ -140,32 +136,6 @@ def why_unusable() -> str | None:
         needs = f"CUDA {build.cuda[0]}.{build.cuda[1]}"
         return f"torch {build.version} is built for {needs}, too new for the {describe_driver()}"
     return None
-
-
-def remedy(capability: tuple[int, int] | None = None) -> str:
-    """What to do about GPUs that the installed torch cannot use.
-
-    Args:
-        capability: of a card that torch has no code for.
-    """
-    newest = _newest_cuda()
-    if newest is not None and newest < 12:
-        return f"update the driver to {OLDEST_DRIVER[12]} or newer, then `make install CUDA=12`"
-    is_old = newest == 12 or (capability is not None and capability < OLDEST_CARD_OF_CUDA_13)
-    build = torch_build()
-    if build is not None and build.cuda is not None and (build.cuda[0] == 12) == is_old:
-        return "see what `nvidia-smi` says of driver and GPUs"
-    return f"`make install CUDA={12 if is_old else 1}`"
-
-
-def _newest_cuda() -> int | None:
-    """The newest major version of CUDA that the driver serves, by its own version where it cannot be asked."""
-    if (cuda := driver_cuda()) is not None:
-        return cuda[0]
-    version = _driver_version()
-    if version is None:
-        return None
-    return next((cuda for cuda, oldest in OLDEST_DRIVER.items() if int(version.partition(".")[0]) >= oldest), 11)
 
 
 def torch_build() -> TorchBuild | None:
@@ -197,31 +167,10 @@ def driver_cuda() -> tuple[int, int] | None:
     return number.value // 1000, number.value % 1000 // 10
 
 
-def links() -> dict[tuple[int, int], str]:
-    """What joins each two GPUs of this machine, as `nvidia-smi topo -m` names it (NV12, PIX, PHB, SYS ...), by numbers.
-
-    Empty with fewer than two, or where nvidia-smi does not say.
-    """
-    rows = [re.sub(r"\x1b\[[0-9;]*m", "", row).split() for row in _nvidia_smi("topo", "-m") or ()]
-    head = next((row for row in rows if row[:2] == ["GPU0", "GPU1"]), [])
-    number = sum(re.fullmatch(r"GPU\d+", name) is not None for name in head)
-    of_each = {row[0]: row[1:] for row in rows if row is not head and len(row) > number > 0}
-    pairs = itertools.combinations(range(number), 2)
-    return {(a, b): of_each[f"GPU{a}"][b] for a, b in pairs if f"GPU{a}" in of_each}
-
-
 def describe_driver() -> str:
-    """The driver's version and its CUDA version, as far as they are known."""
-    version, cuda = _driver_version(), driver_cuda()
-    return f"driver{f' {version}' if version else ''}" + (
-        f", which serves CUDA {cuda[0]}.{cuda[1]}" if cuda is not None else ""
-    )
-
-
-def _driver_version() -> str | None:
-    """Such as 535.104.05."""
-    listed = _nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")
-    return listed[0].strip() if listed and re.fullmatch(r"\d[\d.]*", listed[0].strip()) else None
+    """The CUDA version that the driver serves, as far as it is known."""
+    cuda = driver_cuda()
+    return "driver" if cuda is None else f"driver, which serves CUDA {cuda[0]}.{cuda[1]}"
 
 
 def _nvidia_smi(*arguments: str) -> list[str] | None:

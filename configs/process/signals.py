@@ -1,6 +1,7 @@
 """Requests to a rank to save and stop at the next update: signals, a file STOP, and the end of its parent process."""
 
 import contextlib
+import ctypes
 import functools
 import os
 import signal
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import FrameType
 
 from configs.process.files.inside import is_listed
-from configs.process.kernel import PR_SET_PDEATHSIG, prctl
 from configs.process.streams import live_terminal
 
+PR_SET_PDEATHSIG = 1
+"""Option of `prctl`: the signal that this process gets when its parent ends."""
 STOPPED = 75
 """Exit code of what was asked to stop: the same command goes on."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
@@ -131,6 +133,12 @@ def ending_at_stop() -> Iterator[None]:
         os.close(tells)
         thread.join()
         os.close(told)
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2) for this process; does nothing where another C library does not have it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(option, value)
 
 
 def agent_pid() -> int | None:

@@ -38,18 +38,6 @@ def quick_imports() -> Iterator[None]:
 _abandoned: list[str] = []
 
 
-def collect_nothing() -> None:
-    """For `atexit`: keep the interpreter from collecting garbage among a million objects of torch when it ends.
-
-    A Triton that is built with nanobind writes pages about leaks to stderr then, so in its presence all is collected.
-    """
-    triton = sys.modules.get("triton._C.libtriton")
-    if triton is not None and type(triton.ir.builder).__module__ == "nanobind":
-        gc.unfreeze()
-    else:
-        gc.freeze()
-
-
 def abandon_at_exit(name: str) -> None:
     """Exit without joining what still runs under this name, such as a tracker's package."""
     _abandoned.append(name)

@@ -16,7 +16,7 @@ from typing import Any
 
 from configs import UserError
 from configs.components import Pairs
-from configs.process.programs import Inbox, Program, answer
+from data_pipeline.preparation.programs import Inbox, Program, answer
 
 AHEAD = 2
 """Batches that a program has at once, so that it need not wait for the next."""

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from configs.process.kernel import PR_SET_PDEATHSIG, prctl
-from configs.process.signals import STOP_SIGNALS, tell_in_handler
+from configs.process.signals import PR_SET_PDEATHSIG, STOP_SIGNALS, prctl, tell_in_handler
 
 _LOOK_SECONDS = 0.2
 _IDLE_SECONDS = 10.0

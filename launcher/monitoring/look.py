@@ -1,5 +1,6 @@
 """What a run is doing, from the files and locks of its folder, and from SLURM. Does not import torch."""
 
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from configs.process.files.inside import is_listed
-from configs.process.kernel import state_of
 from launcher.slurm.queue import GONE, JobState, find_job
 from launcher.slurm.record import jobs_of
 from trainer.runs.failure import Failure, newest_cause
@@ -124,4 +124,6 @@ def is_alive(status: Status) -> bool:
     """Whether the process that wrote it is there, as far as this machine can tell: a file system may have no locks."""
     if status.pid is None or status.host != socket.gethostname():
         return False
-    return state_of(status.pid) not in ("", "Z")
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{status.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

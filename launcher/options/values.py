@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from configs.process.astray import no_folder, nothing
-
 
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
     """A parser of text that matches a regular expression as a whole.
@@ -96,7 +94,7 @@ def existing(text: str) -> str:
     """Parse the path of an existing file or folder."""
     name, mode = _looked_at(text)
     if not mode:
-        raise argparse.ArgumentTypeError(nothing(text, "file or folder", "give one that exists"))
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file or folder; give one that exists")
     return name
 
 
@@ -104,7 +102,7 @@ def existing_file(text: str) -> str:
     """Parse the path of an existing file, which may be a pipe."""
     name, mode = _looked_at(text)
     if not mode or stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(nothing(text, "file", "give a file that exists"))
+        raise argparse.ArgumentTypeError(f"{text!r}: no such file; give a file that exists")
     return name
 
 
@@ -112,7 +110,7 @@ def existing_folder(text: str) -> str:
     """Parse the path of an existing folder, a run's in most commands."""
     name, mode = _looked_at(text)
     if not stat.S_ISDIR(mode):
-        raise argparse.ArgumentTypeError(no_folder(text, "give a folder that exists"))
+        raise argparse.ArgumentTypeError(f"{text!r}: no such folder; give a folder that exists")
     return name
 
 

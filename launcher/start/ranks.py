@@ -9,7 +9,7 @@ from pathlib import Path
 
 from configs import RunConfig, UserError, load_run
 from configs.plugins import variables
-from configs.process.environment import PRIVATE, check_machine
+from configs.process.environment import PRIVATE, check_process
 from configs.process.gpus import gpus_to_use
 from configs.zero_keys import check_ranks
 from launcher.machine.cores import choose_binding, num_cores
@@ -84,7 +84,7 @@ def make_job(
         UserError: the configuration or an argument is wrong, or the dataset is not prepared.
     """
     run = load_run(config, overrides, plugins=plugins)
-    check_machine(os.environ)
+    check_process(os.environ)
     check_datasets(run, config, overrides, plugins, parent=parent)
     nodes, lanes = 1 if node is None else node.num_nodes, run.stream.micro_batches
     if nodes > lanes:

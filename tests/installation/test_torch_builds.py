@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from configs.process.gpus import OLDEST_CARD_OF_CUDA_13, OLDEST_DRIVER
 from installation.__main__ import main
 from installation.torch_builds import BUILDS, Gpus, choose, gpus_here
 
@@ -27,11 +26,6 @@ CUDA_12 = "torch==2.13.0+cu126 --extra-index-url https://an.index/cu126"
 )
 def test_what_runs_on_which_gpus(driver: str, capabilities: tuple[float, ...], cuda: str) -> None:
     assert choose(Gpus(driver=driver, capabilities=capabilities)) == BUILDS[cuda]
-
-
-def test_the_installed_package_knows_the_same_drivers_and_cards() -> None:
-    assert {13: BUILDS["1"].driver, 12: BUILDS["12"].driver} == OLDEST_DRIVER
-    assert ".".join(map(str, OLDEST_CARD_OF_CUDA_13)) == str(BUILDS["1"].oldest)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TypeVar
 import torch
 
 from configs import RunConfig, UserError, load_saved
-from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, is_file, naming
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
@@ -61,7 +60,7 @@ def find_checkpoint(path: Path) -> Checkpoint:
 
 def _find(path: Path) -> Checkpoint:
     if not is_dir(path):
-        raise UserError(f"RUN: {no_folder(str(path), 'give a run or one checkpoint in it')}")
+        raise UserError(f"RUN: {str(path)!r}: no such folder; give a run or one checkpoint in it")
     if is_file(path / MANIFEST):
         return read_whole(path)
     refused: list[str] = []

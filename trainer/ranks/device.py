@@ -12,7 +12,7 @@ import re
 import torch
 
 from configs import UserError
-from configs.process.gpus import INSTEAD, no_gpu, num_gpus, refuse_missing, remedy, unusable, why_unusable
+from configs.process.gpus import INSTEAD, REMEDY, no_gpu, num_gpus, refuse_missing, unusable, why_unusable
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def check_card(device: torch.device) -> None:
     if 10 * major + minor < oldest:
         raise UserError(
             f"engine.device: {device_name(device)} has compute capability {major}.{minor}, and torch "
-            f"{torch.__version__} is built for {', '.join(built_for)}; {remedy((major, minor))}, {INSTEAD}"
+            f"{torch.__version__} is built for {', '.join(built_for)}; {REMEDY}, {INSTEAD}"
         )
 
 

@@ -62,7 +62,6 @@ def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str
     yield from packages()
     yield from machine.environment(os.environ)
     yield from machine.devices(os.environ)
-    yield from machine.joined(gpus=gpus)
     yield from machine.kernels(os.environ, gpus=gpus)
     yield from machine.open_files()
     yield from machine.shared_memory(gpus=gpus)

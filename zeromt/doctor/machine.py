@@ -17,16 +17,15 @@ import psutil
 from packaging.requirements import Requirement
 
 from configs.errors import UserError
-from configs.process.environment import check_machine, check_process
+from configs.process.environment import check_process
 from configs.process.files import describe
 from configs.process.gpus import (
     INSTEAD,
+    REMEDY,
     describe_driver,
     driver_cuda,
     gpus_to_use,
-    links,
     num_gpus,
-    remedy,
     torch_build,
     why_unusable,
 )
@@ -44,14 +43,6 @@ LOOK_SECONDS = 0.5
 """For which processors are looked at."""
 MIN_BUSY, MAX_BUSY_FRACTION = 0.5, 0.1
 """Other programs are told of from half a processor on, or a tenth of many."""
-PCIE = {
-    "PIX": "one PCIe bridge",
-    "PXB": "several PCIe bridges",
-    "PHB": "PCIe through the processor",
-    "NODE": "PCIe within a NUMA node",
-    "SYS": "PCIe and the link between processors",
-}
-"""What nvidia-smi calls the links that are not NVLink."""
 _GB = 1e9
 
 
@@ -106,14 +97,9 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 
     def check_variables() -> str:
         check_process(environ)
-        return "the variables for threads and devices are valid"
-
-    def check_network() -> str:
-        check_machine({**environ, "OMP_NUM_THREADS": "", "CUDA_VISIBLE_DEVICES": ""})
-        return f"interfaces: {', '.join(name for _, name in socket.if_nameindex())}"
+        return "the variable for devices is valid"
 
     yield from findings_of("environment", check_variables)
-    yield from findings_of("network", check_network)
 
 
 def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -126,7 +112,7 @@ def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
     if not gpus:
         yield good("devices", f"no GPU visible; ranks compute on the CPU (torch {build.version}, built for {cuda})")
     elif (reason := why_unusable()) is not None:
-        yield fault("devices", f"{gpus} GPU(s), and {reason}", f"{remedy()}, {INSTEAD}")
+        yield fault("devices", f"{gpus} GPU(s), and {reason}", f"{REMEDY}, {INSTEAD}")
     else:
         said = f"{gpus} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}"
         driver = driver_cuda()
@@ -135,24 +121,6 @@ def devices(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield doubt("devices", said, mend)
         else:
             yield good("devices", said)
-
-
-def joined(*, gpus: int) -> Iterator[Finding]:
-    """Whether each two GPUs are joined by NVLink, by which ranks exchange ten times what PCIe takes."""
-    found = links() if gpus > 1 else {}
-    others = {pair: link for pair, link in found.items() if not link.startswith("NV")}
-    if not found:
-        return
-    if not others:
-        yield good("links", f"each two of {gpus} GPUs by NVLink ({', '.join(sorted(set(found.values())))})")
-        return
-    (a, b), link = next(iter(others.items()))
-    rest = f" and {len(others) - 1} other pairs" if len(others) > 1 else ""
-    mend = (
-        "not wrong, but exchanges are slow: a low engine.zero_stage and a large update (stream.micro_batches) exchange "
-        "least; `zeromt plan --intra-bandwidth 25GB` reckons with it"
-    )
-    yield doubt("links", f"no NVLink between GPU {a} and {b} ({link}: {PCIE.get(link, 'PCIe')}){rest}", mend)
 
 
 def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from configs import UserError
 from configs.components.training import Described, metric_keys
-from configs.process.astray import no_folder
 from configs.process.files import exists, is_dir, naming
 from configs.process.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset, pairs_by_score
@@ -46,7 +45,7 @@ def _look(path: str) -> int:
     if "://" in path:
         lines, whole = inspect_dataset(path)
     elif not is_dir(folder):
-        raise UserError(f"PATH: {no_folder(path, 'give a dataset, a checkpoint or a run')}")
+        raise UserError(f"PATH: {path!r}: no such folder; give a dataset, a checkpoint or a run")
     elif is_dataset(folder):
         lines, whole = inspect_dataset(folder)
     elif exists(folder / MANIFEST):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from configs.process.files import inside
-from configs.process.kernel import PR_SET_PDEATHSIG, prctl
+from configs.process.signals import PR_SET_PDEATHSIG, prctl
 
 CANNOT_START = 127
 """The exit code of a command that cannot be started, as a shell's."""

@@ -26,7 +26,7 @@ MOST_LEVELS = 100
 """Maximum nesting of lists and mappings in a JSON file; ours have fewer than ten."""
 
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-_WHILE_WRITING = [(None, code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)]
+_WHILE_WRITING = [(None, code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)]
 """Errors that name no file."""
 
 
@@ -103,19 +103,18 @@ def parse_json(content: bytes | str) -> Any:
     """
     try:
         tree = json.loads(content)
-    except RecursionError:
-        tree = level = [None]
-    else:
-        level = [tree]
-        for _ in range(MOST_LEVELS + 1):
-            nested: Any = (
-                one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)
-            )
-            if not (level := [value for values in nested for value in values]):
-                break
-    if level:
-        raise ValueError(f"is deeper than {MOST_LEVELS} levels of lists and mappings")
+        _check_depth(tree, MOST_LEVELS)
+    except RecursionError as error:
+        raise ValueError(f"is deeper than {MOST_LEVELS} levels of lists and mappings") from error
     return tree
+
+
+def _check_depth(tree: Any, most: int) -> None:
+    if not most:
+        raise RecursionError
+    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        if isinstance(value, dict | list):
+            _check_depth(value, most - 1)
 
 
 @contextlib.contextmanager
@@ -194,8 +193,6 @@ def written(path: str, what: str, mode: str = "w") -> Iterator[IO[Any]]:
     except OSError as error:
         is_named = error.filename in (path, str(target))
         is_ours = stream is None and (error.filename, error.errno) in _WHILE_WRITING
-        if is_ours and is_plain and error.errno in (errno.ENOSPC, errno.EPIPE):  # perhaps of another's disk or pipe
-            is_ours = error.errno == errno.ENOSPC and os.statvfs(target.parent).f_bavail == 0
         if not (is_named or is_ours):
             raise
         raise FileError(f"{what}: {path!r} cannot be written: {explain(error)}") from error

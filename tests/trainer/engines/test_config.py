@@ -1,11 +1,10 @@
-"""What DeepSpeed is told, and the environment that ranks start in."""
+"""What DeepSpeed is told."""
 
 from typing import Literal
 
 import pytest
 
-from configs import EngineSection, UserError
-from configs.process.environment import read_environment
+from configs import EngineSection
 from trainer.engines.deepspeed.config import deepspeed_config
 from trainer.ranks.precision import Precision
 
@@ -63,25 +62,3 @@ def test_who_clips(stage: Literal[0, 1, 3], precision: Precision, clipped: float
     """At stage 0 in fp32, at 1 and 2, the engine, by the norm that it takes for itself."""
     config = deepspeed_config(EngineSection(zero_stage=stage), precision=precision, clip_norm=0.5, world_size=2)
     assert config["gradient_clipping"] == clipped
-
-
-def test_environment_of_a_rank() -> None:
-    assert read_environment({}) == (0, 1, 0)
-    assert read_environment({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) == (5, 8, 1)
-
-
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({"RANK": "0"}, "WORLD_SIZE: not set beside RANK"),
-        ({"RANK": "2", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK: 2 with WORLD_SIZE=2"),
-        ({"RANK": "0", "WORLD_SIZE": "0", "LOCAL_RANK": "0"}, "RANK: 0 with WORLD_SIZE=0"),
-        ({"RANK": "one", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "RANK: 'one'"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "LOCAL_RANK: 1 with RANK=0"),
-    ],
-)
-def test_contradictory_environment_is_refused(variables: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read_environment(variables)
-    assert said in str(caught.value)
-    assert "allowed is" in str(caught.value)

@@ -27,7 +27,7 @@ OTHERS = {
         "launcher/machine/supervise.py",
         "trainer/ranks/host_memory.py",
         "configs/process/environment.py",
-        "configs/process/kernel.py",
+        "launcher/monitoring/look.py",
         "configs/process/streams.py",
     ],
     "the user's own state": ["launcher/slurm/record.py"],

@@ -16,9 +16,8 @@ import pytest
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
-from configs.process import programs
 from data_pipeline.inspection import pairs_by_score
-from data_pipeline.preparation import prepare
+from data_pipeline.preparation import prepare, programs
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.recipe import stale_fields

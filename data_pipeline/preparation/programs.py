@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from configs.errors import UserError
 from configs.process.files import inside
-from configs.process.kernel import end_with_parent
+from configs.process.signals import PR_SET_PDEATHSIG, prctl
 
 NUMBER = "ZEROMT_PROGRAM"
 """Environment variable: the number of a program, from 0, among those of one command, as to choose its GPU by."""
@@ -51,7 +51,7 @@ class Program:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, NUMBER: str(number)},
-                preexec_fn=end_with_parent,
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # even if this process is killed
             )
         except OSError as error:
             raise UserError(f"{self.name} cannot be started: {error.strerror or error}") from error
