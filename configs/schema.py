@@ -58,10 +58,10 @@ class EngineSection:
     kernels: Literal["auto", "plain", "cuda"] = "auto"
     """Kernels of the model. auto: those for its device, on GPUs only if they pass a check; plain: only PyTorch's; cuda:
     those for GPUs, for which a CPU uses slow reference implementations (for tests)."""
-    attention: Literal["auto", "padded", "flash", "efficient", "short"] = "auto"
+    attention: Literal["auto", "padded", "flash", "efficient"] = "auto"
     """How rows attend, by the kernels for GPUs. padded: PyTorch's way; the others leave padding out. flash: flash
-    attention; efficient: xFormers' kernels; short: one for short rows, which has dropout of weights too. auto: by the
-    lengths of the data's rows, of what all ranks can; a run keeps it."""
+    attention; efficient: xFormers' kernels. auto: by the lengths of the data's rows, of what all ranks can; a run keeps
+    it."""
     merge_lanes: Literal["auto"] | Positive = "auto"
     """How many of a rank's micro-batches are computed as one, by kernels that skip padding; the update stays the same.
     auto: as many as fit into memory; 1 with several datasets, whose losses are logged separately."""

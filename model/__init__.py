@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from model import reference
     from model.objective import Objective, ObjectiveOutput
-    from model.transformer import AttentionWeights, SpecialIds, Transformer, build_transformer
+    from model.transformer import SpecialIds, Transformer, build_transformer
 
 __all__ = [
-    "AttentionWeights",
     "Objective",
     "ObjectiveOutput",
     "SpecialIds",

@@ -200,19 +200,6 @@ class MultiHeadAttention(nn.Module):
         """Add positions to a cache; returns all its keys and values."""
         return cache.append(key, value)
 
-    def weights(
-        self, queries_BLD: Tensor, memory_BSD: Tensor, bias: Tensor | None = None, *, is_causal: bool = False, **_: Any
-    ) -> Tensor:
-        """The attention weights (B, H, L, S) of `forward` with these arguments, without a cache.
-
-        They are what it attends to values of which each stands for a position: rows of the identity.
-        """
-        query, key = self.project(queries_BLD, memory_BSD)[:2]
-        query = self.rotation(self._split(query))
-        key = self._for_each_query(self.rotation(self._split(key)))
-        positions = torch.eye(key.shape[2], dtype=key.dtype, device=key.device).expand(*key.shape[:2], -1, -1)
-        return self.attend(query, key, positions, bias, is_causal=is_causal)
-
     def _split(self, x_BLD: Tensor) -> Tensor:
         num_rows, length, width = x_BLD.shape
         return x_BLD.view(num_rows, length, width // self.head_width, self.head_width).transpose(1, 2)  # (B, H, L, K)

@@ -14,10 +14,10 @@ Projection = Callable[[Tensor], tuple[Tensor, ...]]
 LENGTH_MULTIPLE = 32
 """`Side.padded_longest` is a multiple of it."""
 SideName = Literal["source", "target"]
-LayoutKind = Literal["none", "padded", "flash", "efficient", "short"]
+LayoutKind = Literal["none", "padded", "flash", "efficient"]
 """none: modules do not know token positions. padded: they do, and rows are padded. Others: they do, rows are packed,
 one behind the other without padding, and attention within them is of this kind."""
-PACKED: frozenset[LayoutKind] = frozenset({"flash", "efficient", "short"})
+PACKED: frozenset[LayoutKind] = frozenset({"flash", "efficient"})
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

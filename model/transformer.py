@@ -1,8 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al., 2017), built from the components in `model.components`."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +22,6 @@ class SpecialIds:
     pad: int
     bos: int
     eos: int
-
-
-class AttentionWeights(NamedTuple):
-    """Attention weights, a tensor for each layer; the weights of a position sum to 1."""
-
-    encoder: list[Tensor]
-    """(B, H, S, S)"""
-    decoder: list[Tensor]
-    """(B, H, T, T)"""
-    cross: list[Tensor]
-    """(B, H, T, S)"""
 
 
 def self_attention(section: ModelSection) -> nn.Module:
@@ -247,27 +235,6 @@ class Transformer(nn.Module):
         dynamo.recompile_limit = max(dynamo.recompile_limit, 2 * len(self.layers))
         for layer in self.layers:
             layer.compile(dynamic=True)
-
-    @torch.no_grad()
-    def attention_weights(self, source_BS: Tensor, target_BT: Tensor) -> AttentionWeights:
-        """The weights of all attention layers for this source and target, without dropout."""
-        weights = AttentionWeights([], [], [])
-        places = [(layer.self_attention, weights.encoder) for layer in cast(list[EncoderLayer], self.encoder.layers)]
-        for layer in cast(list[DecoderLayer], self.decoder.layers):
-            places += [(layer.self_attention, weights.decoder), (layer.cross_attention, weights.cross)]
-
-        def keep(out: list[Tensor]) -> Callable[..., None]:
-            return lambda attention, args, kwargs, _: out.append(attention.weights(*args, **kwargs))
-
-        hooks = [attention.register_forward_hook(keep(out), with_kwargs=True) for attention, out in places]
-        was_training = self.training
-        try:
-            self.eval()(source_BS, target_BT)
-        finally:
-            self.train(was_training)
-            for hook in hooks:
-                hook.remove()
-        return weights
 
     def start(self, source_BS: Tensor) -> DecoderState:
         """Encode the sources and start a search."""

@@ -20,14 +20,12 @@ from torch.nn import functional as F
 from benchmarks.common.measure import parser, print_table
 from benchmarks.device.profiling import profiled
 from model.dropout import Dropout
-from model.feed_forward import FeedForward, GatedFeedForward
+from model.feed_forward import FeedForward
 from model.kernels import use_kernels
-from model.kernels.cuda import dropout, gated, residuals, rotary
-from model.kernels.cuda.linear import join
+from model.kernels.cuda import dropout, residuals
 from model.kernels.cuda.ways import WAYS, packed_attention, plain_attention
 from model.layout import LayoutKind, Side
 from model.loss import CrossEntropy, OutputLayer
-from model.positions import Rotation
 
 TOLERANCE = 2e-2
 """Largest error relative to the largest element of each result, in bf16."""
@@ -74,8 +72,6 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
         residual_kernel(sizes, side, device),
         _dropout(sizes, side, device),
         _feed_forward(sizes, num_tokens, device),
-        _gated_feed_forward(sizes, num_tokens, device),
-        _rotary(sizes, side, device),
         *(_attention(way, sizes, side, lengths, device) for way in WAYS),
     ]
 
@@ -234,40 +230,6 @@ def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel
         return differentiated(lambda: module(x), x, *module.parameters())
 
     return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
-
-
-def _gated_feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    """Two thirds as wide; the copy of both layers' weights is among what the kernel costs."""
-    x = leaf(num_tokens, sizes.width, device=device)
-    module = GatedFeedForward(sizes.width, 2 * sizes.inner // 3 // 8 * 8, F.silu, 0.0, bias=False)
-    module.to(device, torch.bfloat16)
-    apply: Any = gated.GatedLinear.apply
-
-    def ours() -> Tensor:
-        joined = join({"": (module.gate, module.inner)})[""]
-        out: Tensor = module.outer(apply(x, joined.weight, joined.bias, *joined.parameters))
-        return out
-
-    ways = [differentiated(function, x, *module.parameters()) for function in (ours, lambda: module(x))]
-    return Kernel(name="feed-forward with SwiGLU", ours=ways[0], twin=ways[1], plain=ways[1])
-
-
-def _rotary(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
-    """Of queries and keys, which are one tensor behind it: in all ways alike."""
-    heads, each = sizes.heads, sizes.width // sizes.heads
-    q, k = (leaf(len(side.places), heads, each, device=device) for _ in range(2))
-    module = Rotation(sizes.longest, each, base=10_000.0).to(device, torch.bfloat16)
-    apply: Any = rotary.Rotate.apply
-
-    def plain() -> Tensor:
-        both = (module(x.transpose(0, 1)[None], side.positions)[0].transpose(0, 1) for x in (q, k))
-        return torch.cat(list(both), 1)
-
-    ways = [
-        differentiated(function, q, k)
-        for function in (lambda: torch.cat(apply(q, k, module.table, side.places), 1), plain)
-    ]
-    return Kernel(name="rotary positions", ours=ways[0], twin=ways[1], plain=ways[1])
 
 
 def _attention(way: LayoutKind, sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:

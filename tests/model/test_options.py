@@ -12,7 +12,6 @@ from model.dropout import Dropout
 from model.loss import CrossEntropy
 from tests.model.reference import (
     BOS,
-    PAD,
     SOURCES,
     SPECIAL,
     TARGET_INPUTS,
@@ -63,61 +62,6 @@ def test_search_steps_are_the_full_decode(option: dict[str, Any]) -> None:
                 state.select(rows, rows)
                 target, expected = target[rows], expected[rows]
             torch.testing.assert_close(model.step(target[:, t], state), expected[:, t], rtol=1e-6, atol=1e-5)
-
-
-class TestAttentionWeights:
-    @pytest.mark.parametrize(
-        "option",
-        [
-            {},
-            {"positions": "rotary", "num_heads": 6, "num_kv_heads": 2},
-            {"norm_position": "post_dropout_last", "attention_scale": "model_width"},
-        ],
-        ids=["default", "rotary", "post"],
-    )
-    def test_are_those_of_the_equations(self, option: dict[str, Any]) -> None:
-        """Of the first layers, whose inputs are the embeddings (normed, where the layers are pre-norm)."""
-        section = tiny_section(**option)
-        model = tiny_model(section)
-        plain = PlainTransformer.of(model, section)
-        source, target = SOURCES[0], TARGET_INPUTS[1]
-        weights = model.attention_weights(pad([source], width=9), pad([target]))
-        for side, ids, found, causal in (
-            ("encoder", source, weights.encoder, False),
-            ("decoder", target, weights.decoder, True),
-        ):
-            matrix = plain.weights["source_embedding.tokens.weight"]
-            x = plain._embed("", matrix, ids)
-            if section.residual.kind == "pre":
-                x = plain._norm(f"{side}.layers.0.self_attention_residual.norm", x)
-            for head, (rows, _) in enumerate(plain.heads(f"{side}.layers.0.self_attention", x, x, causal=causal)):
-                for i, expected in enumerate(rows):
-                    got = found[0][0, head, i]
-                    torch.testing.assert_close(got[: len(expected)].double(), expected.detach(), rtol=0, atol=1e-5)
-                    assert not got[len(expected) :].any(), "padding and the future have no weight"
-
-    def test_shapes_sums_and_padding(self) -> None:
-        section = tiny_section(decoder_layers=3, dropout=0.5, attention_dropout=0.5)
-        model = tiny_model(section).train()
-        source, target = pad(SOURCES), pad(TARGET_INPUTS)
-        weights = model.attention_weights(source, target)
-        assert model.training
-        for one, other in zip(weights, model.eval().attention_weights(source, target), strict=True):
-            assert all(map(torch.equal, one, other)), "without dropout in training too"
-        assert [len(x) for x in weights] == [2, 3, 3]
-        shapes = [(3, 3, 6, 6), (3, 3, 5, 5), (3, 3, 5, 6)]
-        for layers, shape in zip(weights, shapes, strict=True):
-            for x in layers:
-                assert x.shape == shape
-                assert not x.requires_grad
-                torch.testing.assert_close(x.sum(-1), torch.ones(shape[:-1]), rtol=0, atol=1e-5)
-        hidden = (source == PAD)[:, None, None, :]
-        assert all(not x.masked_select(hidden).any() for x in weights.cross + weights.encoder)
-
-    def test_leave_nothing_behind(self) -> None:
-        model = tiny_model(tiny_section())
-        model.attention_weights(pad(SOURCES), pad(TARGET_INPUTS))
-        assert not any(module._forward_hooks for module in model.modules())
 
 
 @pytest.mark.parametrize("option", MODELS[:3], ids=range(3))

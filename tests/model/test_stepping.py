@@ -74,17 +74,13 @@ def small(attention: type[MultiHeadAttention] = MultiHeadAttention, **fields: An
 
 @pytest.mark.parametrize("attention", [MultiHeadAttention, Scaled, Sharp])
 @pytest.mark.parametrize("fields", [{}, {"num_heads": 4, "num_kv_heads": 2}, {"positions": "rotary"}])
-def test_an_override_changes_training_steps_and_maps_alike(
+def test_an_override_changes_training_and_steps_alike(
     attention: type[MultiHeadAttention], fields: dict[str, Any]
 ) -> None:
     model = small(attention, **fields)
     assert steps_apart(model) < 1e-5
-    plain, found = (m.attention_weights(SOURCE, TARGET) for m in (small(**fields), model))
-    for one, other in zip(
-        (*plain.encoder, *plain.decoder, *plain.cross), (*found.encoder, *found.decoder, *found.cross), strict=True
-    ):
-        torch.testing.assert_close(other.sum(-1), torch.ones_like(other.sum(-1)))
-        assert torch.allclose(one, other) == (attention is MultiHeadAttention)
+    plain, found = (m(SOURCE, TARGET) for m in (small(**fields), model))
+    assert torch.allclose(plain, found) == (attention is MultiHeadAttention)
 
 
 @pytest.mark.parametrize("kernels", ["cpu", "cuda", "packed"])

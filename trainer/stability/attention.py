@@ -24,7 +24,7 @@ QUANTILE = 0.999
 """The part of the rows that have at most the length that counts."""
 SHORT_ROWS = 128
 """Tokens up to which kernels that compute less than 128 x 128 at a time are the faster ones."""
-FOR_SHORT: tuple[LayoutKind, ...] = ("efficient", "flash", "short", "padded")
+FOR_SHORT: tuple[LayoutKind, ...] = ("efficient", "flash", "padded")
 FOR_LONG: tuple[LayoutKind, ...] = ("flash", "efficient", "padded")
 
 

@@ -109,7 +109,7 @@ def _tests(name: str, file: str, keep: str = "", needs: float = 60) -> Cell:
 CELLS: tuple[Cell, ...] = (
     _cell("a", "machine", "machine.inspect"),
     _cell("a", "kernels", "operators.ours", toy={"small": True}),
-    _updates("a", "base 16384", "wmt_base", _kernels("flash", "efficient", "short"), needs=60, limit=180),
+    _updates("a", "base 16384", "wmt_base", _kernels("flash", "efficient"), needs=60, limit=180),
     _updates("b", "base 3200", "wmt_base", _kernels(), tokens=3_200, needs=40, limit=120),
     _updates("a", "big 16384", "wmt_big", _kernels(), needs=45, limit=120),
     *(_updates("b", f"operators of {run}", f"wmt_{run}", OURS, operators=20) for run in ("base", "big")),

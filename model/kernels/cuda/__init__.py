@@ -4,10 +4,9 @@ from torch import nn
 
 from model.attention import MultiHeadAttention
 from model.dropout import Dropout
-from model.feed_forward import FeedForward, GatedFeedForward
+from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.layers import CudaDecoderLayer, CudaEncoderLayer
 from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
@@ -26,7 +25,6 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CudaDropout,
     EncoderLayer: CudaEncoderLayer,
     FeedForward: CudaFeedForward,
-    GatedFeedForward: CudaGatedFeedForward,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
     OutputLayer: CudaOutputLayer,
@@ -51,8 +49,6 @@ def use(module: nn.Module) -> None:
         if isinstance(part, CudaAttention):
             part.name = name
             part.queries_side, part.memory_side = side, "source" if path[-1] == "cross_attention" else side
-        elif isinstance(part, CudaGatedFeedForward):
-            part.name = name
         elif isinstance(part, CudaDropout):
             part.side, part.site = side, site
             site += 1

@@ -12,12 +12,12 @@ from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention, attend, attention_weights
 from model.kernels.cuda.linear import Joined, joined_linear
-from model.kernels.cuda.rotary import Rotate, rotated
-from model.kernels.cuda.short_attention import HEAD_SITES
 from model.kernels.cuda.sublayers import Inside
 from model.kernels.cuda.ways import Attending, has_operators, packed_attention
 from model.layout import Current, Side, SideName
-from model.positions import Rotation
+
+HEAD_SITES = 1 << 16
+"""Head h drops weights like dropout number site + HEAD_SITES h of the model."""
 
 
 class CudaAttention(MultiHeadAttention):
@@ -57,24 +57,16 @@ class CudaAttention(MultiHeadAttention):
         query, key = query.view(query.shape[1], -1, width), key.view(key.shape[1], -1, width)  # (N, H, K)
         value = value.view(key.shape)
         if self.rotates:
-            query, key = self._rotate_both(query, key, queries, keys)
+            query, key = self._rotate(query, queries), self._rotate(key, keys)
         if self.queries_per_key != 1:
             key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
-        site, p = self.drops if self.training else (0, 0.0)
-        out = packed_attention(
-            *(layout.kind, query, key, value, queries, keys),
-            is_causal=is_causal,
-            scale=self.scale,
-            site=site,
-            p=p,
-            is_bare=self.current.is_bare,
-        )
+        out = packed_attention(layout.kind, query, key, value, queries, keys, is_causal=is_causal, scale=self.scale)
         merged: Tensor = self.output(out.flatten(1).unsqueeze(0))
         return merged
 
     @override
     def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
-        """Where a pass has a layout, the same weights are dropped as in packed rows."""
+        """Where a pass has a layout, dropout of weights goes by positions too."""
         layout, (site, p) = self.current.layout, self.drops
         if layout is None or not (p and self.training):
             return attend(query, key, value, bias, is_causal=is_causal, dropout=self.dropout, scale=self.scale)
@@ -85,13 +77,6 @@ class CudaAttention(MultiHeadAttention):
             for head, weights_BLS in enumerate(weights_BHLS.unbind(1))
         ]
         return torch.stack(dropped, 1) @ value
-
-    def _rotate_both(self, query: Tensor, key: Tensor, queries: Side, keys: Side) -> tuple[Tensor, Tensor]:
-        if type(self.rotation) is not Rotation or queries is not keys:
-            return self._rotate(query, queries), self._rotate(key, keys)
-        apply = rotated if self.current.is_bare else Rotate.apply
-        both: tuple[Tensor, Tensor] = apply(query, key, self.rotation.table, queries.places)
-        return both
 
     def _rotate(self, x_NHK: Tensor, side: Side) -> Tensor:
         out: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
@@ -128,26 +113,22 @@ class Attends:
         """All of it for `sublayers.attention_and_norm`; None if that has no such attention."""
         attention = self.attention
         parts: Any = attention._modules
-        current, rotation, head_width = attention.current, parts["rotation"], attention.head_width
+        current, head_width = attention.current, attention.head_width
         joined, layout = current.projections.get(attention.name), current.layout
-        if layout is None or joined is None or attention.queries_per_key != 1:
-            return None
-        table = rotation.table if type(rotation) is Rotation else None
-        if attention.rotates and (table is None or self.memory is not None):
+        if layout is None or joined is None or attention.queries_per_key != 1 or attention.rotates:
             return None
         last = parts["output"]._parameters
         weight = last["weight"]
         if not has_operators(layout.kind, weight.device, weight.dtype, head_width):
             return None
-        site, p = attention.drops if attention.training else (0, 0.0)
         queries, keys = layout.side(attention.queries_side), layout.side(attention.memory_side)
-        attending = Attending(layout.kind, queries, keys, self.is_causal, attention.scale, site, p)
+        attending = Attending(layout.kind, queries, keys, self.is_causal, attention.scale)
         of_last = weight, last["bias"]
         if self.memory is None:
             if not isinstance(joined, Joined):
                 return None
-            inside = Inside(attending, head_width, joined.widths, table)
+            inside = Inside(attending, head_width, joined.widths)
             return inside, (joined.weight, joined.bias, None, None, *of_last), joined.parameters
         first = parts["query"]._parameters
-        inside = Inside(attending, head_width, (0,), None)
+        inside = Inside(attending, head_width, (0,))
         return inside, (first["weight"], first["bias"], *joined(self.memory), *of_last), ()

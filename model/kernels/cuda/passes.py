@@ -12,10 +12,8 @@ from typing_extensions import override
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import CudaAttention
-from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
 from model.kernels.cuda.residuals import normalised
-from model.kernels.cuda.search import CudaDecoderState
 from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
 from model.objective import Objective, ObjectiveOutput
@@ -58,7 +56,7 @@ class CudaObjective(Objective):
     def _why_not(self, way: LayoutKind, device: torch.device, dtype: torch.dtype) -> str:
         for module in self.modules():
             if isinstance(module, CudaAttention):
-                if module.dropout.p and way != "short":
+                if module.dropout.p:
                     return "it needs model.attention.dropout: 0"
                 if why := why_not(way, device, dtype, module.head_width):
                     return why
@@ -86,13 +84,29 @@ class CudaObjective(Objective):
             return super().forward(source_BS, target_input_BT, target_output_BT, gradient_scale, scales_BT=scales_BT)
 
 
+class CudaDecoderState(DecoderState):
+    """DecoderState with what holds for all steps of a search."""
+
+    def __init__(
+        self,
+        memory_BSD: Tensor,
+        memory_bias: Tensor | None,
+        num_layers: int,
+        projections: Mapping[str, Projection],
+        *,
+        is_bare: bool,
+    ) -> None:
+        super().__init__(memory_BSD, memory_bias, num_layers)
+        self.projections, self.is_bare = projections, is_bare
+
+
 class CudaTransformer(Transformer):
     """Transformer; in a packed pass it embeds each token at its own position and masks no padding."""
 
     current: Current
 
     @override
-    def start(self, source_BS: Tensor) -> CudaDecoderState:
+    def start(self, source_BS: Tensor) -> DecoderState:
         """Projections of the decoder's layers are joined once, for all steps: the weights must not change meanwhile."""
         is_bare = self.is_bare()
         with self.current.using(None, is_bare=is_bare):
@@ -140,17 +154,8 @@ class CudaTransformer(Transformer):
         )
         self.of_self = {part.name: (part.query, part.key, part.value) for part in of_self}
         self.of_memory = {part.name: (part.key, part.value) for part in of_memory}
-        gated = [part for part in self.modules() if isinstance(part, CudaGatedFeedForward)]
-        self.of_gated = {part.name: (part.gate, part.inner) for part in gated}
         self.groups = self.of_self | {_MEMORY: tuple(layer for layers in self.of_memory.values() for layer in layers)}
         self.can_join = _can_join(self.groups)
-        everything = self.groups | self.of_gated
-        self.joined = (
-            [everything]
-            if _can_join(everything)
-            else [groups for groups in (self.groups, self.of_gated) if _can_join(groups)]
-        )
-        """Groups of which one copy of the weights is made."""
 
     def is_bare(self) -> bool:
         """Whether the layers have no hooks and are not compiled."""
@@ -166,7 +171,7 @@ class CudaTransformer(Transformer):
         ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep its weights whole for a pass.
         """
         if is_bare:
-            return {name: one for groups in self.joined for name, one in join(groups, is_bare=True).items()}
+            return dict(join(self.groups, is_bare=True)) if self.can_join else {}
         if self._is_compiled():
             return {}
         if any(map(has_hooks, self.all_layers)):

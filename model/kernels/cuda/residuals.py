@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from model.dropout import Dropout
+from model.feed_forward import GatedFeedForward
 from model.kernels.cuda.attention import Attends, CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.gated import CudaGatedFeedForward
 from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
 from model.kernels.cuda.operators import direct
 from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
@@ -201,8 +201,8 @@ def link(layer: nn.Module) -> None:
             before = None
             continue
         near = residual.neighbours
-        if isinstance(sublayer, (CudaAttention, CudaFeedForward, CudaGatedFeedForward)):
-            only = "" if isinstance(sublayer, CudaGatedFeedForward) else first  # its gate has the same input
+        if isinstance(sublayer, (CudaAttention, CudaFeedForward)) or type(sublayer) is GatedFeedForward:
+            only = "" if isinstance(sublayer, GatedFeedForward) else first  # its gate has the same input
             near.first, near.last = fuse(sublayer, only, last, residual.current)
             if isinstance(sublayer, CudaFeedForward) and sublayer.activation is F.relu and near.first and near.last:
                 near.relu = sublayer

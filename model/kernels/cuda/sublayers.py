@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from model.kernels.cuda.linear import relu_backward
 from model.kernels.cuda.operators import direct
 from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
-from model.kernels.cuda.rotary import rotate
 from model.kernels.cuda.ways import Attending
 
 
@@ -78,8 +77,6 @@ class Inside:
     head_width: int
     widths: Sequence[int]
     """Of queries, keys and values that are one projection; a single one where keys and values are given."""
-    table: Tensor | None
-    """Of rotary positions."""
 
 
 class AttentionAndNorm(torch.autograd.Function):
@@ -103,8 +100,6 @@ class AttentionAndNorm(torch.autograd.Function):
             query, key, value = (
                 part.view(len(part), -1, width) for part in torch.split_with_sizes(projected, inside.widths, 1)
             )
-            if inside.table is not None:
-                query, key = rotate(query, key, inside.table, attending.queries.places, False)
         else:
             query = projected.view(len(projected), -1, width)
             key, value = key.view(key.shape[1], -1, width), value.view(value.shape[1], -1, width)
@@ -136,8 +131,6 @@ class AttentionAndNorm(torch.autograd.Function):
         count, needs = len(inside.widths), ctx.needs_input_grad
         is_self = count > 1
         if is_self:
-            if inside.table is not None:
-                by_query, by_key = rotate(by_query, by_key, inside.table, inside.attending.queries.places, True)
             grad_NE = torch.cat([by_query.flatten(1), by_key.flatten(1), by_value.flatten(1)], 1)
             given: tuple[Tensor | None, ...] = None, None
         else:

@@ -10,26 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from model.kernels.cuda.operators import direct
-from model.kernels.cuda.short_attention import (
-    WIDEST_HEAD,
-    ShortAttention,
-    short_attention,
-    short_attention_backward,
-)
 from model.layout import LayoutKind, Side
 
-WAYS: tuple[LayoutKind, ...] = ("flash", "efficient", "short")
+WAYS: tuple[LayoutKind, ...] = ("flash", "efficient")
 _HALVES = (torch.float16, torch.bfloat16)
 _WIDEST_FLASH = 256
-_SINCE: dict[LayoutKind, tuple[int, int]] = {"flash": (8, 0), "efficient": (5, 0), "short": (7, 0)}
+_SINCE: dict[LayoutKind, tuple[int, int]] = {"flash": (8, 0), "efficient": (5, 0)}
 _BF16_SINCE = (8, 0)
 _SMALL_SHARED_MEMORY, _WIDTHS_WITHOUT_BACKWARD = ((8, 6), (8, 7), (8, 9), (12, 0), (12, 1)), range(193, 225)
 """Compute capabilities with less shared memory, and the head widths without a backward pass there (sdp_utils.cpp)."""
 _CAUSAL = 1
 """`custom_mask_type` of the efficient kernels: position l attends to positions up to l, counted within its row."""
-
-_short_attention = direct(ShortAttention)
 
 
 def packed_attention(
@@ -42,11 +33,8 @@ def packed_attention(
     *,
     is_causal: bool,
     scale: float,
-    site: int = 0,
-    p: float = 0.0,
-    is_bare: bool = False,
 ) -> Tensor:
-    """dropout(softmax(scale q k^T)) v within each row.
+    """softmax(scale q k^T) v within each row.
 
     Args:
         way: one of `WAYS`. Where a device has no flash or efficient attention, it is `plain_attention`.
@@ -54,18 +42,10 @@ def packed_attention(
         queries, keys: the positions of their tokens.
         is_causal: position l of a row attends to positions up to l only; then both sides are the same.
         scale: of the scores.
-        site, p: of dropout by `short`, as in `model.kernels.cuda.short_attention`; the other ways have none.
-        is_bare: the pass is not compiled (`Current.is_bare`).
 
     Returns:
         (N, H, K)
     """
-    if way == "short":
-        apply = _short_attention if is_bare else ShortAttention.apply
-        tokens = queries.places if p else None
-        out: Tensor = apply(query, key, value, queries.bounds, keys.bounds, tokens, site, p, is_causal, scale)
-        return out
-    assert not p, f"{way} attention has no dropout by position"
     if not has_operators(way, query.device, query.dtype, query.shape[-1]):
         return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
     attend = flash_attention if way == "flash" else efficient_attention
@@ -121,17 +101,9 @@ class Attending:
     keys: Side
     is_causal: bool
     scale: float
-    site: int
-    p: float
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Output (N, H, K), and what `backward` needs beside it."""
-        if self.way == "short":
-            bounds = self.queries.bounds, self.keys.bounds
-            found: tuple[Tensor, ...] = short_attention(
-                *(query, key, value, *bounds, self._tokens(), self.site, self.p, self.is_causal, self.scale)
-            )
-            return found
         attend = flash_attention if self.way == "flash" else efficient_attention
         return attend(query, key, value, self.queries, self.keys, is_causal=self.is_causal, scale=self.scale)
 
@@ -139,13 +111,8 @@ class Attending:
         """Gradients of query, key and value."""
         given = query, key, value
         by: tuple[Tensor, ...]
-        if self.way == "short":
-            bounds = self.queries.bounds, self.keys.bounds
-            by = short_attention_backward(
-                *(grad, *given, *kept, *bounds, self._tokens(), self.site, self.p, self.is_causal, self.scale)
-            )
-        elif self.way == "flash":
-            out, log_sums, seed, unused = kept
+        out, log_sums, seed, unused = kept
+        if self.way == "flash":
             by = torch.ops.aten._flash_attention_backward(
                 *(grad, *given, out, log_sums, *self._rows(), 0.0, self.is_causal, seed, unused),
                 scale=self.scale,
@@ -153,7 +120,6 @@ class Attending:
                 window_size_right=0 if self.is_causal else -1,
             )
         else:
-            out, log_sums, seed, unused = kept
             wide = torch.ops.aten._efficient_attention_backward(
                 *(grad[None], *(x[None] for x in given), None, out[None], *self._rows(), log_sums, 0.0, seed, unused),
                 *(_CAUSAL if self.is_causal else 0, False),
@@ -162,16 +128,13 @@ class Attending:
             by = tuple(x[0] for x in wide[:3])
         return by
 
-    def _tokens(self) -> Tensor | None:
-        return self.queries.places if self.p else None
-
     def _rows(self) -> tuple[Tensor | int | None, ...]:
         return self.queries.bounds, self.keys.bounds, self.queries.padded_longest, self.keys.padded_longest
 
 
 def has_operators(way: LayoutKind, device: torch.device, dtype: torch.dtype, head_width: int) -> bool:
     """Whether an attention of such queries is one operator forward and one backward: `Attending`."""
-    return way == "short" or (device.type != "cpu" and _has(way, device, dtype, head_width))
+    return device.type != "cpu" and _has(way, device, dtype, head_width)
 
 
 def plain_attention(
@@ -198,8 +161,6 @@ def why_not(way: LayoutKind, device: torch.device, dtype: torch.dtype, head_widt
 def _why_not_by_type(way: LayoutKind, dtype: torch.dtype, head_width: int) -> str:
     if way == "flash" and dtype not in _HALVES:
         return "it needs bf16 or fp16"
-    if way == "short":
-        return f"heads are {head_width} wide; it needs up to {WIDEST_HEAD}" if head_width > WIDEST_HEAD else ""
     multiple = 8 if dtype in _HALVES else 4
     if head_width % multiple or (way == "flash" and head_width > _WIDEST_FLASH):
         most = f" up to {_WIDEST_FLASH}" if way == "flash" else ""

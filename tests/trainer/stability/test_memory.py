@@ -115,7 +115,7 @@ def test_the_engine_starts_again_with_budgets_that_fit(
 
 def without(*kinds: LayoutKind) -> dict[LayoutKind, str]:
     """Layouts of a card that lacks some."""
-    return {kind: WHY if kind in kinds else "" for kind in ("flash", "efficient", "short", "padded")}
+    return {kind: WHY if kind in kinds else "" for kind in ("flash", "efficient", "padded")}
 
 
 def settled(
@@ -143,8 +143,7 @@ def alone() -> Any:
         (without(), 127, "efficient", "efficient"),
         (without(), 128, "flash", "flash"),
         (without("efficient"), 127, "flash", "flash"),
-        (without("flash", "efficient"), 127, "short", "short"),
-        (without("flash", "efficient"), 128, "padded", "auto"),
+        (without("flash", "efficient"), 127, "padded", "auto"),
         ({"none": ""}, 127, "none", "auto"),
     ],
 )

@@ -14,10 +14,6 @@ from model.flops import BatchShape
 from model.parameters import Vocabularies
 from zeromt.planning.costs.model_states import ELEMENT
 
-WITHOUT_WORKSPACE = ("padded", "short")
-"""Values of `engine.attention`. The efficient kernels' workspace is at most flash attention's: the query's gradient in
-fp32, too, in tiles of half the rows (torch, mem_eff_attention/kernel_backward.h)."""
-
 Kernels = Callable[[str], Storage]
 """How the kernels of a device store activations, given the training precision."""
 
@@ -130,8 +126,10 @@ def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -
 def _working(section: ModelSection, tokens: int, rows: int, storage: Storage, way: str) -> int:
     width, attention = section.d_model, section.attention
     widest = max(section.feed_forward.widest(width), width, attention.widest(width))
-    has_workspace = way not in WITHOUT_WORKSPACE
-    workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage) if has_workspace else 0
+    # the efficient kernels' is at most flash attention's: the query's gradient in fp32, too, in tiles of half the rows
+    # (torch, mem_eff_attention/kernel_backward.h)
+    is_packed = way != "padded"
+    workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage) if is_packed else 0
     # of queries, keys, values and the output
     gradients = 4 * tokens * attention.widest(width) * storage.element
     return max(2 * tokens * widest * storage.element, gradients + workspace)

@@ -1,9 +1,5 @@
 """Triton's kernels compiled for a GPU that need not be there, as a task of a process of its own."""
 
-import re
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 BF16, FP32, INT = "*bf16", "*fp32", "i32"
@@ -26,8 +22,8 @@ def cubins(capability: int) -> dict[str, int]:
     return found
 
 
-def _compiled(variant: Variant, capability: int, aligned: Callable[[str, str], bool] = lambda name, kind: False) -> Any:
-    """A kernel as Triton leaves it; `aligned` says of an argument's name and type whether 16 divides it."""
+def _compiled(variant: Variant, capability: int) -> Any:
+    """A kernel as Triton leaves it."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -35,61 +31,14 @@ def _compiled(variant: Variant, capability: int, aligned: Callable[[str, str], b
     kernel, types, constants, options = variant
     signature = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    hints = {
-        (at,): [["tt.divisibility", 16]] for at, (name, kind) in enumerate(signature.items()) if aligned(name, kind)
-    }
-    source = ASTSource(fn=kernel, signature=signature, constexprs=places, attrs=hints)
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
     return triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
-
-
-def registers(capability: int, precision: str, width: int) -> dict[str, tuple[int, int]]:
-    """Of attention of short rows, heads of a width: registers of a thread, and bytes that it keeps in memory instead.
-
-    By kernel, whether it is causal and whether it drops.
-    """
-    found = {}
-    for variant in _attentions(capability, precision, width):
-        kernel, _, constants, _ = variant
-        name = f"{kernel.fn.__module__.rpartition('.')[2]} {constants['IS_CAUSAL']} {constants['DROPS']}"
-        found[name] = _usage(variant, capability, precision)
-    return found
-
-
-def _usage(variant: Variant, capability: int, precision: str) -> tuple[int, int]:
-    from triton import knobs
-
-    done = _compiled(variant, capability, lambda name, kind: kind == f"*{precision}" or name.endswith("_stride"))
-    file = Path("kernel.cubin")
-    file.write_bytes(done.asm["cubin"])
-    command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(file)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    usage = {name: int(number) for name, number in re.findall(r"(REG|STACK|LOCAL):(\d+)", told)}
-    return usage["REG"], usage["STACK"] + usage["LOCAL"]
 
 
 def specialised() -> list[str]:
     """Arguments for whose values, or for where they begin in memory, Triton compiles a kernel anew."""
     parameters = [p for kernel, *_ in _variants() for p in kernel.params if not p.is_constexpr]
     return [p.name for p in parameters if not (p.do_not_specialize or p.do_not_specialize_on_alignment)]
-
-
-def _attentions(capability: int, precision: str, width: int) -> list[Variant]:
-    from model.kernels.cuda.triton_kernels import short_attention, short_attention_backward
-
-    tensors = ("query", "key", "value", "out", "grad", "grad_query", "grad_key", "grad_value")
-    types = {**dict.fromkeys(tensors, f"*{precision}"), "log_sums": FP32}
-    types |= dict.fromkeys(("query_bounds", "key_bounds", "tokens"), "*i32")
-    numbers = ("grad_stride", "query_stride", "key_stride", "value_stride", "num_tokens", "site", "drop_below")
-    types |= {**dict.fromkeys(numbers, INT), "drop_scale": "fp32", "scale": "fp32"}
-    uses_cores = precision != "fp32" and divmod(capability, 10) >= short_attention.TENSOR_CORES_SINCE
-    found: list[Variant] = []
-    for kernel in (short_attention._rows, short_attention_backward._rows):
-        for is_causal in (True, False):
-            for drops in (True, False):
-                sizes, options = short_attention.sizes(width, uses_cores=uses_cores, drops=drops)
-                constants = {"HEADS": 8, "WIDTH": width, "IS_CAUSAL": is_causal, **sizes}
-                found.append((kernel, types, constants if drops else {**constants, "tokens": None}, options))
-    return found
 
 
 def _variants() -> list[Variant]:
@@ -136,30 +85,7 @@ def _variants() -> list[Variant]:
         (relu_backward._columns, columns, {"ROWS": 256, "COLUMNS": 16}, 8),
         *((drop._drop, {**columns, **more}, {"BLOCKS": 256}, 4) for more in ({}, few)),
     ]
-    return [
-        *((kernel, types, constants, {"num_warps": num_warps}) for kernel, types, constants, num_warps in variants),
-        *_modern(),
-        *_attentions(90, "bf16", 64)[::4],
-    ]
-
-
-def _modern() -> list[Variant]:
-    """Of SwiGLU and rotary positions, with the sizes of `modern` and of heads of 128."""
-    from model.kernels.cuda.triton_kernels import rotate, swiglu, swiglu_backward
-
-    tensors = ("grad", "gate", "inner", "out", "query", "key", "query_out", "key_out", "table")
-    types = {**dict.fromkeys(tensors, BF16), "tokens": "*i32"}
-    types |= dict.fromkeys(("grad_stride", "gate_stride", "inner_stride", "query_stride", "key_stride", "width"), INT)
-    heads = ((8, 8, 64, 512, 512), (16, 4, 128, 2048, 512))
-    names = ("HEADS", "KEY_HEADS", "WIDTH", "BLOCK", "KEY_BLOCK")
-    return [
-        *((kernel._blocks, types, {"BLOCK": 1024}, {"num_warps": 4}) for kernel in (swiglu, swiglu_backward)),
-        *(
-            (rotate._tokens, types, {**dict(zip(names, sizes, strict=True)), "IS_BACK": is_back}, {"num_warps": 4})
-            for sizes in heads
-            for is_back in (False, True)
-        ),
-    ]
+    return [(kernel, types, constants, {"num_warps": warps}) for kernel, types, constants, warps in variants]
 
 
 def launched() -> list[tuple[list[Any], int]]:

@@ -2,7 +2,6 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -173,82 +172,6 @@ def apart(got: Tensor, wanted: Tensor) -> float:
     return float((got.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp_min(1e-9))
 
 
-Rows = tuple[list[int], list[int], int, int, str, float, bool]
-"""Queries and keys of each row, heads, their width, precision, dropout, whether causal."""
-
-
-def attentions(cases: list[Rows]) -> list[dict[str, float]]:
-    """The most by which attention of short rows, and its gradients, are off `exact`; see `apart`."""
-    from triton.runtime import interpreter
-
-    from model.kernels.cuda.short_attention import _plain_backward, _plain_forward
-    from model.kernels.cuda.triton_kernels.short_attention import short_attention
-    from model.kernels.cuda.triton_kernels.short_attention_backward import short_attention_backward
-
-    _multiply_bf16(interpreter)
-    found = []
-    for num_queries, num_keys, heads, width, precision, p, is_causal in cases:
-        dtype = getattr(torch, precision)
-        generator = torch.Generator().manual_seed(width)
-        shapes = (sum(num_queries), heads, width), (sum(num_keys), 2, heads, width)
-        query, grad = (torch.randn(shapes[0], generator=generator).to(dtype) for _ in range(2))
-        key, value = torch.randn(shapes[1], generator=generator).to(dtype).unbind(1)  # parts of one projection
-        tokens = torch.randint(-(2**31), 2**31 - 1, (sum(num_queries), 4), generator=generator, dtype=torch.int32)
-        bounds = [torch.tensor([0, *lengths]).cumsum(0).int() for lengths in (num_queries, num_keys)]
-        rest = *bounds, tokens if p else None, 7, p, is_causal, width**-0.5
-        wanted = exact(query, key, value, grad, *rest)
-        row: dict[str, float] = {}
-        for way, forward, backward in (
-            ("", short_attention, short_attention_backward),
-            ("plain ", _plain_forward, _plain_backward),
-        ):
-            out, log_sums = forward(query, key, value, *rest)
-            got = out, *backward(grad, query, key, value, out, log_sums, *rest)
-            names = (f"{way}{name}" for name in ("out", "query", "key", "value"))
-            row |= {name: apart(a, b.to(dtype)) for name, a, b in zip(names, got, wanted, strict=True)}
-        found.append(row)
-    return found
-
-
-def exact(
-    query: Tensor, key: Tensor, value: Tensor, grad: Tensor, query_bounds: Tensor, key_bounds: Tensor,
-    tokens: Tensor | None, site: int, p: float, is_causal: bool, scale: float,
-) -> list[Tensor]:  # fmt: skip
-    """Row by row and head by head in fp64: out, and autograd's gradients of query, key and value."""
-    from model.kernels.cuda.philox import random_words, threshold
-
-    wide = [x.double().requires_grad_() for x in (query, key, value)]
-    rows = []
-    for (begin, end), (first, last) in zip(query_bounds.unfold(0, 2, 1), key_bounds.unfold(0, 2, 1), strict=True):
-        q, k, v = wide[0][begin:end], wide[1][first:last], wide[2][first:last]
-        heads = []
-        for head in range(query.shape[1]):
-            scores = q[:, head] @ k[:, head].T * scale
-            if is_causal:
-                scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-            weights = scores.softmax(-1)
-            if tokens is not None:
-                words = random_words(tokens[begin:end], site + 65536 * head, int(last - first))
-                weights = torch.where(words >= threshold(p), weights / (1 - p), 0.0)
-            heads.append(weights @ v[:, head])
-        rows.append(torch.stack(heads, 1))
-    out = torch.cat(rows)
-    return [out.detach(), *torch.autograd.grad(out, wide, grad.double())]
-
-
-def _multiply_bf16(interpreter: Any) -> None:
-    """The interpreter keeps bf16 as integers of 16 bits, and multiplies those."""
-    builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
-    create_dot = builder.create_dot
-
-    def widened(x: Any) -> Any:
-        if x.dtype.scalar.name != "bf16":
-            return x
-        return handle((x.data.astype(np.uint32) << 16).view(np.float32), interpreter.tl.float32)
-
-    builder.create_dot = lambda self, a, b, *rest: create_dot(self, widened(a), widened(b), *rest)
-
-
 def relus(cases: list[tuple[int, int, str]]) -> list[float]:
     """See `residuals`: of rows, width and precision."""
     from model.kernels.cuda import linear
@@ -260,58 +183,4 @@ def relus(cases: list[tuple[int, int, str]]) -> list[float]:
         grad, out = (torch.randn(rows, width, generator=generator).to(getattr(torch, precision)) for _ in range(2))
         pairs = zip(relu_backward(grad, out.relu()), linear.relu_backward(grad, out.relu()), strict=True)
         found.append(max(apart(*pair) for pair in pairs))
-    return found
-
-
-def gates(cases: list[tuple[int, int, str]]) -> list[dict[str, float]]:
-    """The most by which SwiGLU of parts of longer rows, and its gradients, are off fp64; see `apart`."""
-    from model.kernels.cuda.gated import _plain_backward, _plain_forward
-    from model.kernels.cuda.triton_kernels import swiglu as forward
-    from model.kernels.cuda.triton_kernels.swiglu_backward import swiglu_backward
-
-    forward.MAX_COLUMNS = 32  # so that a row has several blocks
-    found = []
-    for rows, width, precision in cases:
-        dtype = getattr(torch, precision)
-        generator = torch.Generator().manual_seed(width)
-        both, grad = (torch.randn(rows, n, generator=generator).to(dtype) for n in (2 * width, width))
-        exact = both.double().requires_grad_()
-        out = F.silu(exact[:, :width]) * exact[:, width:]
-        wanted = out.detach(), *torch.autograd.grad(out, exact, grad.double())
-        row: dict[str, float] = {}
-        for way, functions in (("", (forward.swiglu, swiglu_backward)), ("plain ", (_plain_forward, _plain_backward))):
-            got = functions[0](*both.chunk(2, 1)), functions[1](grad, *both.chunk(2, 1))
-            pairs = zip(("out", "grads"), got, wanted, strict=True)
-            row |= {f"{way}{name}": apart(a, b.to(dtype)) for name, a, b in pairs}
-        found.append(row)
-    return found
-
-
-def rotations(cases: list[tuple[int, int, int, int, str]]) -> list[dict[str, float]]:
-    """The same of rotated queries and keys: tokens, heads, heads of keys, their width, precision."""
-    from model.kernels.cuda.rotary import _plain
-    from model.kernels.cuda.triton_kernels.rotate import rotate
-    from model.positions import Rotation
-
-    found = []
-    for tokens, heads, key_heads, width, precision in cases:
-        dtype = getattr(torch, precision)
-        generator = torch.Generator().manual_seed(width)
-        joined = torch.randn(tokens, heads + key_heads + 1, width, generator=generator).to(dtype)
-        given = joined[:, :heads], joined[:, heads : heads + key_heads]
-        places = torch.randint(0, 40, (tokens, 4), generator=generator, dtype=torch.int32)
-        table = Rotation(40, width, base=50.0).table
-        row: dict[str, float] = {}
-        for is_back in (False, True):
-            angle = torch.atan2(table[..., 0].double(), table[..., 1].double())[places[:, 3].long()][:, None]
-            turn = torch.polar(torch.ones_like(angle), -angle if is_back else angle)
-            wanted = [
-                torch.view_as_real(torch.view_as_complex(x.double().reshape(*x.shape[:-1], -1, 2)) * turn)
-                for x in given
-            ]
-            for way, function in (("", rotate), ("plain ", _plain)):
-                got = function(*given, table, places, is_back)
-                pairs = zip(("queries", "keys"), got, wanted, strict=True)
-                row |= {f"{way}{name}, {is_back}": apart(a, b.flatten(-2).to(dtype)) for name, a, b in pairs}
-        found.append(row)
     return found

@@ -125,19 +125,19 @@ def test_flash_attention_with_and_without_autograd(residual: str, monkeypatch: p
 
 @pytest.mark.parametrize("residual", ["pre", "post"])
 def test_layers_that_are_recomputed(residual: str) -> None:
-    option = {"residual": residual, **ALL_DROPOUTS}
+    option = {"residual": residual, **DROPOUTS}
     padded = trained(objective_of(option), PADDED, kind="padded")
     objective = objective_of({**option, "activation_checkpointing": True}).to(DEVICE)
-    check(trained(objective, MERGED, kind="short", device=DEVICE), padded)
+    check(trained(objective, MERGED, kind="flash", device=DEVICE), padded)
 
 
 @each_model
 def test_dropout_of_attention_weights(option: dict[str, Any]) -> None:
-    """The same are dropped whatever the layout, the pass and the device."""
+    """The same are dropped on any device."""
     dropped = {**SHALLOW, **option, **ALL_DROPOUTS}
     padded = trained(objective_of(dropped), PADDED, kind="padded")
-    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="short", device=DEVICE), padded)
-    kept = trained(objective_of({**dropped, "attention_dropout": 0.0}), MERGED, kind="short")
+    check(trained(objective_of(dropped).to(DEVICE), PADDED, kind="padded", device=DEVICE), padded)
+    kept = trained(objective_of({**dropped, "attention_dropout": 0.0}), PADDED, kind="padded")
     assert not torch.allclose(kept[0], padded[0], rtol=1e-4)
 
 
@@ -179,16 +179,14 @@ def test_what_is_not_packed_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert objective_of({}, with_kernels=False).layouts(CPU, half) == {"none": ""}
     found = objective_of({"attention_dropout": 0.1}).layouts(CPU, half)
     assert (found["flash"], found["efficient"]) == ("it needs model.attention.dropout: 0",) * 2
-    assert first_possible(found) == ("short", "")
+    assert first_possible(found) == ("padded", "it needs model.attention.dropout: 0")
     found = objective_of({}).layouts(gpu, torch.bfloat16)
     assert first_possible(found) == (
         "padded",
         "flash: heads are 4 wide; it needs a multiple of 8 up to 256; "
-        "efficient: heads are 4 wide; it needs a multiple of 8; "
-        "short: it needs a GPU of compute capability 8.0 or newer in bf16",
+        "efficient: heads are 4 wide; it needs a multiple of 8",
     )
     assert first_possible(objective_of({}).layouts(gpu, torch.float32)) == ("efficient", "")
-    assert first_possible(objective_of({}).layouts(gpu, half)) == ("short", "")
 
     class Foreign(torch.nn.Identity):
         """Of a plugin."""
@@ -246,10 +244,6 @@ def test_a_device_calls_torchs_kernels(is_causal: bool, way: LayoutKind) -> None
         ("efficient", (7, 5), torch.bfloat16, 64, "capability 8.0 or newer in bf16"),
         ("efficient", (9, 0), torch.float32, 60, ""),
         ("efficient", (9, 0), torch.bfloat16, 60, "multiple of 8"),
-        ("short", (7, 0), torch.float32, 60, ""),
-        ("short", (7, 0), torch.bfloat16, 64, "capability 8.0 or newer in bf16"),
-        ("short", (6, 1), torch.float16, 64, "capability 7.0"),
-        ("short", (9, 0), torch.bfloat16, 136, "up to 128"),
     ],
 )
 def test_cards_and_heads_without_it(
