@@ -43,8 +43,7 @@ def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | Non
     """
     section, tokenizer = trained.config.model, trained.tokenizer
     refuse(problems(section), "Transformers")
-    transformers = optional("transformers", OPTION)
-    _quiet(transformers)
+    transformers = load_transformers(OPTION)
     kind = architecture(section)
     config = getattr(transformers, f"{kind}Config")(**configuration(section, tokenizer))
     name = "MarianMTModel" if kind == "Marian" else f"{kind}ForConditionalGeneration"
@@ -200,10 +199,20 @@ def their_name(name: str) -> str | None:
     return f"{layer}.{attention}.{_PROJECTIONS[part]}.{end}"
 
 
-def _quiet(transformers: Any) -> None:
-    """Turn off progress bars for tiny files, and advice on a package that is not used here."""
+def load_transformers(option: str) -> Any:
+    """The package, without progress bars, warnings and advice on packages that are not used here.
+
+    Args:
+        option: that needs it.
+
+    Raises:
+        UserError: it is not installed.
+    """
+    transformers = optional("transformers", option)
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
     warnings.filterwarnings("ignore", message=".*sacremoses")
+    return transformers
 
 
 def _fill(model: Any, state: Mapping[str, Tensor]) -> None:

@@ -22,7 +22,7 @@ _RANDOM_LENGTHS = ((1, 1), (3, 7), (17, 11), (40, 40))
 
 
 class ExportError(UserError):
-    """The exported model does not compute what the model does."""
+    """A model computes something else in another program."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -71,23 +71,30 @@ def find_text(config: RunConfig, source: str | None, reference: str | None) -> T
     return None
 
 
-def make_sample(model: Transformer, tokenizer: Tokenizer, text: Text | None) -> Sample:
-    """Some of the text and some pairs of random pieces, one of the maximum length."""
+def make_sample(model: Transformer, tokenizer: Tokenizer, text: Text | None, *, longest: int | None = None) -> Sample:
+    """Some of the text and some pairs of random pieces, one of the maximum length.
+
+    Args:
+        model: whose positions bound the length.
+        tokenizer: the model's.
+        text: sentences, if there are some.
+        longest: maximum length in pieces without EOS, if it is less than the model's.
+    """
     sources: list[list[int]] = []
     targets: list[list[int]] = []
-    longest = model.max_positions - 1
+    most = min(longest or model.max_positions, model.max_positions - 1)
     if text is not None:
-        most = min(_LONGEST_LINE, longest)
-        sources += [ids[:most] for ids in tokenizer.encode_source(text.sources[:_NUM_LINES])]
-        targets += [ids[:most] for ids in tokenizer.encode_target(text.references[:_NUM_LINES])]
+        cut = min(_LONGEST_LINE, most)
+        sources += [ids[:cut] for ids in tokenizer.encode_source(text.sources[:_NUM_LINES])]
+        targets += [ids[:cut] for ids in tokenizer.encode_target(text.references[:_NUM_LINES])]
     generator = torch.Generator().manual_seed(0)
 
     def random(length: int, vocab_size: int) -> list[int]:
         low = min(UNK_ID + 1, vocab_size - 1)
-        drawn: list[int] = torch.randint(low, vocab_size, (min(length, longest),), generator=generator).tolist()
+        drawn: list[int] = torch.randint(low, vocab_size, (min(length, most),), generator=generator).tolist()
         return drawn
 
-    for source_length, target_length in (*_RANDOM_LENGTHS, (longest, 2), (2, longest)):
+    for source_length, target_length in (*_RANDOM_LENGTHS, (most, 2), (2, most)):
         sources.append(random(source_length, tokenizer.source_vocab_size))
         targets.append(random(target_length, tokenizer.target_vocab_size))
     return Sample(sources=[[*s, EOS_ID] for s in sources], targets=[[BOS_ID, *t] for t in targets])
@@ -133,7 +140,7 @@ def accept(largest: float, what: str) -> float:
     """
     if not largest <= TOLERANCE:  # false for a NaN
         raise ExportError(
-            f"export: {what} differ by {largest:.2g} from the model's, so nothing was written; allowed is {TOLERANCE:g}"
+            f"{what} of the two programs differ by {largest:.2g}, so nothing was written; allowed is {TOLERANCE:g}"
         )
     return largest
 

@@ -1,8 +1,7 @@
 """`zeromt import`: makes a run of weights that others trained, to translate with and to fine-tune."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from configs import UNDETERMINED, EvaluationSection, PrepareSection, RunConfig, SearchSection, UserError
+from configs.process.files import naming
 from configs.process.files.inside import name_of, opened, read_bytes
-from data_pipeline.tag_pieces import tag_of
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from model import Transformer, reference
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
 from trainer.inference.translation.languages import check_languages
 from trainer.runs.new_folder import check_new, new_folder
-from zeromt.importing.generation import Generation, read_generation
-from zeromt.importing.huggingface import Loaded, has_tags_on_both_sides, load_checkpoint
-from zeromt.importing.json_files import TOKENIZER_CONFIG
-from zeromt.importing.settings import read_tokenizer_config
+from zeromt.importing.huggingface import load_checkpoint
 
 
 def run(
@@ -61,21 +57,24 @@ def run(
 
 
 def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
-    loaded = load_checkpoint(Path(folder))
-    generation = read_generation(Path(folder), loaded.config)
-    languages = find_languages(loaded, generation, read_tokenizer_config(Path(folder)))
+    with naming("--huggingface"):
+        loaded = load_checkpoint(Path(folder))
     section = PrepareSection(
-        source_language=source_language or languages.source or UNDETERMINED,
-        target_language=target_language or languages.target or UNDETERMINED,
-        tag_both_sides=has_tags_on_both_sides(Path(folder)),
+        source_language=source_language or loaded.source_language or UNDETERMINED,
+        target_language=target_language or loaded.target_language or UNDETERMINED,
+        tag_both_sides=loaded.has_languages,
     )
-    pieces = loaded.vocabularies.tokenizer
-    check_languages(section, pieces)
+    check_languages(section, loaded.tokenizer)
     origin = {"command": "import", "huggingface": folder}
-    save_model(loaded.model, pieces, output, origin=origin, prepare=section, search=generation.search)
+    save_model(loaded.model, loaded.tokenizer, output, origin=origin, prepare=section, search=loaded.search)
     print(f"imported {folder}: {output}")
-    for note in (*generation.notes, *languages.notes(section)):
+    for note in loaded.notes:
         print(note)
+    if loaded.has_languages:
+        print(
+            f"languages: {section.source_language} to {section.target_language}; --source-language and "
+            "--target-language name others, when importing and when translating"
+        )
     return 0
 
 
@@ -165,64 +164,3 @@ def save_model(
             data_fingerprints=[],
             origin=origin,
         )
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class FoundLanguages:
-    """The languages that a checkpoint's files name; None if they do not."""
-
-    source: str | None = None
-    target: str | None = None
-
-    def notes(self, section: PrepareSection) -> Iterator[str]:
-        """Notes on the languages that the run got."""
-        if self.source is not None or self.target is not None:
-            yield (
-                f"languages: {section.source_language} to {section.target_language}; --source-language and "
-                "--target-language name others, when importing and when translating"
-            )
-
-
-def find_languages(loaded: Loaded, generation: Generation, settings: Mapping[str, Any]) -> FoundLanguages:
-    """The languages of a checkpoint with tags on both sides: the target is the language that is forced, if any is.
-
-    Args:
-        loaded: the checkpoint.
-        generation: its settings for writing.
-        settings: its `tokenizer_config.json`.
-
-    Raises:
-        UserError: the forced piece is not a language, or the model has no languages.
-    """
-    forced, is_tagged = generation.forced_first, loaded.config["model_type"] == "m2m_100"
-    if not is_tagged:
-        if forced is not None:
-            raise UserError(
-                f"--huggingface: forced_bos_token_id {forced} of {loaded.config['model_type']}, whose translations "
-                "are not forced to begin with anything here; allowed is none"
-            )
-        return FoundLanguages()
-    tokenizer = loaded.vocabularies.tokenizer
-    source, target = (_named(settings, side, tokenizer.tags) for side in ("src_lang", "tgt_lang"))
-    if forced is None:  # without a target, `src_lang` is only Transformers' default
-        return FoundLanguages() if target is None else FoundLanguages(source=source, target=target)
-    rows = loaded.vocabularies.target.rows
-    piece = tokenizer.target_vocabulary()[rows.index(forced)] if forced in rows else None
-    tag = tag_of(piece or "")
-    if tag is None or tag not in tokenizer.tags:
-        raise UserError(
-            f"--huggingface: forced_bos_token_id {forced} is {piece!r}; allowed is one of the languages, or none"
-        )
-    return FoundLanguages(source=source, target=tag[2:-2])
-
-
-def _named(settings: Mapping[str, Any], name: str, tags: tuple[str, ...]) -> str | None:
-    """A language named in the tokenizer's settings.
-
-    Raises:
-        UserError: the tokenizer does not have it.
-    """
-    language = settings.get(name)
-    if language is not None and f">>{language}<<" not in tags:
-        raise UserError(f"--huggingface: {TOKENIZER_CONFIG}: {name} {language!r} is none of the tokenizer's languages")
-    return language

@@ -1,11 +1,13 @@
 """Checkpoints of Hugging Face Transformers: Marian, Pegasus as this project exports it, M2M100 and NLLB.
 
-Their files are read without Transformers, and weights only as safetensors: a pickled `pytorch_model.bin` can run code.
-Every tensor of a checkpoint is used, or an error names it.
+Transformers itself loads model and tokenizer, and what it computes with them is what counts: pieces of some lines and
+logits of the imported model are compared with its own. Pickled weights, which can run code, and code in the folder are
+never loaded.
 """
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,34 +15,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs import ModelSection, UserError, model_section
+from configs import ModelSection, SearchSection, UserError, model_section
+from configs.components import kinds
+from configs.process.files import is_file
+from configs.process.files.inside import opened, read_json
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
-from model.components.positions import Sinusoidal
 from model.parameters import Vocabularies as Sizes
 from model.parameters import parameters
-from model.positions import SinusoidalPositions
-from trainer.checkpoint.format import StoredTensors
-from zeromt.exporting.as_huggingface import their_name
-from zeromt.importing.pieces import Side, Vocabularies, read_vocabularies
-from zeromt.importing.settings import KINDS, activations, read_config
-from zeromt.importing.weights import check_rows, embedding_names, listed, read_embeddings, read_weights, ties
+from zeromt.exporting.as_huggingface import load_transformers, their_name
+from zeromt.exporting.check import check_logits, make_sample
+from zeromt.importing.generation import read_search
+from zeromt.importing.pieces import Vocabularies, language_of, read_vocabularies
 
 NEVER = -100.0
 """The bias of pieces that their model cannot generate."""
-_BIAS = "final_logits_bias"
-_POSITIONS = {
-    f"model.{stack}.embed_positions.{end}": f"{side}_embedding"
-    for stack, side in (("encoder", "source"), ("decoder", "target"))
-    for end in ("weight", "weights")
+_KINDS: dict[str, dict[str, Any]] = {
+    "marian": {"residual": "post", "positions": {"layout": "halves"}},
+    "pegasus": {"residual": "pre", "positions": {"layout": "halves"}},
+    "m2m_100": {"residual": "pre", "positions": {"layout": "tensor2tensor"}},
 }
-"""Tables of sinusoids in older checkpoints, and this project's module with the same table."""
+"""Fields of the section `model` by `model_type`."""
+_EMBEDDINGS = {
+    "source_embedding.tokens.weight": "model.encoder.embed_tokens.weight",
+    "target_embedding.tokens.weight": "model.decoder.embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+}
+"""This project's names to theirs."""
 _TABLE_TOLERANCE = 1e-2
 """Tolerance between tables of sinusoids, which are rounded in half precision."""
-_TABLE_NUMBERS = 1 << 24
-"""Numbers in a table of positions that a small model may have; a larger model may have as many as weights."""
-_VERSIONS = ("model.encoder.version", "model.decoder.version")
-"""Tensors that fairseq's conversion left in some checkpoints; they are not weights."""
+_FEW_NUMBERS = 1 << 24
+"""Numbers that a model may have whatever its files hold; more only if they hold as many bytes."""
+_LINES = ["A dog, 12 dogs.", "The house on the left was sold last year."]
+_SHOWN = 3
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -48,189 +55,265 @@ class Loaded:
     """The contents of a checkpoint."""
 
     model: Transformer
-    """The model, in fp32 on the CPU."""
+    """In fp32 on the CPU."""
     vocabularies: Vocabularies
-    config: dict[str, Any]
-    """Its `config.json`, with defaults filled in."""
+    has_languages: bool
+    """Sources and translations each begin with a tag of their language."""
+    source_language: str | None
+    target_language: str | None
+    """None: the checkpoint names none."""
+    search: SearchSection
+    notes: list[str]
 
-
-def load_huggingface(folder: Path) -> tuple[Transformer, Tokenizer]:
-    """Load a checkpoint: the model in fp32 on the CPU, and its tokenizer.
-
-    Raises:
-        UserError: it is of another architecture, or is not whole.
-    """
-    loaded = load_checkpoint(folder)
-    return loaded.model, loaded.vocabularies.tokenizer
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of both sides."""
+        return self.vocabularies.tokenizer
 
 
 def load_checkpoint(folder: Path) -> Loaded:
-    """Read and check a checkpoint.
+    """Load a checkpoint, and compare it with what Transformers computes.
 
     Raises:
-        UserError: it is of another architecture, is not whole, or holds something that this project would not use.
+        UserError: it is of another architecture, not whole, or holds something that this project does not have.
+        ExportError: the model computes something else here.
     """
-    config = read_config(folder)
-    weights = read_weights(folder)
-    matrices = read_embeddings(weights, config)
-    check_rows(matrices, config)
-    sizes = (len(matrices["source_embedding.tokens.weight"]), len(matrices["output.weight"]))
-    vocabularies = read_vocabularies(folder, config, sizes=sizes)
-    bias = _output_bias(weights, config, vocabularies.target, sizes[1])
-    section = _section(config, vocabularies, has_bias=bool(bias.any()))
-    _check_sizes(section, vocabularies, weights, config, folder)
+    transformers = load_transformers("--huggingface")
+    theirs, tokenizer = _load(transformers, folder)
+    config, state = theirs.config, theirs.state_dict()
+    matrices = {ours: state[name].float() for ours, name in _EMBEDDINGS.items()}
+    sizes = len(matrices["source_embedding.tokens.weight"]), len(matrices["output.weight"])
+    vocabularies = read_vocabularies(folder, tokenizer, config, sizes=sizes)
+    given = state.get("final_logits_bias", torch.zeros(1, sizes[1]))[0][vocabularies.target.rows]
+    bias = given.clone()
+    bias[vocabularies.target.never] = NEVER
+    ties = _ties(matrices, is_joint=vocabularies.tokenizer.is_joint)
+    section = _section(config, ties=ties, has_bias=bool(bias.any()))
     model = build_transformer(
         section,
         source_vocab_size=len(vocabularies.source.rows),
         target_vocab_size=len(vocabularies.target.rows),
         special=SpecialIds(pad=PAD_ID, bos=BOS_ID, eos=EOS_ID),
         seed=0,
+    ).eval()
+    _fill(model, state, matrices, vocabularies, bias)
+    _check_positions(model, state)
+    has_languages = config.model_type == "m2m_100"
+    _check_pieces(vocabularies, tokenizer, has_languages=has_languages)
+    sample = make_sample(model, vocabularies.tokenizer, None, longest=40)
+    largest = check_logits(model, sample, _logits(theirs, vocabularies, bias - given))
+    with _reading(folder):
+        search, notes = read_search(theirs.generation_config, config)
+        source, target = _languages(theirs.generation_config, tokenizer, has_languages=has_languages)
+    return Loaded(
+        model=model,
+        vocabularies=vocabularies,
+        has_languages=has_languages,
+        source_language=source,
+        target_language=target,
+        search=search,
+        notes=[f"logits within {largest:.1g} of Transformers'", *notes],
     )
-    ours = {
-        "source_embedding.tokens.weight": matrices["source_embedding.tokens.weight"][vocabularies.source.rows],
-        "target_embedding.tokens.weight": matrices["target_embedding.tokens.weight"][vocabularies.target.rows],
-        "output.weight": matrices["output.weight"][vocabularies.target.rows],
-        "output.bias": bias,
-    }
-    _check_positions(model, weights, config)
-    _fill(model, ours, weights)
-    return Loaded(model=model.eval(), vocabularies=vocabularies, config=config)
 
 
-def has_tags_on_both_sides(folder: Path) -> bool:
-    """Whether sources and translations each begin with a tag of their language.
+def _load(transformers: Any, folder: Path) -> tuple[Any, Any]:
+    """Model and tokenizer of Transformers.
 
     Raises:
-        UserError: it is not a checkpoint.
+        UserError: the folder is not a whole checkpoint of a known architecture.
     """
-    return bool(read_config(folder)["model_type"] == "m2m_100")
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    with _reading(folder):
+        for path in folder.iterdir():  # no FIFO, and no JSON beyond bounds
+            if path.suffix == ".json":
+                read_json(path)
+            elif is_file(path):
+                opened(path).close()
+        config = transformers.AutoConfig.from_pretrained(folder, **options)
+        _check_config(config, folder)
+        theirs, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
+        for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            if names := sorted(map(str, told[what])):
+                shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if names[_SHOWN:] else "")
+                problem = f"{what.replace('_', ' ')} {shown}"
+                raise UserError(f"--huggingface: {folder}: {problem}; give weights and config.json of one checkpoint")
+        return theirs.eval(), transformers.AutoTokenizer.from_pretrained(folder, **options)
 
 
-def _section(config: Mapping[str, Any], vocabularies: Vocabularies, *, has_bias: bool) -> ModelSection:
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Whatever Transformers raises over a folder, in one line.
+
+    Raises:
+        UserError: it has raised something.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f"--huggingface: {folder}: cannot be loaded: {lines[0]}; give a whole Marian, M2M100 or NLLB checkpoint, "
+            "its weights saved as safetensors by Transformers' save_pretrained"
+        ) from error
+
+
+def _check_config(config: Any, folder: Path) -> None:
+    """Check, before memory is taken for the model, that there is such a model here and that its weights are there.
+
+    Raises:
+        UserError: naming the field.
+    """
+    if is_file(folder / "adapter_config.json"):
+        raise UserError(
+            f"--huggingface: {folder} holds an adapter (adapter_config.json); merge it into the model "
+            "(merge_and_unload, then save_pretrained), and import that"
+        )
+    for name, allowed in (
+        ("model_type", list(_KINDS)),
+        ("activation_function", list(_activations())),
+        ("decoder_attention_heads", [getattr(config, "encoder_attention_heads", None)]),
+        ("decoder_ffn_dim", [getattr(config, "encoder_ffn_dim", None)]),
+    ):
+        if (value := getattr(config, name, None)) not in allowed:
+            raise UserError(f"--huggingface: {name} {value!r}; allowed is {', '.join(map(str, allowed))}")
+    sizes = Sizes(source=config.vocab_size, target=getattr(config, "decoder_vocab_size", None) or config.vocab_size)
+    section = _section(config, ties="three-way", has_bias=False)
+    numbers = section.max_positions * section.d_model + sum(math.prod(p.shape) for p in parameters(section, sizes))
+    held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if numbers > max(held, _FEW_NUMBERS):
+        raise UserError(
+            f"--huggingface: {folder}: its config.json describes a model of {numbers:,} numbers, and its weights "
+            f"(*.safetensors) have {held:,} bytes; give weights and config.json of one checkpoint"
+        )
+
+
+def _activations() -> dict[str, str]:
+    """Kinds of `model.feed_forward` by Transformers' names of their activations."""
+    parts = kinds("feed_forward").items()
+    by_name = {part.program_names["huggingface"]: kind for kind, part in parts if "huggingface" in part.programs}
+    return {"swish": by_name["silu"], **by_name}
+
+
+def _section(config: Any, *, ties: str, has_bias: bool) -> ModelSection:
     """The model's options."""
-    kind = config["model_type"]
-    fixed = KINDS[kind].options
-    offset = config["pad_token_id"] + 1 if kind == "m2m_100" else 0
-    options = {
-        **fixed,
-        "tied_embeddings": ties(config, is_joint=vocabularies.tokenizer.is_joint),
-        "positions": {**fixed["positions"], "offset": offset},
-        "attention": {"num_heads": config["encoder_attention_heads"], "dropout": config["attention_dropout"]},
-        "feed_forward": {
-            "kind": activations()[config["activation_function"]],
-            "d_ff": config["encoder_ffn_dim"],
-            "dropout": config["activation_dropout"],
+    fixed = _KINDS[config.model_type]
+    offset = config.pad_token_id + 1 if config.model_type == "m2m_100" else 0
+    return model_section(
+        residual=fixed["residual"],
+        positions={**fixed["positions"], "offset": offset},
+        attention={"num_heads": config.encoder_attention_heads, "dropout": config.attention_dropout},
+        feed_forward={
+            "kind": _activations()[config.activation_function],
+            "d_ff": config.encoder_ffn_dim,
+            "dropout": config.activation_dropout,
         },
-        "d_model": config["d_model"],
-        "encoder_layers": config["encoder_layers"],
-        "decoder_layers": config["decoder_layers"],
-        "max_positions": config["max_position_embeddings"],
-        "scale_embeddings": config["scale_embedding"],
-        "output_bias": has_bias,
-        "dropout": config["dropout"],
-    }
-    return model_section(**options)
+        tied_embeddings=ties,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        max_positions=config.max_position_embeddings,
+        scale_embeddings=config.scale_embedding,
+        output_bias=has_bias,
+        dropout=config.dropout,
+    )
 
 
-def _output_bias(weights: StoredTensors, config: Mapping[str, Any], target: Side, size: int) -> Tensor:
-    """Their bias of the logits, which also excludes duplicate rows from the softmax.
-
-    Raises:
-        UserError: it is missing, of the wrong size, or present although their model has none.
-    """
-    theirs = torch.zeros(size)
-    if _BIAS in weights:
-        theirs = weights[_BIAS].float().flatten()
-    elif KINDS[config["model_type"]].has_bias:
-        raise UserError(f"--huggingface: {_BIAS} is missing; copy the whole checkpoint anew")
-    if theirs.shape != (size,):
-        raise UserError(f"--huggingface: {_BIAS} has {len(theirs)} numbers; allowed is {size}, one for each piece")
-    if not KINDS[config["model_type"]].has_bias and theirs.any():
-        raise UserError(f"--huggingface: {_BIAS} is not zero, and {config['model_type']} has none; remove it")
-    bias = theirs[target.rows]
-    bias[target.never] = NEVER
-    return bias
+def _ties(matrices: Mapping[str, Tensor], *, is_joint: bool) -> str:
+    """`model.tied_embeddings`: equal matrices are one; all three only with one tokenizer for both sides."""
+    source, target, output = matrices.values()
+    if not target.equal(output):
+        return "none"
+    return "three-way" if is_joint and source.equal(target) else "decoder"
 
 
-def _check_sizes(
-    section: ModelSection, vocabularies: Vocabularies, weights: StoredTensors, config: Mapping[str, Any], folder: Path
+@torch.no_grad()
+def _fill(
+    model: Transformer,
+    state: Mapping[str, Tensor],
+    matrices: Mapping[str, Tensor],
+    vocabularies: Vocabularies,
+    bias: Tensor,
 ) -> None:
-    """Check, before memory is taken for the model, that exactly its weights are there.
+    for name, parameter in model.named_parameters():
+        if name == "output.bias":
+            parameter.copy_(bias)
+        elif name in matrices:
+            side = vocabularies.source if name.startswith("source") else vocabularies.target
+            parameter.copy_(matrices[name][side.rows])
+        else:
+            parameter.copy_(state[str(their_name(name))])
+
+
+def _check_positions(model: Transformer, state: Mapping[str, Tensor]) -> None:
+    """Check that stored positions are the sinusoids, and replace them by these, which half precision has rounded.
 
     Raises:
-        UserError: naming what is missing, left over, or of another shape.
+        UserError: they are others.
     """
-    shapes = {name: tuple(weights.shape(name)) for name in weights}
-    layers = section.encoder_layers + section.decoder_layers
-    if layers > len(shapes):
-        raise UserError(
-            f"--huggingface: {folder} has {len(shapes):,} tensors, too few for the {layers:,} layers of its config.json"
-        )
-    most = max(_TABLE_NUMBERS, sum(map(math.prod, shapes.values()))) // section.d_model
-    if section.max_positions > most:
-        raise UserError(
-            f"--huggingface: {folder}: max_position_embeddings {section.max_positions:,} of its config.json; "
-            f"allowed is {most:,} beside such weights"
-        )
-    sizes = Sizes(source=len(vocabularies.source.rows), target=len(vocabularies.target.rows))
-    wanted = {name: p.shape for p in parameters(section, sizes) if (name := their_name(p.name)) is not None}
-    _check_names(list(wanted), weights, config, folder)
-    for name, shape in wanted.items():
-        if shapes[name] != shape:
-            raise UserError(f"--huggingface: {folder}: {name} is {shapes[name]}; allowed is {shape}")
+    for stack, side in (("encoder", "source"), ("decoder", "target")):
+        name = f"model.{stack}.embed_positions.weight"
+        if (stored := state.get(name)) is None:  # M2M100 computes its own
+            continue
+        table: Any = model.get_submodule(f"{side}_embedding").positions.table  # type: ignore[union-attr]
+        if not (stored - table).abs().max() <= _TABLE_TOLERANCE:
+            raise UserError(f"--huggingface: {name} holds other positions than sinusoids; allowed are those")
+        stored.copy_(table)
 
 
-def _check_names(wanted: Sequence[str], weights: StoredTensors, config: Mapping[str, Any], folder: Path) -> None:
-    """Check that exactly the weights of the model are there.
+def _logits(theirs: Any, vocabularies: Vocabularies, change_V: Tensor) -> Any:
+    """Their logits of our ids, with the change of the bias that excludes the pieces of `never`."""
+    source_rows, target_rows = (torch.tensor(side.rows) for side in (vocabularies.source, vocabularies.target))
 
-    Raises:
-        UserError: naming what is missing or left over.
-    """
-    if missing := [name for name in wanted if name not in weights]:
-        others = f", and so are {listed(missing[1:])}" if missing[1:] else ""
-        raise UserError(
-            f"--huggingface: {missing[0]} is missing in {folder}{others}; give a complete checkpoint, with as many "
-            "layers as its config.json says"
-        )
-    known = {*wanted, *embedding_names(config), _BIAS, *_POSITIONS, *_VERSIONS}
-    if unknown := sorted(name for name in weights if name not in known):
-        raise UserError(
-            f"--huggingface: {folder} holds {listed(unknown)}, which no {config['model_type']} model of its "
-            "config.json has; give the config.json of these weights, or remove them"
-        )
+    def logits(source_BS: Tensor, target_BT: Tensor) -> Tensor:
+        with torch.inference_mode():
+            out: Tensor = theirs(
+                input_ids=source_rows[source_BS],
+                attention_mask=(source_BS != PAD_ID).long(),
+                decoder_input_ids=target_rows[target_BT],
+            ).logits
+        return out[..., target_rows] + change_V
+
+    return logits
 
 
-def _check_positions(model: Transformer, weights: StoredTensors, config: Mapping[str, Any]) -> None:
-    """Check that stored positions are the expected sinusoids.
+def _check_pieces(vocabularies: Vocabularies, theirs: Any, *, has_languages: bool) -> None:
+    """Check that lines are cut into the same pieces, with EOS and the language's tag in the same places.
 
     Raises:
         UserError: they are not.
     """
-    chosen = model.section.positions
-    assert isinstance(chosen, Sinusoidal), "as KINDS says"
-    first = chosen.offset
-    for name, ours in _POSITIONS.items():
-        if name not in weights:
-            continue
-        positions = model.get_submodule(ours).positions
-        assert isinstance(positions, SinusoidalPositions)
-        stored = weights[name].float()[first : first + len(positions.table)]
-        difference = (stored - positions.table).abs().max() if stored.shape == positions.table.shape else None
-        if difference is None or not difference <= _TABLE_TOLERANCE:
+    tag = f">>{theirs.src_lang}<< " if has_languages else ""
+    ours = vocabularies.tokenizer.encode_source([f"{tag}{line}" for line in _LINES])
+    rows = [[vocabularies.source.rows[i] for i in (*ids, EOS_ID)] for ids in ours]
+    for line, expected, found in zip(_LINES, theirs(_LINES)["input_ids"], rows, strict=True):
+        if expected != found:
             raise UserError(
-                f"--huggingface: {name} holds other positions than the sinusoids of {config['model_type']} with "
-                f"max_position_embeddings {config['max_position_embeddings']}; allowed are those"
+                f"--huggingface: {line!r} is {expected} in Transformers and would be {found} here; give a checkpoint "
+                "whose tokenizer is its SentencePiece model alone, with EOS last and a language first"
             )
 
 
-def _fill(model: Transformer, ours: Mapping[str, Tensor], weights: StoredTensors) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            theirs = their_name(name)
-            value = ours[name] if theirs is None else weights[theirs]
-            if value.shape != parameter.shape or not value.is_floating_point():
-                given = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-                raise UserError(
-                    f"--huggingface: {theirs or name} is {given}; allowed is {tuple(parameter.shape)} in floating point"
-                )
-            parameter.copy_(value.float())
+def _languages(generation: Any, tokenizer: Any, *, has_languages: bool) -> tuple[str | None, str | None]:
+    """Languages of source and translations, if the checkpoint names that of the translations.
+
+    Raises:
+        UserError: a piece is forced that is no language.
+    """
+    forced = generation.forced_bos_token_id
+    source, target = (tokenizer.init_kwargs.get(name) for name in ("src_lang", "tgt_lang"))
+    if forced is not None:
+        piece = str(tokenizer.convert_ids_to_tokens(forced))
+        target = language_of(piece) if has_languages else None
+        if target is None:
+            raise UserError(f"--huggingface: forced_bos_token_id {forced} is {piece!r}; allowed is a language, or none")
+    return (source, target) if target is not None else (None, None)  # `src_lang` alone is Transformers' default

@@ -11,7 +11,7 @@ from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE
 from tests.zeromt.exporting.made import ENGLISH, make_tokenizer
 from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
-from tests.zeromt.importing.test_importing import SIZES, shaken
+from tests.zeromt.importing.made import SIZES, shaken
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator

@@ -1,4 +1,4 @@
-"""Configurations that claim more than the weights hold are refused by the weights' headers, before a model is built."""
+"""Configurations that claim more than the weights hold are refused before a model is built."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from tests.waiting import PATIENCE
 from tests.zeromt.importing.made import edit, save_marian
 
 MEASURED = """
-import json, sys, zeromt.translating.command, zeromt.importing.command
+import json, sys, transformers, zeromt.translating.command, zeromt.importing.command
 from zeromt.cli.main import main
 peak = lambda: int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10
 before = peak()
@@ -32,21 +32,21 @@ def _refused(*commands: list[str]) -> list[str]:
     return lines
 
 
-CLAIMS: list[tuple[dict[str, Any], str]] = [
-    ({"max_position_embeddings": 16_000_000}, "max_position_embeddings 16,000,000 of its config.json"),
-    ({"encoder_layers": 10_000}, "too few for the 10,001 layers"),
-    ({"encoder_ffn_dim": 1 << 24, "decoder_ffn_dim": 1 << 24}, "allowed is (16777216, 16)"),
-    ({"vocab_size": 1_000_000_000}, "allowed is (1000000000, 16), as config.json says"),
+CLAIMS: list[dict[str, Any]] = [
+    {"max_position_embeddings": 16_000_000},
+    {"encoder_layers": 9_999},
+    {"encoder_ffn_dim": 1 << 24, "decoder_ffn_dim": 1 << 24},
+    {"vocab_size": 1_000_000_000},
 ]
 
 
 def test_hugging_face_folders(tmp_path: Path) -> None:
     save_marian(tmp_path / "theirs")
     commands = []
-    for number, (changes, _) in enumerate(CLAIMS):
+    for number, changes in enumerate(CLAIMS):
         folder = Path(shutil.copytree(tmp_path / "theirs", tmp_path / f"theirs-{number}"))
         edit(folder / "config.json", **changes)
         commands.append(["import", "--huggingface", str(folder), "-o", str(tmp_path / f"run-{number}")])
-    for line, (changes, said) in zip(_refused(*commands), CLAIMS, strict=True):
-        assert said in line, changes
+    for line, changes in zip(_refused(*commands), CLAIMS, strict=True):
+        assert "its config.json describes a model of" in line, changes
     assert not list(tmp_path.glob("run-*"))

@@ -1,4 +1,4 @@
-"""What others trained computes the same here, and is refused by name where it cannot."""
+"""What others trained computes the same here, and text is cut as there."""
 
 import json
 from pathlib import Path
@@ -6,29 +6,33 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceProcessor
 from torch.nn import functional as F
 
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
-from tests.conftest import Refused
+from configs import TokenizerSection
+from data_pipeline.preparation.tokenizing import train_tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, UNK_ID, Tokenizer
+from tests.conftest import bundled
 from tests.model.notebooks import log_probabilities, tiny_notebook
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, greedy, make_run
+from tests.zeromt.importing.made import (
+    SIZES,
+    TENSORS,
+    edit,
+    edit_tensors,
+    imported,
+    save_m2m100,
+    save_marian,
+    save_nllb,
+    shaken,
+)
 from zeromt.cli.main import main
 from zeromt.exporting.command import load_exact
-from zeromt.importing.huggingface import load_huggingface
+from zeromt.importing.huggingface import Loaded, load_checkpoint
 from zeromt.importing.pieces import read_vocabularies
 
-SIZES: dict[str, Any] = {
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 1,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 24,
-    "decoder_ffn_dim": 24,
-    "max_position_embeddings": 40,
-}
+SOURCE, TARGET = [4, 9, 12, 30, 2], [1, 5, 8, 40]
 
 
 def save_notebook(preset: str, tokenizer: Tokenizer, path: Path) -> Any:
@@ -55,65 +59,23 @@ def test_a_notebook_is_translated_with(separate: Tokenizer, tmp_path: Path, caps
     assert len((tmp_path / "out").read_text().split("\n")) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["{state}", "--preset", "vaswani_huge", "--tokenizer", "{model}"],
-            "preset: there is no preset 'vaswani_huge'",
-        ),
-        (["{state}", "--preset", "notebook_gelu_dk", "--tokenizer", "{model}", "--num-heads", "3"], "missing"),
-        (["{state}", "--preset", "notebook_postnorm_es"], "--preset and --tokenizer"),
-        (["{pickle}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}"], "is not a safetensors file"),
-        (["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{pickle}"], "is no SentencePiece model"),
-        (
-            ["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}", "--num-heads", "3"],
-            "--tokenizer: 90 source pieces",
-        ),
-        (["--huggingface", "{folder}", "--preset", "x"], "--huggingface: with --preset"),
-        (["--huggingface", "{folder}"], "config.json cannot be read"),
-    ],
-)
-def test_refuses_in_one_line(
-    arguments: list[str], said: str, joint: Tokenizer, separate: Tokenizer, tmp_path: Path, refused: Refused
-) -> None:
-    save_notebook("notebook_postnorm_es", separate, tmp_path / "state")
-    joint.save(tmp_path)
-    torch.save({"a": torch.ones(1)}, tmp_path / "pickle")
-    places = {n: tmp_path / n for n in ("state", "pickle")}
-    filled = [a.format(**places, model=tmp_path / "tokenizer.model", folder=tmp_path) for a in arguments]
-    assert said in refused("import", *filled, "-o", "run")
-    assert not (tmp_path / "run").exists()
-
-
-def shaken(transformers: Any, name: str, config: Any) -> Any:
-    """A model of Transformers with no weight left at 0 or 1."""
-    torch.manual_seed(1)
-    model = getattr(transformers, name)(config).eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if "embed_positions" not in key:
-                parameter.add_(0.2 * torch.randn(parameter.shape))
-        if hasattr(model, "final_logits_bias"):
-            model.final_logits_bias.normal_()
-    return model
-
-
-def check_same(folder: Path, theirs: Any, source: list[int], target: list[int]) -> None:
+def check_same(folder: Path, theirs: Any, source: list[int] = SOURCE, target: list[int] = TARGET) -> Loaded:
     """Of our ids: log-probabilities of every piece that theirs has, the rest impossible."""
-    config = json.loads((folder / "config.json").read_text())
-    model, _ = load_huggingface(folder)
-    sizes = (theirs.get_input_embeddings().num_embeddings, theirs.get_output_embeddings().out_features)
-    found = read_vocabularies(folder, config, sizes=sizes)
-    their_source = torch.tensor([[found.source.rows[i] for i in source]])
-    their_target = torch.tensor([[found.target.rows[i] for i in target]])
+    loaded = load_checkpoint(folder)
+    rows, found = loaded.vocabularies.source.rows, loaded.vocabularies.target
+    their_source, their_target = (
+        torch.tensor([[rows[i] for i in source]]),
+        torch.tensor([[found.rows[i] for i in target]]),
+    )
     with torch.no_grad():
-        ours = F.log_softmax(model.output(model(torch.tensor([source]), torch.tensor([target]))), -1)
+        hidden = loaded.model(torch.tensor([source]), torch.tensor([target]))
+        ours = F.log_softmax(loaded.model.output(hidden), -1)
         expected = F.log_softmax(theirs(input_ids=their_source, decoder_input_ids=their_target).logits, -1)
-    can = [i for i in range(len(found.target.rows)) if i not in found.target.never]
-    assert sorted(found.target.rows[i] for i in can) == list(range(sizes[1]))
-    torch.testing.assert_close(ours[..., can], expected[..., [found.target.rows[i] for i in can]], rtol=0, atol=1e-5)
-    assert (ours[..., found.target.never] < -50).all()
+    can = [i for i in range(len(found.rows)) if i not in found.never]
+    assert sorted(found.rows[i] for i in can) == list(range(expected.shape[-1]))
+    torch.testing.assert_close(ours[..., can], expected[..., [found.rows[i] for i in can]], rtol=0, atol=1e-5)
+    assert (ours[..., found.never] < -50).all()
+    return loaded
 
 
 @pytest.mark.parametrize("is_joint", [True, False])
@@ -141,64 +103,91 @@ def test_marian(is_joint: bool, joint: Tokenizer, separate: Tokenizer, tmp_path:
     theirs.save_pretrained(tmp_path)
     for file in list(tmp_path.iterdir()):  # as in Hugging Face's cache, where every file is a link
         file.symlink_to(file.rename(tmp_path / f"blob of {file.name}"))
-    _, ours = load_huggingface(tmp_path)
+    loaded = check_same(tmp_path, theirs)
+    ours, rows = loaded.tokenizer, loaded.vocabularies.source.rows
     assert ours.is_joint == is_joint
-    check_same(tmp_path, theirs, [4, 9, 12, 30, 2], [1, 5, 8, 40])
 
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path)
     lines = [*ENGLISH[:6], f">>fra<< {ENGLISH[7]}", "é ü"]
-    rows = read_vocabularies(tmp_path, config.to_dict(), sizes=(pad + 1, pad + 1)).source.rows
     assert tokenizer(lines)["input_ids"] == [[rows[i] for i in (*ids, 2)] for ids in ours.encode_source(lines)]
     assert ours.decode_target(ours.encode_target(FRENCH[:5])) == FRENCH[:5]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale_embedding": False},
+        {"activation_function": "gelu", "decoder_layers": 2, "encoder_layers": 1},
+        {"share_encoder_decoder_embeddings": False},
+        {"tie_word_embeddings": False, "max_shard_size": "4KB"},
+    ],
+)
+def test_options_of_marian(options: dict[str, Any], tmp_path: Path) -> None:
+    check_same(tmp_path / "theirs", save_marian(tmp_path / "theirs", **options))
+
+
 @pytest.mark.parametrize("kind", ["nllb", "m2m100"])
-def test_m2m100_and_nllb(kind: str, joint: Tokenizer, tmp_path: Path) -> None:
+def test_m2m100_and_nllb(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = (save_nllb if kind == "nllb" else save_m2m100)(tmp_path)
+    edit(tmp_path / "config.json", scale_embedding=None)  # is true unless it is said
+    loaded = check_same(tmp_path, theirs)
+    ours, rows = loaded.tokenizer, loaded.vocabularies.source.rows
+    english, other = (">>eng_Latn<<", ">>fra_Latn<<") if kind == "nllb" else (">>en<<", ">>is<<")
+    assert {english, other} <= set(ours.tags)
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    expected = tokenizer(ENGLISH[:9])["input_ids"]
+    lines = [f"{english} {line}" for line in ENGLISH[:9]]
+    assert [[rows[i] for i in (*ids, 2)] for ids in ours.encode_source(lines)] == expected
+    assert len({i for ids in expected for i in ids}) > 20
+    if kind == "m2m100":
+        assert "languages: und to is;" in imported(tmp_path, tmp_path / "run", capsys)
+
+
+def test_a_character_that_one_model_lacks_has_its_row_where_the_vocabulary_lists_it(tmp_path: Path) -> None:
+    """Also where several of them stand together, which SentencePiece makes one piece, and in either direction."""
     transformers = pytest.importorskip("transformers")
-    model = SentencePieceProcessor(model_proto=joint.files()[JOINT_FILE])
-    pieces = [model.id_to_piece(i) for i in range(5, model.get_piece_size())]
-    if kind == "nllb":  # as fairseq's: <unk>, <s>, </s>, then the pieces, which stand one place later in the model
-        proto = fairseq_model(joint.files()[JOINT_FILE])
-        codes = {4 + len(pieces): "eng_Latn", 5 + len(pieces): "fra_Latn"}
-        added = [{"id": i, "content": c} for i, c in codes.items()]
-        (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
-    else:
-        proto = joint.files()[JOINT_FILE]
-        vocabulary = {p: i for i, p in enumerate(["<s>", "<pad>", "</s>", "<unk>", *pieces])}
-        (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
-        codes = {4 + len(pieces): "__en__", 5 + len(pieces): "__fr__"}
-        decoder = {str(i): {"content": c} for i, c in codes.items()}
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": decoder}))
-    (tmp_path / "sentencepiece.bpe.model").write_bytes(proto)
-    config = transformers.M2M100Config(
-        **SIZES, vocab_size=len(pieces) + 9, scale_embedding=True, decoder_start_token_id=2, activation_function="relu"
-    )
-    theirs = shaken(transformers, "M2M100ForConditionalGeneration", config)
-    theirs.save_pretrained(tmp_path)
-    _, ours = load_huggingface(tmp_path)
-    english, french = (">>eng_Latn<<", ">>fra_Latn<<") if kind == "nllb" else (">>en<<", ">>fr<<")
-    assert set(ours.tags) == {english, french}
-    rows = read_vocabularies(tmp_path, config.to_dict(), sizes=(len(pieces) + 9,) * 2).source.rows
-    expected = [codes_id := 4 + len(pieces), *(4 + pieces.index(p) for p in model.encode(ENGLISH[0], out_type=str))]
-    assert [rows[i] for i in ours.encode_source([f"{english} {ENGLISH[0]}"])[0]] == expected
-    assert rows[ours.encode_source([french])[0][0]] == codes_id + 1
-    check_same(tmp_path, theirs, [*ours.encode_source([f"{english} {ENGLISH[0]}"])[0], 2], [1, 9, 20, 31])
+    english, french = (bundled(side, slice(400)).decode().splitlines() for side in ("en", "fr"))
+    section = TokenizerSection(vocab_size=200, threads=1, vocabulary="separate")
+    plain = [(a, b) for a, b in zip(english, french, strict=True) if a.isascii() and "k" not in b and "w" not in b]
+    files = train_tokenizer(section, *zip(*plain, strict=True)).files()
+    models = {name: SentencePieceProcessor(model_proto=files[name]) for name in (SOURCE_FILE, TARGET_FILE)}
+    pieces = dict.fromkeys(m.id_to_piece(i) for m in models.values() for i in range(4, m.get_piece_size()))
+    vocabulary = ["</s>", "<unk>", *pieces, "éè", "<pad>"]
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(vocabulary)}))
+    for name, side in ((SOURCE_FILE, "source"), (TARGET_FILE, "target")):
+        (tmp_path / f"{side}.spm").write_bytes(files[name])
+    size = len(vocabulary)
+    config = transformers.MarianConfig(pad_token_id=size - 1, decoder_start_token_id=size - 1, eos_token_id=0)
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    found = read_vocabularies(tmp_path, theirs, config, sizes=(size, size))
+
+    sources = [*english[:20], "the café", "é à ç", "un éèà", "aéèb éè", "naïve ☃ é☃", "ç" * 3, ""]
+    targets = [*french[:20], "un kiwi", "k w kw wkw", "☃ k☃ w", ""]
+    ours = found.tokenizer.encode_source(sources)
+    assert theirs(sources)["input_ids"] == [[found.source.rows[i] for i in (*row, 2)] for row in ours]
+    assert UNK_ID not in found.tokenizer.encode_source(["the café"])[0]
+    assert UNK_ID in found.tokenizer.encode_source(["the ☃"])[0]
+    ours = found.tokenizer.encode_target(targets)
+    assert theirs(text_target=targets)["input_ids"] == [[found.target.rows[i] for i in (*row, 2)] for row in ours]
+    assert UNK_ID not in found.tokenizer.encode_target(["un kiwi"])[0]
 
 
-def fairseq_model(content: bytes) -> bytes:
-    """A SentencePiece model with <unk>, <s>, </s> in front, as fairseq trained them; NLLB has the pieces one later."""
-    from sentencepiece import sentencepiece_model_pb2
+def test_stored_matrices_count(tmp_path: Path) -> None:
+    """Config.json ties them, and Transformers takes each as it is stored."""
+    transformers = pytest.importorskip("transformers")
+    save_marian(tmp_path)
+    shared = load_file(tmp_path / TENSORS)["model.shared.weight"]
+    edit_tensors(tmp_path / TENSORS, {"lm_head.weight": shared + 1})
+    check_same(tmp_path, transformers.MarianMTModel.from_pretrained(tmp_path).eval())
 
-    proto = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(content)
-    kept = list(proto.pieces)
-    del proto.pieces[:]
-    for piece in (kept[3], kept[1], kept[2], *kept[5:]):
-        proto.pieces.add().CopyFrom(piece)
-    spec = proto.trainer_spec
-    spec.unk_id, spec.bos_id, spec.eos_id, spec.pad_id = 0, 1, 2, -1
-    converted: bytes = proto.SerializeToString()
-    return converted
+
+@pytest.mark.parametrize("half", [torch.float32, torch.float16])
+def test_stored_positions_are_the_sinusoids(half: torch.dtype, tmp_path: Path) -> None:
+    """Older checkpoints hold them."""
+    theirs = save_marian(tmp_path)
+    table = load_checkpoint(tmp_path).model.source_embedding.positions.table
+    edit_tensors(tmp_path / TENSORS, {"model.encoder.embed_positions.weight": table.to(half)})
+    check_same(tmp_path, theirs)
 
 
 @pytest.mark.parametrize("options", [{}, {"norm_position": "post", "output_bias": True}])
