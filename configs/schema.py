@@ -5,7 +5,6 @@ The annotation of a field gives its type and bounds. A section's `problems` chec
 """
 
 import dataclasses
-import importlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
@@ -31,7 +30,14 @@ from configs.fields import (
 )
 from configs.model import ModelSection
 from configs.plugins.record import Plugin
-from configs.zero_keys import needs_quantizer, sets_reduction, value_of, zero_problems
+
+_OF_REDUCTION = frozenset(
+    {
+        "compute_grad_norm", "overlap_comm", "reduce_scatter", "contiguous_gradients",
+        "use_multi_rank_bucket_allreduce", "parameter_alignment",
+    }
+)  # fmt: skip
+"""Keys of `zero_optimization` about how DeepSpeed itself reduces gradients at stages 1 and 2."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -49,7 +55,7 @@ class EngineSection:
     offload_optimizer: bool = False
     """Keep fp32 master weights and moments in host memory (stages 1 to 3)."""
     zero_optimization: dict[str, Any] = field(default_factory=dict)
-    """Other keys of DeepSpeed's `zero_optimization`, passed on unchanged."""
+    """Other keys of DeepSpeed's `zero_optimization`, which it checks when ranks start and at `launch --dry-run`."""
     plain_deepspeed: bool = False
     """Apply none of the changes to DeepSpeed: slower at stages 1 and 2; what to compare with, or to fall back on. On
     CPUs it then compiles an operator, which takes minutes and a C++ compiler."""
@@ -76,8 +82,8 @@ class EngineSection:
     @property
     def reduces_in_buckets(self) -> bool:
         """Whether gradients are summed in the backward pass: at stages 1 and 2, unless that is left to DeepSpeed."""
-        is_left = self.plain_deepspeed or sets_reduction(self.zero_optimization)
-        return self.zero_stage in (1, 2) and not is_left
+        given = {key for key, value in self.zero_optimization.items() if value not in (None, "auto")}
+        return self.zero_stage in (1, 2) and not self.plain_deepspeed and given.isdisjoint(_OF_REDUCTION)
 
     def in_precision(self, precision: str, stages: Collection[int]) -> Self:
         """The section that runs: in half precision, DeepSpeed's stage 0 adds gradients up in it; stage 1 does not.
@@ -95,9 +101,6 @@ class EngineSection:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
         if self.compile and self.zero_stage == 3:
             yield "compile: true at zero_stage=3, whose hooks prevent it from compiling layers; use stages 0 to 2"
-        yield from zero_problems(self.zero_optimization, self.zero_stage, offload=self.offload_optimizer)
-        if self.device == "cpu" and (key := needs_quantizer(self.zero_optimization)) is not None:
-            yield f"zero_optimization.{key}: true with device=cpu, for which DeepSpeed has no kernel; use GPUs"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -251,11 +254,6 @@ class RunConfig:
         stage, offload = self.engine.zero_stage, self.engine.offload_optimizer
         if (unsound := self.optimizer.stage_problem(stage, offload=offload)) is not None:
             yield f"optimizer.kind: {unsound}"
-        if value_of(self.engine.zero_optimization, "compute_grad_norm") is False and self.optimizer.clip_norm:
-            yield (
-                f"engine.zero_optimization.compute_grad_norm: false with optimizer.clip_norm={self.optimizer.clip_norm}"
-                ", which needs that norm; set compute_grad_norm to true, or optimizer.clip_norm=0"
-            )
         if self.engine.merge_lanes not in ("auto", 1) and len(self.datasets) > 1:
             yield (
                 f"engine.merge_lanes: {self.engine.merge_lanes} with {len(self.datasets)} datasets, whose losses are "
@@ -275,7 +273,6 @@ class RunConfig:
         }
         yield from self.schedule.end_problems(limits, has_phases=bool(self.phases))
         yield from self._phase_problems()
-        yield from importlib.import_module("model.trained").problems(self)  # which knows the names of parameters
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
         named = "the datasets of any phase" if self.phases else "stream.datasets"
         yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))

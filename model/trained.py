@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from configs import RunConfig, UserError
-from configs.components.model import UndeclaredError
 from model.parameters import Parameter, Vocabularies, parameters
 
 TIED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -54,18 +53,6 @@ def most_trained(config: RunConfig, listed: Sequence[Parameter]) -> Collection[s
     sizes = {p.name: p.size for p in listed}
     numbers = range(len(config.phases)) if config.phases else [None]
     return max((trained(config, number, sizes) for number in numbers), key=lambda one: sum(sizes[name] for name in one))
-
-
-def problems(config: RunConfig) -> Iterator[str]:
-    """What is wrong with a configuration's patterns, one line each. A model that declares no parameters is not judged:
-    it is when it is built."""
-    if not (config.training.freeze or any(phase.freeze for phase in config.phases)):
-        return
-    try:
-        names = _declared(config)
-    except UndeclaredError:
-        return
-    yield from _problems(config, names)
 
 
 def tied(config: RunConfig) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from trainer.datasets import (
     tokenizer_of,
     with_languages,
 )
+from trainer.engines.deepspeed.config import check_keys
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
@@ -94,6 +96,8 @@ def build(
         Rewind: the checkpoint cannot be trained on.
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
+    on_each = int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
+    check_keys(asked.engine, clip_norm=asked.optimizer.clip_norm, ranks=world.size, on_each=on_each)
     precision, datasets = agreed_precision(asked.engine.precision, world), open_datasets(asked)
     check_lengths(datasets, asked)
     check_tags(datasets, asked)

@@ -26,7 +26,7 @@ from configs.process.with_torch import leave, quick_imports
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
-from trainer.ranks.checks import check_agreement, check_compiler, check_engine, make_shared
+from trainer.ranks.checks import check_agreement, check_compiler, make_shared
 from trainer.ranks.device import device_name, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
@@ -55,7 +55,7 @@ class _RefusedByAllError(UserError):
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m trainer CONFIG [--reset WHAT | --from RUN] [--plugins FILE] [key=value ...]`; the exit code.
+    """`python -m trainer CONFIG [--check | --reset WHAT | --from RUN] [--plugins FILE] [key=value ...]`.
 
     A launcher reads how a run ended from status.json. Its ranks end with 0 if they have agreed on the end, since
     torchrun and srun end the other ranks at once when one has ended with another code.
@@ -65,9 +65,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--reset", default="", metavar="WHAT", help="data, optimizer or data,optimizer")
     parser.add_argument("--from", dest="parent", metavar="RUN[@step]", help="whose weights a new run begins with")
     parser.add_argument("--plugins", action="append", default=[], metavar="FILE", help="a Python file with components")
+    parser.add_argument("--check", action="store_true", help="only ask torch and DeepSpeed about the configuration")
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_intermixed_args(argv)
     try:
+        if arguments.check:
+            check(load_run(arguments.config, arguments.overrides, plugins=arguments.plugins))
+            return EXIT_FINISHED
         reset = frozenset(filter(None, arguments.reset.split(",")))
         if not reset <= RESETS:
             raise UserError(f"--reset: {arguments.reset!r} is unknown; allowed is data, optimizer or data,optimizer")
@@ -81,6 +85,32 @@ def main(argv: Sequence[str]) -> int:
         return leave(EXIT_FINISHED if is_agreed else EXIT_REFUSED)
     finally:
         leave_standard_streams()
+
+
+def check(config: RunConfig) -> None:
+    """Check what only torch and DeepSpeed know of a configuration; nothing is read, computed or written.
+
+    Raises:
+        UserError: a key of DeepSpeed, a part of the model or a pattern of what is frozen is wrong.
+    """
+    with quick_imports():
+        from model.trained import trained
+        from model.transformer import SpecialIds, build_transformer
+        from trainer.engines.deepspeed.config import check_keys
+
+    check_keys(config.engine, clip_norm=config.optimizer.clip_norm, ranks=1, on_each=1)
+    size = config.prepare.tokenizer.vocab_size
+    with torch.device("meta"):
+        model = build_transformer(
+            config.model,
+            source_vocab_size=size,
+            target_vocab_size=size,
+            special=SpecialIds(pad=0, bos=1, eos=2),
+            seed=config.seed,
+        )
+    names = [name for name, _ in model.named_parameters()]
+    for phase in range(len(config.phases)) if config.phases else [None]:
+        trained(config, phase, names)
 
 
 @restored_environment()
@@ -216,7 +246,6 @@ def _refusing_together(world: World) -> Iterator[None]:
 def _prepare(config: RunConfig, world: World, reset: frozenset[str], parent: str | None) -> frozenset[str]:
     """Check what the ranks were told, and make the run's folder; returns what all ranks reset."""
     check_agreement(config, parent, world)
-    check_engine(config.engine, world)
     reset = world.from_main(reset)  # launchers on several nodes may have seen different newest checkpoints
     folder, what = Path(config.folder), ",".join(sorted(reset))
     world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 from configs import RunConfig, UserError
-from configs.zero_keys import check_ranks
 from launcher.slurm.profile import Profile
 from launcher.slurm.script import most_nodes
 from trainer.runs.metrics_file import slowest_save
@@ -24,8 +23,7 @@ def check_size(run: RunConfig, site: Profile, nodes: str, nproc: int) -> None:
         nproc: ranks on each; 0 if only the nodes know.
 
     Raises:
-        UserError: more ranks than the stream has lanes, or than there are GPUs; a number that DeepSpeed cannot group as
-            configured; or a folder that cannot be written.
+        UserError: more ranks than the stream has lanes, or than there are GPUs; or a folder that cannot be written.
     """
     lanes, most, each = run.stream.micro_batches, most_nodes(nodes), max(nproc, 1)
     if 0 < site.gpus_per_node < nproc:
@@ -38,8 +36,6 @@ def check_size(run: RunConfig, site: Profile, nodes: str, nproc: int) -> None:
             f"--nodes: {most} with {each} processes each is more than stream.micro_batches={lanes}; allowed are "
             f"{lanes} processes together, or what `zeromt plan CONFIG --nodes {most} --gpus-per-node {each}` says"
         )
-    if nproc:
-        check_ranks(run.engine.zero_optimization, ranks=most * nproc, on_each=nproc)
     folder = Path(run.folder).absolute()
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not os.access(there, os.W_OK | os.X_OK):

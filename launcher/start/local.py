@@ -10,7 +10,7 @@ from configs.process.files.inside import is_listed
 from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
 from launcher.start.attempt import attempt, holding_run
-from launcher.start.ranks import Job, make_job, torchrun_command
+from launcher.start.ranks import Job, check_in_child, make_job, torchrun_command
 from trainer.runs.layout import STOP_FILE, newest_step
 
 
@@ -37,7 +37,7 @@ def launch(
         fresh: start at step 0, and rename an existing run.
         reset: data, optimizer or data,optimizer: what to reset, keeping the weights of the newest checkpoint.
         parent: RUN[@step] with the initial weights of a run without a checkpoint.
-        dry_run: print torchrun's command line, but start nothing.
+        dry_run: check what DeepSpeed takes, and print torchrun's command line, but start nothing.
 
     Returns:
         0 finished; 2 refused by the ranks; 75 stopped on request after a complete save; 1 anything else.
@@ -52,6 +52,8 @@ def launch(
         others = f"; logs of the others than rank 0: {job.logs}" if job.num_processes > 1 else ""
         begin = f"{job.num_processes} process{'es' * (job.num_processes > 1)} on this machine{job.idle}{others}"
         if dry_run:
+            if code := check_in_child(config, overrides, plugins):
+                return code
             print(shlex.join(torchrun_command(job, "ID", Path("FOLDER"), reset=reset)))
             note(begin)
             return 0

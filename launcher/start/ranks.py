@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from configs import RunConfig, UserError, load_run
 from configs.plugins import variables
 from configs.process.environment import PRIVATE, check_process
 from configs.process.gpus import gpus_to_use
-from configs.zero_keys import check_ranks
 from launcher.machine.cores import choose_binding, num_cores
 from launcher.start.datasets import check_datasets
 from trainer.runs.layout import LOGS
@@ -91,7 +91,6 @@ def make_job(
         raise UserError(f"--nnodes: {nodes} is more than stream.micro_batches={lanes}; allowed is 1 to {lanes}")
     gpus = gpus_to_use(run.engine.device, os.environ)
     ranks = choose_processes(nproc, lanes, gpus=gpus, cores=num_cores(), nodes=nodes)
-    check_ranks(run.engine.zero_optimization, ranks=nodes * ranks, on_each=ranks)
     return Job(
         run=run,
         config=config,
@@ -104,6 +103,14 @@ def make_job(
         parent=parent,
         node=node,
     )
+
+
+def check_in_child(config: str, overrides: Sequence[str], plugins: Sequence[str]) -> int:
+    """The exit code of a process that asks what only torch and DeepSpeed know of a configuration; it prints errors."""
+    files = [word for file in plugins for word in ("--plugins", file)]
+    command = [sys.executable, "-P", "-m", "trainer", config, "--check", *files, *overrides]
+    quiet = subprocess.DEVNULL  # DeepSpeed prints to standard output when it is imported
+    return subprocess.run(command, stdin=quiet, stdout=quiet, check=False).returncode
 
 
 def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, cores: int, nodes: int = 1) -> int:

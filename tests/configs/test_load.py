@@ -81,7 +81,6 @@ RULES = [
         "evaluation.queued=[{name: comet, command: cat}] & evaluation.queued_end_minutes=60",
         "evaluation.queued_end_minutes",
     ),
-    ("engine.zero_optimization.stage=2", "engine.zero_optimization.stage"),
 ]
 """Settings that break a rule between fields, or of a value, that is not in a type; the field that is named."""
 

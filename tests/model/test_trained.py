@@ -2,7 +2,7 @@
 
 import pytest
 
-from configs import ConfigError, load_run
+from configs import load_run
 from model import trained
 from model.parameters import Vocabularies, parameters
 from zeromt.cli.main import main
@@ -45,9 +45,6 @@ def test_a_tied_matrix_is_said_to_be_one() -> None:
     ],
 )
 def test_what_is_refused(settings: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError) as error:
-        load_run("debug", settings)
-    assert said in str(error.value)
     assert main(["plan", "debug", "--nodes", "1", "--gpus-per-node", "1", *settings]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert said in line

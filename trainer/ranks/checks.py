@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import hashlib
-import os
 import shlex
 import shutil
 import socket
@@ -13,12 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from configs import EngineSection, RunConfig, UserError
+from configs import RunConfig, UserError
 from configs.process.files import exists, explain
 from configs.process.files.inside import look_again, write_text
-from configs.zero_keys import check_ranks, needs_quantizer
 from data_pipeline.prepared.dataset import open_index
-from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.runs.identity import versions
 from trainer.runs.layout import CHECKPOINTS
@@ -101,24 +98,6 @@ def check_compiler(environ: Mapping[str, str], *, has_gpu: bool) -> None:
         f"engine.compile: true, and {said}: torch.compile needs a {'C' if has_gpu else 'C++'} compiler on a "
         f"{'GPU' if has_gpu else 'CPU'}; install one, name it in {variable}, or set engine.compile=false"
     )
-
-
-def check_engine(section: EngineSection, world: World) -> None:
-    """Refuse what DeepSpeed cannot do on these ranks, in one line, before it is imported.
-
-    Raises:
-        UserError: naming the key and what is allowed.
-    """
-    keys = section.zero_optimization
-    check_ranks(keys, ranks=world.size, on_each=int(os.environ.get("LOCAL_WORLD_SIZE", world.size)))
-    if (key := needs_quantizer(keys)) is not None:
-        from torch.utils.cpp_extension import CUDA_HOME  # which looks for it
-
-        if is_host(world.device) or not CUDA_HOME:
-            raise UserError(
-                f"engine.zero_optimization.{key}: true, for which DeepSpeed compiles a kernel, and there is no GPU or "
-                "no CUDA toolkit; allowed here is false"
-            )
 
 
 def make_shared(folder: Path, world: World) -> None:

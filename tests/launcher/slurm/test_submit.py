@@ -120,9 +120,6 @@ def test_what_the_cluster_refuses(refused: Refused, scheduler: Scheduler) -> Non
     assert not (scheduler.folder / "runs").exists()
 
 
-HPZ_2 = "engine.zero_optimization.zero_hpz_partition_size=2"
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -130,10 +127,6 @@ HPZ_2 = "engine.zero_optimization.zero_hpz_partition_size=2"
         (
             ["debug", "--nodes", "3", "--nproc", "1"],
             "--nodes: 3 with 1 processes each is more than stream.micro_batches",
-        ),
-        (
-            ["debug", "--nodes=2", "--nproc=3", "stream.micro_batches=6", "engine.zero_stage=3", HPZ_2],
-            "engine.zero_optimization.zero_hpz_partition_size: 2 with 6 ranks, 3 on each machine",
         ),
         (
             ["debug", "--gpus-per-node", "1", "--nproc", "2"],

@@ -77,9 +77,6 @@ def test_rendezvous_at_an_address_of_ipv6() -> None:
             rendezvous(text)
 
 
-HPZ_2 = ["stream.micro_batches=6", "engine.zero_stage=3", "engine.zero_optimization.zero_hpz_partition_size=2"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -92,22 +89,6 @@ HPZ_2 = ["stream.micro_batches=6", "engine.zero_stage=3", "engine.zero_optimizat
         (
             ["--nnodes", "3", "--rendezvous", "localhost:1", "--job-id", "1", "--node-rank", "0"],
             "--nnodes: 3 is more than stream.micro_batches=2",
-        ),
-        (
-            [
-                "--nnodes",
-                "2",
-                "--rendezvous",
-                "localhost:1",
-                "--job-id",
-                "1",
-                "--node-rank",
-                "0",
-                "--nproc",
-                "3",
-                *HPZ_2,
-            ],
-            "engine.zero_optimization.zero_hpz_partition_size: 2 with 6 ranks, 3 on each machine",
         ),
     ],
 )

@@ -1,11 +1,14 @@
 """What DeepSpeed is told."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
-from configs import EngineSection
-from trainer.engines.deepspeed.config import deepspeed_config
+from configs import EngineSection, UserError
+from tests.conftest import Corpus, environment
+from tests.forked import Forked
+from trainer.engines.deepspeed.config import check_keys, deepspeed_config
 from trainer.ranks.precision import Precision
 
 
@@ -62,3 +65,57 @@ def test_who_clips(stage: Literal[0, 1, 3], precision: Precision, clipped: float
     """At stage 0 in fp32, at 1 and 2, the engine, by the norm that it takes for itself."""
     config = deepspeed_config(EngineSection(zero_stage=stage), precision=precision, clip_norm=0.5, world_size=2)
     assert config["gradient_clipping"] == clipped
+
+
+@pytest.mark.parametrize(
+    ("stage", "keys", "said"),
+    [
+        (
+            1,
+            {"overlap_com": True},
+            "overlap_com: there is no key of DeepSpeed 'overlap_com'; did you mean overlap_comm?",
+        ),
+        (1, {"reduce_bucket_size": "many"}, "reduce_bucket_size: 'many'; Input should be a valid integer"),
+        (1, {"leaf_module": {"names": 5}}, "leaf_module.names"),
+        (1, {"stage": 2}, "stage: 2; give engine.zero_stage"),
+        (2, {"round_robin_gradients": True}, "round_robin_gradients: True; DeepSpeed would write wrong weights"),
+        (3, {"compute_grad_norm": False}, ": {"),
+        (2, {"compute_grad_norm": False}, "compute_grad_norm: false, which optimizer.clip_norm=1.0 needs"),
+        (3, {"zero_hpz_partition_size": 4}, "zero_hpz_partition_size: 4 with 12 ranks, 6 on each machine"),
+        (3, {"zero_hpz_partition_size": 8}, "zero_hpz_partition_size: 8 with 12 ranks"),
+    ],
+    ids=str,
+)
+def test_keys_that_deepspeed_or_a_run_cannot_have(stage: Literal[1, 2, 3], keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_keys(EngineSection(zero_stage=stage, zero_optimization=keys), clip_norm=1.0, ranks=12, on_each=6)
+    assert str(caught.value).startswith("engine.zero_optimization")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_that_deepspeed_takes() -> None:
+    keys = {"reduce_bucket_size": 5e8, "sub_group_size": "auto", "leaf_module": {"names": ["a"]}, "overlap_comm": None}
+    for size in (1, 2, 3, 6, 12):
+        section = EngineSection(zero_stage=3, zero_optimization={**keys, "zero_hpz_partition_size": size})
+        check_keys(section, clip_norm=1.0, ranks=12, on_each=6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("engine.zero_optimization.xyzzy=1", "engine.zero_optimization.xyzzy: there is no key of DeepSpeed 'xyzzy'"),
+        ("training.freeze=['encodr.*']", "training.freeze: 'encodr.*' matches no parameter"),
+    ],
+)
+def test_a_dry_run_asks_torch_and_deepspeed(
+    setting: str, said: str, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked
+) -> None:
+    settings = ("debug", *corpus_en_fr.overrides, setting)
+    done = forked.zeromt(
+        "launch", "local", *settings, "--dry-run", "--nproc", "1", cwd=tmp_path, surroundings=environment()
+    )
+    assert done.code == 2
+    [line] = done.err.splitlines()
+    assert line.startswith(f"zeromt: error: {said}")
+    assert not list(tmp_path.iterdir())

@@ -3,17 +3,14 @@
 import dataclasses
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import torch
 
-from configs import EngineSection, Plugin, RunConfig, UserError, load_run
+from configs import Plugin, RunConfig, UserError, load_run
 from tests.conftest import Corpus
 from tests.forked import Forked, fork_ranks
 from trainer.ranks import checks
-from trainer.ranks.checks import VERSIONS, check_agreement, check_engine, what_was_told
+from trainer.ranks.checks import VERSIONS, check_agreement, what_was_told
 from trainer.ranks.distributed import World
 from trainer.runs.identity import versions
 
@@ -109,26 +106,3 @@ def test_a_run_of_ranks_that_were_told_different_things_makes_nothing(
     assert done.code
     assert "zeromt: error: prepare.output: rank 1 on " in done.err
     assert not (tmp_path / "a").exists()
-
-
-def ranks_of(size: int, device: str = "cpu") -> Any:
-    return SimpleNamespace(size=size, device=torch.device(device))
-
-
-def test_groups_by_the_machines_that_torchrun_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    section = EngineSection(zero_stage=3, zero_optimization={"zero_hpz_partition_size": 4})
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    check_engine(section, ranks_of(16))
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "6")
-    with pytest.raises(UserError, match="4 with 12 ranks, 6 on each machine"):
-        check_engine(section, ranks_of(12))
-
-
-@pytest.mark.parametrize("key", ["zero_quantized_weights", "zero_quantized_gradients"])
-def test_a_gpu_without_a_toolkit_cannot_quantize(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    section = EngineSection(zero_stage=3, zero_optimization={key: True})
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", "/usr/local/cuda")
-    check_engine(section, ranks_of(8, "cuda"))
-    monkeypatch.setattr("torch.utils.cpp_extension.CUDA_HOME", None)
-    with pytest.raises(UserError, match=f"{key}: true, for which DeepSpeed compiles a kernel"):
-        check_engine(section, ranks_of(8, "cuda"))

@@ -219,8 +219,7 @@ def settings(engine: EngineSection, optimizer: Optimizer | None = None, *, check
     """All settings that the run allows, in order of their cost in time: offload costs most, then checkpointing.
 
     Args:
-        engine: the run's section `engine`. If it has `offload_optimizer`, so have all settings; stages that do not
-            support one of its keys in `zero_optimization` are omitted.
+        engine: the run's section `engine`. If it has `offload_optimizer`, so have all settings.
         optimizer: the run's; what it is not sound with is omitted.
         checkpointing: whether the run uses activation checkpointing; if so, all settings do.
     """
