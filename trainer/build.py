@@ -43,17 +43,15 @@ from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queue import ScoreQueue
-from trainer.evaluation.series import enter_series
+from trainer.evaluation.scores import enter_series
 from trainer.evaluation.sets import held_out_sets
-from trainer.limits import Limits
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.phases import check_phase, enter_phase, new_objective
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
-from trainer.records.metrics import Metrics
-from trainer.records.pairs import PairLog
+from trainer.records.metrics import Metrics, PairLog
 from trainer.runs.history import LEFT_OUT
 from trainer.runs.identity import versions
 from trainer.runs.layout import CHECKPOINTS, CONFIG
@@ -62,7 +60,7 @@ from trainer.spikes import Rewind, past
 from trainer.stability import memory
 from trainer.stability.attention import settle_attention
 from trainer.stability.memory import settle_memory
-from trainer.terminal.tables import announce
+from trainer.terminal import announce, estimate_updates
 from trainer.transfer import Ancestry, ancestry_of
 
 log = logging.getLogger(__name__)
@@ -125,9 +123,10 @@ def build(
     identity = _identity(config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source)
     ancestry.begin(engine)
     enter_phase(config, state, reset=reset)
-    Limits(config, state).check_rates()
     changed = enter_series(config, datasets, held_out, state)
-    forecast = announce(config, reader, engine, world, held_out, state, is_new=skipped_ranges is None)
+    an_epoch = estimate_updates(config, reader)
+    if world.is_main and skipped_ranges is None:
+        announce(config, reader, engine, world, held_out, updates_an_epoch=an_epoch)
     metrics = _metrics(config, identity, -1 if begins else state.step, world)
     context = RunContext(
         config=config,
@@ -142,13 +141,13 @@ def build(
         stop_requested=stop_requested,
     )
     saver = _saver(context, identity, refused, has_own=own is not None, has_parents=ancestry.continued is not None)
-    trainer = Trainer(context, evaluator=evaluator, saver=saver, forecast=forecast, begins_trained=begins)
+    trainer = Trainer(context, evaluator=evaluator, saver=saver, updates_an_epoch=an_epoch, begins_trained=begins)
     if changed is not None:
         metrics.event(state.step, changed)
     if rewind is not None:
         figures = {"event": "rewind", "from_step": rewind.step, "reason": rewind.reason, LEFT_OUT: state.skipped_ranges}
         metrics.event(state.step, figures)
-    if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state, reset)):
+    if checkpoint and skipped_ranges is None and (changes := announce_changes(config, checkpoint, state)):
         metrics.event(state.step, {"event": "changed", "fields": changes})
     return trainer
 

@@ -1,7 +1,7 @@
 """Which settings have changed since the checkpoint that a run resumes from was saved."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 NOT_LISTED = ("name", "output", "prepare", "plugins")
 """Fields that say where the run and its plugins are and what the data are made of; other checks compare their bytes."""
-JUMP = 1.2
-"""A rate jumps if it grows or shrinks by this factor from one update to the next."""
 
 
 def check_changes(
@@ -61,29 +59,19 @@ def check_changes(
         raise NothingToDo(limits, step=state.step)
 
 
-def announce_changes(
-    config: RunConfig, checkpoint: Checkpoint, state: TrainerState, reset: Collection[str]
-) -> dict[str, tuple[Any, Any]]:
+def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerState) -> dict[str, tuple[Any, Any]]:
     """Log which fields differ from the checkpoint, and return them.
 
     Args:
         config: of the run as it is now.
         checkpoint: that it goes on from.
         state: as it goes on.
-        reset: what begins anew.
     """
-    limits = Limits(config, state)
     if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
         return {}
-    then = load_saved(checkpoint.folder / CONFIG, any_version=True)
-    changes = changed_fields(then, config)
-    for line in describe(changes, state.step):
-        log.info("%s", line)
-    saved = TrainerState.from_json(checkpoint.state()["trainer"])
-    if "optimizer" not in reset:
-        before, after = (one.schedule_end(state.seconds) for one in (Limits(then, saved), limits))
-        if (jump := describe_jump(then, config, state, last_then=before, last_now=after)) is not None:
-            log.warning("%s", jump)
+    changes = changed_fields(load_saved(checkpoint.folder / CONFIG, any_version=True), config)
+    for key, (then, now) in changes.items():
+        log.info("changed at step %d: %s was %s and is %s", state.step, key, _shown(then), _shown(now))
     return changes
 
 
@@ -92,31 +80,6 @@ def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]
     before, after = ({dotted(place): value for place, value in leaves(saved_fields(one))} for one in (then, now))
     pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key.split(".")[0] not in NOT_LISTED}
-
-
-def describe(changes: dict[str, tuple[Any, Any]], step: int) -> list[str]:
-    """One line for each changed field."""
-    return [
-        f"changed at step {step}: {key} was {_shown(then)} and is {_shown(now)}" for key, (then, now) in changes.items()
-    ]
-
-
-def describe_jump(then: RunConfig, now: RunConfig, state: TrainerState, *, last_then: int, last_now: int) -> str | None:
-    """A warning if the next update's learning rate is far from what it would have been; else None.
-
-    Args:
-        then, now: the configurations.
-        state: the checkpoint's; it says where the schedule begins.
-        last_then, last_now: where the schedule ends under each, in the schedule's own unit.
-    """
-    before = Limits(then, state).rate_if_ending(last_then)
-    after = Limits(now, state).rate_if_ending(last_now)
-    if max(before, after) <= JUMP * min(before, after):
-        return None
-    return (
-        f"the learning rate jumps from {before:.3g} to {after:.3g} at step {state.step + 1}: the schedule is another "
-        "than the one that it was trained with"
-    )
 
 
 def _shown(value: Any) -> str:

@@ -10,8 +10,7 @@ from trainer.evaluation.queue import ScoreQueue
 from trainer.lookahead import Lookahead
 from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
-from trainer.records.metrics import Metrics
-from trainer.records.pairs import PairLog
+from trainer.records.metrics import Metrics, PairLog
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -1,31 +1,22 @@
-"""When a run ends, and at which rate it learns until then: the limits of the section `training`, and the schedule.
+"""When a run ends, how far it has come, and at which rate it learns: the limits of `training`, and the schedule.
 
 Limits are counted from the run's beginning or its last `--reset`.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
+from tqdm import tqdm
 
 from configs import RunConfig, Schedule, UserError
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.phases import next_is_due, no_better, phase_end, phase_of
-from trainer.terminal.forecast import Forecast
 
 Place = tuple[int, int]
 """An update's epoch, and its number in that, from 0."""
 Unit = Literal["tokens", "epochs", "minutes"]
-
-SURE_FRACTION = 0.1
-"""Fraction of a limit after which the pace so far says where it ends the run."""
-CUT_FRACTION = 0.9
-"""Fraction of a schedule: a run that ends before it has cut the schedule short."""
-MOST_RATES = 10_000
-"""How many rates are looked at before the first update."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,7 +30,38 @@ class Limit:
     """The message if there is nothing left to do."""
 
 
-def checked_rate(schedule: Schedule, update: int, peak: float, last: int, scores: Sequence[float] = ()) -> float:
+class NothingToDo(Exception):  # noqa: N818 (no error)
+    """The limits were reached in an earlier start, and everything of their step is done."""
+
+    def __init__(self, limits: Sequence[Limit], *, step: int) -> None:
+        super().__init__("nothing to do: " + "; ".join(limit.advice for limit in limits))
+        self.reason = "; ".join(limit.reason for limit in limits)
+        self.step = step
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Outlook:
+    """How far a run has come. Early stopping, which cannot be predicted, may end it earlier."""
+
+    fraction: float
+    """Fraction done of the nearest limit, 0 to 1."""
+    share: str
+    """The same in words, after the updates done: `67 updates, 02:46 of 10:00`."""
+    seconds_left: float | None
+    """Seconds to the nearest limit at this start's mean pace, with evaluations and saves; None before an update."""
+    seconds_per_update: float | None
+
+    def __str__(self) -> str:
+        done = f"{self.fraction:.1%} done"
+        return done if self.seconds_left is None else f"{done}  {interval(self.seconds_left)} left"
+
+
+def interval(seconds: float) -> str:
+    """Seconds as [hours:]minutes:seconds."""
+    return str(tqdm.format_interval(seconds))
+
+
+def checked_rate(schedule: Schedule, update: int, peak: float, last: int, scores: Sequence[float]) -> float:
     """`schedule.rate`.
 
     Raises:
@@ -62,24 +84,25 @@ def checked_rate(schedule: Schedule, update: int, peak: float, last: int, scores
 class Limits:
     """A run's limits. After `--reset` they count from that step; step numbers go on."""
 
-    def __init__(self, config: RunConfig, state: TrainerState, forecast: Forecast | None = None) -> None:
-        """Look at a run.
+    def __init__(self, config: RunConfig, state: TrainerState, *, updates_an_epoch: float | None = None) -> None:
+        """Look at a run, and start measuring its pace.
 
         Args:
             config: the run's.
             state: of the run; it is updated by the trainer.
-            forecast: knows how many updates an epoch has; without it a schedule cannot end with the epochs.
+            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not known: until
+                then epochs end no schedule.
         """
         self._config = config
         self._section = config.training
         self._state = state
-        self._forecast = forecast or Forecast(config, state)
-        self._has_warned = False
+        self._first_step, self._first_second = state.step, state.seconds
+        self._estimate = updates_an_epoch
 
     @property
     def last_step(self) -> int:
         """The last update that `max_updates` allows."""
-        return self._forecast.last_step
+        return self._state.start_step + self._section.max_updates
 
     @property
     def schedule(self) -> Schedule:
@@ -93,16 +116,18 @@ class Limits:
         return None if self.schedule is self._config.schedule else self._state.phase
 
     def rate(self, seconds: float, step: int, place: Place | None = None, *, target_tokens: int | None = None) -> float:
-        """The learning rate of the next update, of so many tokens; other arguments as of `schedule_end`."""
-        return self.rate_if_ending(self.schedule_end(seconds, step, place), target_tokens)
-
-    def rate_if_ending(self, last: int, target_tokens: int | None = None) -> float:
-        """The learning rate of the next update, given the end of the schedule, as `schedule_end` counts.
+        """The learning rate of the next update.
 
         Args:
-            last: that end.
+            seconds: see `schedule_end`.
+            step: see there.
+            place: see there.
             target_tokens: of the next update; by default as many as in the others.
+
+        Raises:
+            UserError: see `checked_rate`.
         """
+        last = self.schedule_end(seconds, step, place)
         if self.schedule.counts == "updates" or target_tokens is None:
             now = self._position(self._state.step + 1)
         else:
@@ -125,6 +150,17 @@ class Limits:
             return self._state.target_tokens / self._state.step
         return self._config.stream.target_tokens * self._config.stream.micro_batches
 
+    def _updates_an_epoch(self, epoch: int, done: int) -> float | None:
+        """Mean over the epochs finished since limits are counted, else the estimate; None if it is not known.
+
+        Args:
+            epoch: that the run is in.
+            done: updates done of it.
+        """
+        epochs = epoch - self._state.start_epoch
+        counted = self._state.step - self._state.start_step - done
+        return counted / epochs if epochs > 0 and counted > 0 else self._estimate
+
     def _followed(self) -> list[float]:
         """The scores that the schedule follows; see `Schedule.rate`."""
         if not self.schedule.follows_scores:
@@ -134,21 +170,6 @@ class Limits:
         scores = self._state.planned_scores(figure, after=after)
         sign = 1 if self._config.evaluation.directions[figure] else -1
         return [sign * scores[step] for step in sorted(scores)]
-
-    def check_rates(self) -> None:
-        """Look at the rates of the updates to come, and of other phases' schedules: at both ends and evenly between.
-
-        Raises:
-            UserError: see `checked_rate`.
-        """
-        end, spans = self.schedule_end(self._state.seconds), list[tuple[Schedule, int, int]]()
-        spans.append((self.schedule, min(self._position(self._state.step) + 1, end), end))
-        for phase in self._config.phases:
-            if phase.schedule is not None and phase.schedule is not self.schedule:
-                spans.append((phase.schedule, 1, (phase.until and phase.until.updates) or self.last_step))
-        for schedule, first, last in spans:
-            for update in np.unique(np.linspace(first, last, min(MOST_RATES, last - first + 1)).astype(int)).tolist():
-                checked_rate(schedule, max(update, 1), self._config.optimizer.lr, last)
 
     def schedule_end(self, seconds: float, step: int | None = None, place: Place | None = None) -> int:
         """The update, or the number of target tokens, at which the schedule ends, in the schedule's own count.
@@ -179,33 +200,40 @@ class Limits:
             ends["tokens"] = state.step + math.ceil(left / self._tokens_an_update)
         if section.max_epochs is not None and place is not None:
             epoch, number = place
-            if (updates := self._forecast.updates_an_epoch(epoch, number)) is not None:
+            if (updates := self._updates_an_epoch(epoch, number)) is not None:
                 epochs = section.max_epochs + state.start_epoch - epoch
                 ends["epochs"] = state.step + round(updates * epochs) - number
         return {unit: max(state.step + 1, end) for unit, end in ends.items()}
 
-    def warning(self, place: Place) -> str | None:
-        """A warning, given once, if a limit will end the run long before the end of its schedule.
+    def look(self, epoch: int, number: int) -> Outlook:
+        """How far the run has come.
 
         Args:
-            place: of the next update.
+            epoch: of the last update.
+            number: of the last update in its epoch, from 0.
         """
-        state, schedule = self._state, self._config.schedule
-        ends = self._ends(state.seconds, state.step, place)
-        if self._has_warned or not ends or not schedule.ends or schedule is not self.schedule:
-            return None
-        unit, last = min(ends.items(), key=operator.itemgetter(1))
-        begin, there = self._position(state.start_step), self._position(last)
-        end = self.schedule_end(state.seconds, place=place)
-        is_sure = state.step - state.start_step >= SURE_FRACTION * (last - state.start_step)
-        self._has_warned = is_sure and there - begin < CUT_FRACTION * (end - begin)
-        if not self._has_warned:
-            return None
-        field = "max_target_tokens" if unit == "tokens" else f"max_{unit}"
-        return (
-            f"training.{field}={getattr(self._section, field)} ends the run near step {last:,}, before its schedule: "
-            f"the learning rate will be at {schedule.rate(there, peak=1.0, last=end):.0%} of its peak then; "
-            f"schedule.ends_with={unit} brings it to its end"
+        state, section = self._state, self._section
+        new, done = state.step - self._first_step, state.step - state.start_step
+        pace = (state.seconds - self._first_second) / new if new > 0 else None
+        updates = f"{state.step:,} update{'s' * (state.step != 1)}"
+        shares = [(done / section.max_updates, f"{state.step:,} of {self.last_step:,} updates")]
+        if section.max_target_tokens is not None:
+            tokens, most = state.target_tokens - state.start_tokens, section.max_target_tokens
+            shares.append((tokens / most, f"{updates}, {tokens:,} of {most:,} target tokens"))
+        if section.max_epochs is not None and (an_epoch := self._updates_an_epoch(epoch, number + 1)):
+            epochs = epoch - state.start_epoch + (number + 1) / an_epoch
+            shares.append((epochs / section.max_epochs, f"{updates}, {epochs:.1f} of {section.max_epochs} epochs"))
+        left = None if pace is None else pace * done * (1 / max(shares)[0] - 1)
+        if section.max_minutes is not None:
+            seconds, limit = state.seconds - state.start_seconds, 60 * section.max_minutes
+            shares.append((seconds / limit, f"{updates}, {interval(seconds)} of {interval(limit)}"))
+            left = None if left is None else min(left, limit - seconds)
+        fraction, share = max(shares)
+        return Outlook(
+            fraction=min(max(fraction, 0.0), 1.0),
+            share=share,
+            seconds_left=None if left is None else max(left, 0.0),
+            seconds_per_update=pace,
         )
 
     def is_time_up(self) -> bool:
@@ -239,9 +267,9 @@ class Limits:
                 reason = f"training.{field}={f'{most:,}'.removesuffix('.0')}{since} is reached"
                 more = f"{reason} at step {state.step:,}; training.{field} above {number} goes on"
                 limits.append(Limit(field, reason, more))
-        stopping = self._section.early_stopping
         if next_is_due(config, state, epoch) is not None:
             return limits
+        stopping = self._section.early_stopping
         if stopping is not None:  # it depends only on scores, so all ranks agree, also after a kill
             after = max(state.start_step + stopping.after, 0 if state.phase is None else state.phase.step)
             if (why := no_better(config, state, stopping, state.start_step, after)) is not None:
@@ -252,12 +280,3 @@ class Limits:
             reason = f"phases: {why}, the last"
             limits.append(Limit("phases", reason, f"{reason}; a later until, or another phase, goes on"))
         return limits
-
-
-class NothingToDo(Exception):  # noqa: N818 (no error)
-    """The limits were reached in an earlier start, and everything of their step is done."""
-
-    def __init__(self, limits: Sequence[Limit], *, step: int) -> None:
-        super().__init__("nothing to do: " + "; ".join(limit.advice for limit in limits))
-        self.reason = "; ".join(limit.reason for limit in limits)
-        self.step = step

@@ -24,22 +24,19 @@ from trainer.engines import replicas
 from trainer.engines.batches import Losses, Update
 from trainer.engines.layouts import Layouts
 from trainer.engines.protocol import HostCopy, StepResult
-from trainer.evaluation.best import last_and_best
 from trainer.evaluation.evaluator import Evaluator
+from trainer.evaluation.scores import last_and_best
 from trainer.limits import Limits
 from trainer.lookahead import Flags
 from trainer.phases import begin_next, ends_with_next, next_is_due
 from trainer.ranks.device import seed
-from trainer.records.interval import Interval
+from trainer.records.interval import Interval, Work, machine_figures
 from trainer.records.names import TARGET_TOKENS
-from trainer.records.utilization import Work, machine_figures
 from trainer.runs.failure import TrainingError
 from trainer.runs.status import Progress, write_status
 from trainer.spikes import go_back, is_skipped, note_left_out, note_skip, spike
 from trainer.stability import memory
-from trainer.terminal.bar import View
-from trainer.terminal.forecast import Forecast
-from trainer.terminal.lines import log_evaluation, log_step
+from trainer.terminal import View, log_evaluation, log_step
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +69,7 @@ class Trainer:
         *,
         evaluator: Evaluator,
         saver: Saver,
-        forecast: Forecast | None = None,
+        updates_an_epoch: float | None = None,
         begins_trained: bool = False,
     ) -> None:
         """Assemble the parts.
@@ -81,15 +78,14 @@ class Trainer:
             run: of this rank.
             evaluator: of the run.
             saver: of the run.
-            forecast: predicts the end; the default one does not know how long an epoch is.
+            updates_an_epoch: see `Limits`.
             begins_trained: whether another run trained the weights of step 0, so that they are worth evaluating.
         """
         self.run, self.evaluator, self.saver = run, evaluator, saver
         self.resumed_step = run.state.step
         """Updates done before this start."""
         self._begins_trained = begins_trained
-        self._forecast = forecast or Forecast(run.config, run.state)
-        self._limits = Limits(run.config, run.state, self._forecast)
+        self._limits = Limits(run.config, run.state, updates_an_epoch=updates_an_epoch)
         self.end: str | None = None
         """The limits that ended it; None before, and if a stop was requested."""
         self._layouts = Layouts(run.engine, run.config.seed)
@@ -138,7 +134,7 @@ class Trainer:
     def _end(self, last: Update | None, *, is_stopped: bool) -> Literal["finished", "stopped"]:
         """Evaluate what is not, if nobody asked to stop, and save; `last` is the newest update."""
         run, state = self.run, self.run.state
-        if last is not None and self._interval.update_seconds:  # updates that no line has counted
+        if last is not None and not self._is_log_due(state.step):  # updates that no line has counted
             self._log(last)
         if not is_stopped:
             if not _is_due(state.step, run.config.evaluation.every_updates):
@@ -172,7 +168,7 @@ class Trainer:
         return View(
             step=self.run.state.step,
             last_step=self._limits.last_step,
-            outlook=self._forecast.look(place.epoch, place.update - 1),
+            outlook=self._limits.look(place.epoch, place.update - 1),
             activity=self.run.activities.current,
         )
 
@@ -248,7 +244,7 @@ class Trainer:
         Raises:
             Rewind: an update before it was a spike, or the last of too many that were skipped.
         """
-        begin, run, state = time.monotonic(), self.run, self.run.state
+        run, state = self.run, self.run.state
         with run.activities("step", step=state.step + 1), memory.advised(run.config, "stream", TrainingError):
             lanes, on_device = self._accumulate(update)
             sums = HostCopy(on_device)
@@ -268,7 +264,6 @@ class Trainer:
         state.step += 1
         state.target_tokens += update.counts.target_tokens
         state.lr = lr
-        self._interval.update_seconds.append(time.monotonic() - begin)
         run.pairs.write(state.step, update.micro_batches)
         self._previous = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
 
@@ -288,7 +283,6 @@ class Trainer:
             if one.lanes:
                 lanes.append(one.lanes)
                 losses += [out.loss_sum, out.nll_sum]
-            self._interval.padded_tokens += sum(m.num_padded_source + m.num_padded_target for m in one.micro_batches)
         return lanes, torch.stack(losses).view(len(lanes), -1) if losses else torch.zeros(0, 2, device=device)
 
     def _settle(self) -> None:
@@ -357,19 +351,13 @@ class Trainer:
             TARGET_TOKENS: state.target_tokens,
             "total_seconds": round(state.seconds, 3),
         }
-        ranks, slow = self._interval.figures_of_ranks(self.run.world, self.run.engine.take_forward_seconds())
-        figures |= ranks
-        if slow is not None:
-            log.warning("step %d: %s", state.step, slow)
         if (ledger := self.run.activities.ledger) is not None:
             figures |= ledger.figures() | machine_figures(self.run.world.device)
             ledger.write()
         self._logged = {"train_loss": figures["loss"], "target_tokens_per_second": figures["tokens_per_second"]}
         self._tell()
         self.run.metrics.train(state.step, figures)
-        if (warning := self._limits.warning((update.epoch, update.number + 1))) is not None:
-            log.warning("%s", warning)
-        log_step(state.step, update.epoch, figures, self._forecast.look(update.epoch, update.number))
+        log_step(state.step, update.epoch, figures, self._limits.look(update.epoch, update.number))
         self._interval = self._new_interval()
 
     def _tell(self) -> None:
@@ -422,11 +410,9 @@ class Trainer:
             log.warning("step %d: the validation loss is not finite: %s", step, ", ".join(wrong))
         if self.run.queue is not None:
             self.run.queue.add(step, evaluation)
-        shown = config.evaluation
         figures |= {"series": state.measured.get(state.best_by), TARGET_TOKENS: state.target_tokens}
         figures |= state.phase_figures()
-        samples = evaluation.samples(shown.samples, step // max(shown.every_updates, 1))
-        self.run.metrics.evaluation(step, figures, samples)
+        self.run.metrics.evaluation(step, figures, evaluation.samples(config.evaluation.samples))
         log_evaluation(step, evaluation, config, state)
         self._tell()
         return True

@@ -30,17 +30,14 @@ from trainer.ranks.checks import check_agreement, check_compiler, make_shared
 from trainer.ranks.device import device_name, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
-from trainer.records.background import describe_error
-from trainer.records.metrics import close_open
+from trainer.records.metrics import close_open, describe_error
 from trainer.runs.failure import message_of, note_failure, says_all
 from trainer.runs.layout import LEDGER_FILE, REPORT, STATUS_FILE, STOP_FILE
 from trainer.runs.ledger import Ledger
 from trainer.runs.parents import check_beginning
 from trainer.runs.run_lock import RunLock, RunLockedError
 from trainer.runs.status import LAUNCH_ID, read_status, write_status
-from trainer.terminal.bar import bar_shown
-from trainer.terminal.lines import configure_logging
-from trainer.terminal.tables import show_summary
+from trainer.terminal import bar_shown, configure_logging, show_summary
 
 RESETS = frozenset({"data", "optimizer"})
 EXIT_FINISHED, EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED = 0, 1, 2, 75

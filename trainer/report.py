@@ -17,14 +17,14 @@ from configs.process.files import is_file
 from configs.process.files.inside import read_text, write_text
 from configs.process.text import markdown, visible_name
 from trainer.evaluation.sets import all_sets
+from trainer.limits import interval
 from trainer.records.names import TARGET_TOKENS
 from trainer.records.samples import Cell, marked
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Line, number, read_formats, read_lines, whole
 from trainer.runs.status import Status, read_status
-from trainer.terminal.forecast import interval
-from trainer.terminal.tables import describe_model, describe_phases, describe_schedule, describe_update
+from trainer.terminal import describe_model, describe_phases, describe_schedule, describe_update
 
 NUM_SAMPLES = 5
 """Translations of each set."""
@@ -224,7 +224,7 @@ def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Seque
     yield "model", describe_model(config)
     yield "data", Code(", ".join(source.path for source in config.datasets))
     yield "an update", describe_update(config)
-    yield "schedule", f"{describe_schedule(config.schedule, config)}; {config.optimizer.kind}"
+    yield "schedule", describe_schedule(config.schedule, config)
     if config.phases:
         yield "phases", "; ".join(describe_phases(config))
     if course.trained:

@@ -17,7 +17,7 @@ from data_pipeline.preparation.tokenizing import train_tokenizer
 from tests.conftest import Call
 from tests.forked import Forked
 from tests.launcher.conftest import environment
-from tests.trainer.terminal.on_a_terminal import CODES
+from tests.trainer.on_a_terminal import CODES
 from tests.zeromt.exporting.made import make_run
 from zeromt.cli.main import main
 

@@ -1,13 +1,22 @@
 """What a run says on terminals of 80 and 120 columns, with NO_COLOR, and where its output is no terminal."""
 
+import logging
+import os
+import pty
 import re
+import sys
+import termios
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Corpus
 from tests.forked import Forked
-from tests.trainer.terminal.on_a_terminal import CODES, bars, seen, train_on_a_terminal
+from tests.trainer.on_a_terminal import CODES, bars, seen, train_on_a_terminal
+from tests.waiting import PATIENCE
+from trainer.limits import Outlook
+from trainer.terminal import View, bar_shown
 from zeromt.cli.main import parse
 
 TRAINING = (
@@ -61,8 +70,8 @@ def test_plain_lines(plain: str) -> None:
     assert [line[2:16].strip() for line in lines[: len(ROWS)]] == ROWS
     first, second = (line for line in lines if "  valid loss " in line)
     assert first.startswith("step 15  valid loss ")
-    assert first.endswith(" s)  the best BLEU so far")
-    assert re.search(r"\d s\)  (the best BLEU so far, .* to step 15|BLEU .* to the best, .* of step 15)$", second)
+    assert first.endswith(" s)  the best so far")
+    assert re.search(r"\d s\)  the best(: BLEU [\d.]+ at step 15| so far)$", second)
 
 
 def test_summary(plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +120,34 @@ def test_refusal_is_red(forked: Forked, corpus_en_fr: Corpus, tmp_path: Path) ->
     code, text = on_terminal(forked, tmp_path, arguments(corpus_en_fr, Path("runs"), "training.max_updates=0"), 80, {})
     assert code == 2
     assert text.startswith("\r\x1b[K\x1b[1;31mzeromt: error: training.max_updates")
+
+
+def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-S: it holds up the bar alone, lines go on to their file, and the run ends."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    draws, outlook = threading.Event(), Outlook(fraction=0.5, share="", seconds_left=None, seconds_per_update=None)
+
+    def view() -> View:
+        draws.set()
+        return View(step=5, last_step=10, outlook=outlook, activity=None)
+
+    end, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (50, 80))
+    with os.fdopen(end, "rb", buffering=0) as shown, os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with (tmp_path / "log").open("w") as file:
+            monkeypatch.setattr(sys, "stdout", file)
+            handler = logging.StreamHandler(file)
+            monkeypatch.setattr(logging.root, "handlers", [handler])
+            with bar_shown(view, is_main=True):
+                termios.tcflow(terminal, termios.TCOOFF)
+                assert draws.wait(PATIENCE)
+                for number in range(1000):
+                    logging.getLogger("trainer").warning("step %d", number)
+        [thread] = [one for one in threading.enumerate() if one.name == "bar"]
+        termios.tcflow(terminal, termios.TCOON)
+        while b"5 of 10" not in shown.read(400):
+            assert thread.is_alive(), "it was in the middle of it"
+        thread.join(PATIENCE)
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "step 999"

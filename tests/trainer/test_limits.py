@@ -1,4 +1,4 @@
-"""A run ends where nothing becomes better, and schedules where the run ends. Resumed: test_everything.py."""
+"""Where a run and its schedule end, and how far it has come, by hand. Resumed: test_everything.py."""
 
 import dataclasses
 import json
@@ -15,10 +15,9 @@ from tests.conftest import read_metrics
 from tests.everything import LAST, everything
 from tests.forked import Forked
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.best import current_plateau
+from trainer.evaluation.scores import current_plateau
 from trainer.limits import Limits
-from trainer.terminal.forecast import Forecast
-from trainer.terminal.tables import warnings_of
+from trainer.terminal import warnings_of
 
 SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2"]
 
@@ -80,7 +79,7 @@ class TestSchedulesAndClocks:
         given = [f"training.max_updates={max_updates}", "training.max_minutes=10", "training.max_epochs=4"]
         config = load_run("debug", given)
         config = dataclasses.replace(config, schedule=make("schedule", "linear", warmup_updates=10, **schedule))
-        return Limits(config, state, Forecast(config, state, updates_an_epoch=50))
+        return Limits(config, state, updates_an_epoch=50)
 
     @pytest.mark.parametrize(
         ("ends_with", "seconds", "place", "state", "expected"),
@@ -113,42 +112,15 @@ class TestSchedulesAndClocks:
     @pytest.mark.parametrize(
         ("settings", "said"),
         [
-            (
-                ["schedule.ends_with=first", "training.max_epochs=null"],
-                "first without training.max_target_tokens, max_epochs or max_minutes; set one, or ends_with: updates",
-            ),
-            (
-                ["schedule.ends_with=first", "schedule.kind=constant"],
-                "first with kind=constant, which has no end; set it to updates",
-            ),
-            ([], "epochs without training.max_epochs; set both, or ends_with: updates"),
-            (["schedule.kind=constant"], "epochs with kind=constant, which has no end; set it to updates"),
-            (["phases=[{name: a}]"], "epochs in a run with phases, each with epochs of its own; set it to updates"),
+            (["schedule.ends_with=first"], "first without training.max_target_tokens, max_epochs or max_minutes; set"),
+            (["schedule.ends_with=epochs"], "epochs without training.max_epochs; set both, or ends_with: updates"),
+            (["schedule={kind: constant, ends_with: first}", "training.max_epochs=2"], "first with kind=constant, "),
+            (["schedule.ends_with=epochs", "training.max_epochs=2", "phases=[{name: a}]"], "epochs in a run with pha"),
         ],
     )
     def test_limits_that_cannot_end_one(self, settings: list[str], said: str) -> None:
-        given = ["schedule.ends_with=epochs", "schedule.kind=cosine", *(["training.max_epochs=2"] if settings else [])]
-        with pytest.raises(ConfigError, match=f"^schedule.ends_with: {said}$"):
-            load_run("debug", [*given, *settings])
-
-    @pytest.mark.parametrize(
-        ("place", "state", "said"),
-        [
-            ((0, 10), TrainerState(step=10, seconds=59.0), None),  # too early to tell
-            ((0, 20), TrainerState(step=20, seconds=20.0), "max_epochs=4 ends the run near step 200, before its sch"),
-            ((0, 10), TrainerState(step=10, seconds=61.0), "max_minutes=10.0 ends the run near step 98, before its "),
-            ((0, 900), TrainerState(step=900, seconds=580.0), None),
-        ],
-    )
-    def test_what_cuts_one_short_is_warned_of_once(
-        self, place: tuple[int, int], state: TrainerState, said: str | None
-    ) -> None:
-        limits = self.limits(state)
-        found = limits.warning(place)
-        assert (found or "").startswith("" if said is None else f"training.{said}")
-        assert (found is None) == (said is None)
-        assert limits.warning(place) is None
-        assert self.limits(state, ends_with="first").warning(place) is None
+        with pytest.raises(ConfigError, match=f"^schedule.ends_with: {said}"):
+            load_run("debug", ["schedule.kind=cosine", *settings])
 
     def test_in_a_run_of_epochs(self, place: Path, forked: Forked) -> None:
         """All ranks have the same rate, or they would not stay alike."""
@@ -159,7 +131,6 @@ class TestSchedulesAndClocks:
         assert done.code == 0, done.err
         rates = [line["lr"] for line in read_metrics(place / "runs" / "epochs")]
         assert rates[-1] < 0.02 * max(rates)
-        assert "ends the run near step " not in done.out
         out_of_step = "evaluation.every_updates=9 is no multiple of checkpoint.every_updates=7, so the best step"
         assert done.out.index(out_of_step) < done.out.index("\nstep 1 ")
 
@@ -171,22 +142,13 @@ class TestSchedulesAndClocks:
         rates = [line["lr"] for line in read_metrics(place / "runs" / "clock")]
         assert rates[-1] < 0.1 * max(rates)
         assert "training.max_minutes=0.06 is reached" in done.out
-        assert "ends the run near step " not in done.out
 
 
-@pytest.mark.parametrize(
-    ("scored", "saved", "keep_best", "is_told"),
-    [(600, 300, 1, False), (0, 300, 1, False), (2000, 300, 1, False), (300, 200, 0, False), (300, 200, 1, True),
-     (100, 0, 1, True)],
-)  # fmt: skip
-def test_a_best_step_without_a_checkpoint_is_warned_of(scored: int, saved: int, keep_best: int, is_told: bool) -> None:
+@pytest.mark.parametrize(("scored", "saved", "is_told"), [(600, 300, False), (2000, 300, False), (300, 200, True)])
+def test_a_best_step_without_a_checkpoint_is_warned_of(scored: int, saved: int, is_told: bool) -> None:
     every = [f"evaluation.every_updates={scored}", f"checkpoint.every_updates={saved}", "training.max_updates=1000"]
-    said = [
-        f"evaluation.every_updates={scored} is no multiple of checkpoint.every_updates={saved}, so the best step may "
-        f"have no checkpoint; set checkpoint.every_updates={scored}"
-    ]
-    found = warnings_of(load_run("debug", [*every, f"checkpoint.keep_best={keep_best}", "schedule.warmup_updates=9"]))
-    assert list(found) == (said if is_told else [])
+    found = list(warnings_of(load_run("debug", [*every, "checkpoint.keep_best=1", "schedule.warmup_updates=9"])))
+    assert [line.partition("; ")[2] for line in found] == ["set checkpoint.every_updates=300"] * is_told
 
 
 def test_a_warm_up_beyond_the_end_is_warned_of() -> None:
@@ -197,3 +159,38 @@ def test_a_warm_up_beyond_the_end_is_warned_of() -> None:
     )
     assert said in list(warnings_of(long))
     assert said not in list(warnings_of(short))
+
+
+@pytest.mark.parametrize(
+    ("settings", "epoch", "number", "fraction", "left", "share"),
+    [
+        # 60 of 100 updates, 50 of them in this start's 500 s.
+        (["max_updates=100"], 0, 59, 0.6, 400.0, "60 of 100 updates"),
+        # 700 s of 1,000: nearer than the updates.
+        (["max_updates=100", "max_minutes=16.6666666"], 0, 59, 0.7, 300.0, "60 updates, 11:40 of 16:39"),
+        (["max_updates=100", "max_minutes=1000"], 0, 59, 0.6, 400.0, "60 of 100 updates"),
+        (["max_updates=100", "max_target_tokens=8000"], 0, 59, 0.75, 200.0, "60 updates, 6,000 of 8,000 target tokens"),
+        # No epoch is over: 75 updates in each, as estimated, and 90 to go.
+        (["max_updates=10000", "max_epochs=2"], 0, 59, 60 / 150, 900.0, "60 updates, 0.8 of 2 epochs"),
+        # Two epochs are over, with 25 updates each, whatever was estimated; 15 to go.
+        (["max_updates=10000", "max_epochs=3"], 2, 9, 60 / 75, 150.0, "60 updates, 2.4 of 3 epochs"),
+        (["max_updates=10000", "max_epochs=2"], 2, 9, 1.0, 0.0, "60 updates, 2.4 of 2 epochs"),
+    ],
+)
+def test_outlook(settings: list[str], epoch: int, number: int, fraction: float, left: float, share: str) -> None:
+    config = load_run("debug", [f"training.{setting}" for setting in settings])
+    state = TrainerState(step=10, seconds=200.0)
+    limits = Limits(config, state, updates_an_epoch=75)
+    assert limits.look(0, 9).seconds_left is None
+    state.step, state.seconds, state.target_tokens = 60, 700.0, 6000
+    outlook = limits.look(epoch, number)
+    assert outlook.share == share
+    assert (outlook.fraction, outlook.seconds_left) == pytest.approx((fraction, left), rel=1e-6)
+
+
+def test_outlook_after_a_reset() -> None:
+    state = TrainerState(step=500, seconds=3_600.0, start_step=500, start_seconds=3_600.0, start_epoch=3)
+    limits = Limits(load_run("debug", ["training.max_updates=100", "training.max_epochs=2"]), state)
+    state.step, state.seconds = 550, 3_700.0
+    assert str(limits.look(3, 49)) == "50.0% done  01:40 left"
+    assert limits.look(4, 9).fraction == pytest.approx(1.25 / 2)
