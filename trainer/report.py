@@ -19,7 +19,6 @@ from configs.process.text import markdown, visible_name
 from trainer.evaluation.sets import all_sets
 from trainer.limits import interval
 from trainer.records.names import TARGET_TOKENS
-from trainer.records.samples import Cell, marked
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
 from trainer.runs.metrics_file import Line, number, read_formats, read_lines, whole
@@ -53,7 +52,7 @@ class Table:
 
     title: str = ""
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
     """Lines below it."""
 
@@ -73,20 +72,17 @@ def table_lines(table: Table) -> Iterator[str]:
         yield ""
 
 
-def _is_figure(cell: Cell) -> bool:
-    return isinstance(cell, str) and _FIGURE.fullmatch(cell) is not None
+def _is_figure(cell: str) -> bool:
+    return _FIGURE.fullmatch(cell) is not None
 
 
 def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(cell: Cell) -> str:
-    if isinstance(cell, str):
-        shown = markdown(visible_name(cell))
-        return f"<code>{shown}</code>" if isinstance(cell, Code) and cell else shown  # viewers differ on backticks
-    pieces = [(markdown(text), is_marked) for text, is_marked in cell if text]
-    return "".join(f"<b>{text}</b>" if is_marked else text for text, is_marked in pieces)
+def _cell(cell: str) -> str:
+    shown = markdown(visible_name(cell))
+    return f"<code>{shown}</code>" if isinstance(cell, Code) and cell else shown  # viewers differ on backticks
 
 
 def plain(value: float | None, digits: int) -> str:
@@ -219,7 +215,7 @@ def write(folder: Path) -> Path:
     return folder / REPORT
 
 
-def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Sequence[Cell]]:
+def _settings(config: RunConfig, course: Course, folder: Path) -> Iterator[Sequence[str]]:
     ledger = read_figures(folder / LEDGER_FILE) or {}
     yield "model", describe_model(config)
     yield "data", Code(", ".join(source.path for source in config.datasets))
@@ -262,10 +258,7 @@ def _panels(course: Course, formats: Mapping[str, Described]) -> Iterator[Panel]
 
 
 def _translations(config: RunConfig, folder: Path, evaluations: Sequence[Line]) -> Iterator[Table]:
-    """Of each set that an evaluation has translated some lines, at even distances.
-
-    What differs from the reference is bold.
-    """
+    """Of each set that an evaluation has translated some lines, at even distances."""
     try:
         if any("://" in source.path for source in config.datasets):
             raise UserError("data on a server are not fetched for this")
@@ -281,5 +274,5 @@ def _translations(config: RunConfig, folder: Path, evaluations: Sequence[Line]) 
         lines = read_text(path, errors="replace").split("\n")[:-1]
         pairs = list(zip(text.sources, text.references[0], lines, strict=False))
         chosen = sorted({len(pairs) * (2 * n + 1) // (2 * NUM_SAMPLES) for n in range(NUM_SAMPLES)})[: len(pairs)]
-        rows = [([(pairs[n][0], False)], *marked(*pairs[n][1:])) for n in chosen]
-        yield Table(title=f"{text.name} ({text.role})", head=("source", "reference", "translation"), rows=rows)
+        head, rows = ("source", "reference", "translation"), [pairs[n] for n in chosen]
+        yield Table(title=f"{text.name} ({text.role})", head=head, rows=rows)

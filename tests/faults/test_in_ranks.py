@@ -71,11 +71,6 @@ def ended(corpus_en_fr: Corpus, shim: Path, tmp_path_factory: pytest.TempPathFac
     unwritable.folder.mkdir()
     (unwritable.folder / "checkpoints").symlink_to(UNWRITABLE)
     runs.add(
-        "straggler",
-        Fault(point="forward", action="sleep", rank=1, times=0, value=1.0),
-        overrides=["training.max_updates=4", "training.log_every=2"],
-    )
-    runs.add(
         "drift",
         Fault(point="stepped", action="drift", rank=1, step=3),
         overrides=["training.max_updates=6", "engine.zero_stage=0", "stability.hash_every_updates=2"],
@@ -133,16 +128,6 @@ def test_unwritable_checkpoints(ended: dict[str, Ended]) -> None:
         assert "checkpoints" in outcome
     assert end.logs[0].count("failed, the older ones stand") == 2
     assert saves(end.run) == [(1, False, 1), (2, False, 2)]
-
-
-def test_straggler_is_named(ended: dict[str, Ended]) -> None:
-    """Row 25."""
-    end = ended["straggler"]
-    assert end.outcomes == ("finished", "finished")
-    assert "rank 1" in end.logs[0]
-    lines = read_metrics(end.run.folder)
-    assert [line["stragglers"] for line in lines] == [[1], [1]]
-    assert all(line["update_seconds_p95"] >= line["update_seconds_median"] > 1.0 for line in lines)
 
 
 def test_drifting_replica_is_found(ended: dict[str, Ended]) -> None:

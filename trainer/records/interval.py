@@ -1,26 +1,78 @@
-"""The figures of the interval between two log lines, ranks that were slow in it, percentiles of the step time."""
+"""The figures of the interval between two log lines: losses, counts, speed, and how far the machine is used.
 
+Memory and load are those of rank 0's machine at a log step. Reading them never synchronises with the device.
+"""
+
+import contextlib
+import functools
 import math
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import psutil
 import torch
 
+from configs import RunConfig
+from configs.components.model import UndeclaredError
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from data_pipeline.tokenizer import PAD_ID
+from model.flops import BatchShape, model_flops
+from model.gpus import known_gpu
+from model.parameters import Vocabularies
 from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
+from trainer.engines.protocol import Engine
+from trainer.ranks.device import device_name, kind
 from trainer.ranks.distributed import World
-from trainer.records.utilization import Work
 
 MICRO_BATCHES, TOKEN_SHARE, LOSS, LOSS_WEIGHT = "micro_batches/", "token_share/", "loss/", "loss_weight/"
 """Prefixes of the figures of one dataset of a mixture."""
-STRAGGLER_SECONDS = 1.0
-"""Ranks are compared only if one spent at least this long in forward passes; shorter times are noise."""
 MAX_SHOWN = 8
 """Datasets listed in the printed line; metrics.jsonl and TensorBoard have all of them."""
+TERA, GIB = 10**12, 2**30
+
+
+class Work:
+    """Counts the FLOPs that micro-batches need, by `model.flops.model_flops`.
+
+    Model FLOPs utilisation (MFU) is defined by Chowdhery et al. (2022), appendix B: recomputation (activation
+    checkpointing) and padding do not count. The peak is `training.peak_tflops` or, for a known GPU, that of its data
+    sheet; without either there is no MFU.
+    """
+
+    def __init__(self, config: RunConfig, engine: Engine) -> None:
+        source = engine.parameter_shapes()["source_embedding.tokens.weight"][0]
+        target = engine.parameter_shapes().get("target_embedding.tokens.weight", (source,))[0]
+        of = (config.model, config.loss, Vocabularies(source=source, target=target))
+        self._of_pair = functools.cache(
+            lambda source, target: model_flops(*of, BatchShape(rows=1, source=source, target=target))
+        )
+        known = known_gpu(device_name(engine.device)) if kind(engine.device) == "cuda" else None
+        self.peak = config.training.peak_tflops or (None if known is None else known.tflops(engine.precision))
+        """Peak of one device in 10^12 FLOP/s; None if it is not known."""
+
+    def flops(self, micro_batch: MicroBatch) -> int:
+        """FLOPs of the forward and backward pass; 0 if a part of the model does not state its costs."""
+        sources, targets = ((side != PAD_ID).sum(axis=1) for side in (micro_batch.source, micro_batch.target_output))
+        try:
+            return sum(map(self._of_pair, sources.tolist(), targets.tolist()))
+        except UndeclaredError:
+            return 0
+
+    def figures(self, flops: float, seconds: float, num_ranks: int) -> Mapping[str, float]:
+        """`tflops_per_second` of one device, and `mfu` if the peak is known; empty if no FLOPs were counted.
+
+        Args:
+            flops: FLOPs of all ranks.
+            seconds: time that they took.
+            num_ranks: number of ranks, each with one device.
+        """
+        if not flops:
+            return {}
+        reached = flops / seconds / num_ranks / TERA
+        return {"tflops_per_second": reached} | ({"mfu": reached / self.peak} if self.peak else {})
 
 
 class Interval:
@@ -54,9 +106,6 @@ class Interval:
         self._grad_norm: torch.Tensor | float = 0.0
         self._paused = 0.0
         self.waiting_seconds = 0.0
-        self.update_seconds: list[float] = []
-        self.padded_tokens = 0
-        """Number of tokens, padding included, in this rank's micro-batches."""
 
     def add_losses(self, losses: torch.Tensor, counts: UpdateCounts) -> None:
         """Add the losses of one applied update.
@@ -130,21 +179,6 @@ class Interval:
             **self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist()),
         }
 
-    def figures_of_ranks(self, world: World, forward_seconds: float) -> tuple[dict[str, Any], str | None]:
-        """Step-time percentiles and stragglers, and a line about the stragglers; None if there are none.
-
-        Args:
-            world: the ranks.
-            forward_seconds: time that this rank spent in forward passes.
-        """
-        forward = world.gather((forward_seconds, self.padded_tokens))
-        seconds = [spent / max(tokens, 1) for spent, tokens in forward]
-        slow = stragglers(seconds) if max(spent for spent, _ in forward) >= STRAGGLER_SECONDS else {}
-        median, p95 = np.quantile(self.update_seconds or [math.nan], [0.5, 0.95]).tolist()
-        figures = {"stragglers": [*slow], "update_seconds_median": median, "update_seconds_p95": p95}
-        said = (f"rank {r} needs {times:.1f} times the median's seconds for a token" for r, times in slow.items())
-        return figures, "; ".join(said) or None
-
     def _of_datasets(self, sums: Sequence[Sequence[float]]) -> dict[str, Any]:
         """Micro-batches, mean loss, fraction of the target tokens and their mean weight of each dataset of a mixture.
 
@@ -176,16 +210,20 @@ def describe_datasets(figures: Mapping[str, Any]) -> str | None:
     return f"target tokens by dataset: {'; '.join(said)}" if said else None
 
 
-def stragglers(seconds_per_token_by_rank: Sequence[float], factor: float = 1.5) -> dict[int, float]:
-    """Ranks that took more than `factor` times the median time per token, and how many times it.
+def machine_figures(device: torch.device) -> dict[str, float]:
+    """Memory in GiB and utilisation in percent, of the host and, if there is one, of the GPU.
 
-    With an even number of ranks the lower median is used, so that one slow rank of two is found.
-
-    Args:
-        seconds_per_token_by_rank: compute time of each rank over its tokens; for a rank without tokens not finite or 0,
-            and then ignored.
-        factor: how much slower than the median a rank must be.
+    `cpu_utilization` is the mean over all cores of the machine since the previous call; 0 at the first.
     """
-    measured = {rank: s for rank, s in enumerate(seconds_per_token_by_rank) if math.isfinite(s) and s > 0}
-    median = statistics.median_low(measured.values()) if measured else math.nan
-    return {rank: s / median for rank, s in measured.items() if s > factor * median}
+    figures = {
+        "host_memory_gib": psutil.Process().memory_info().rss / GIB,
+        "host_memory_free_gib": psutil.virtual_memory().available / GIB,
+        "cpu_utilization": psutil.cpu_percent(),
+    }
+    if kind(device) == "cuda":
+        figures["device_memory_allocated_gib"] = torch.cuda.memory_allocated(device) / GIB
+        figures["device_memory_peak_gib"] = torch.cuda.max_memory_allocated(device) / GIB
+        with contextlib.suppress(Exception):  # no nvidia-ml-py, or a MIG slice: an error here must not end a run
+            figures["device_memory_used_gib"] = torch.cuda.device_memory_used(device) / GIB
+            figures["device_utilization"] = float(torch.cuda.utilization(device))
+    return {key: round(value, 4) for key, value in figures.items()}

@@ -1,20 +1,23 @@
-"""The names (tags) of figures in every tracker: GROUP/KEY, where KEY is the figure's key in metrics.jsonl.
+"""What trackers show: samples as a table, and figures by tags, GROUP/KEY, where KEY is that in metrics.jsonl.
 
 The groups are `train` and `valid` (training and validation), `machine` (time and hardware) and `events` (counts of
 restarts and of what went wrong). A figure of one dataset or of one held-out set ends with its name:
 `valid/bleu/news`.
 """
 
-from collections.abc import Mapping
+import html
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+from configs.components import Samples
+from configs.process.text import visible
 
 TARGET_TOKENS = "total_target_tokens"
 """Target tokens trained on so far."""
 MACHINE = {
-    "tokens_per_second", "seconds_per_update", "update_seconds_median", "update_seconds_p95", "waiting_for_data",
-    "goodput", "tflops_per_second", "mfu", "device_memory_allocated_gib", "device_memory_peak_gib",
-    "device_memory_used_gib", "device_utilization",
+    "tokens_per_second", "seconds_per_update", "waiting_for_data", "goodput", "tflops_per_second", "mfu",
+    "device_memory_allocated_gib", "device_memory_peak_gib", "device_memory_used_gib", "device_utilization",
     "host_memory_gib", "host_memory_free_gib", "cpu_utilization", "wall_seconds", "total_seconds",
     "setup_seconds", "productive_seconds", "redone_seconds", "waiting_for_data_seconds", "saving_seconds",
     "evaluating_seconds", "stalled_seconds",
@@ -76,3 +79,17 @@ def start_name(folder: Path, resume_step: int) -> str:
         resume_step: step of the checkpoint that the start resumes from.
     """
     return folder.name if resume_step <= 0 else f"{folder.name} from {resume_step}"
+
+
+def samples_table(samples: Samples) -> str:
+    """Sources beside references and translations."""
+    return html_table([("source", "reference", "translation"), *samples])
+
+
+def html_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table in which text is displayed literally, also by TensorBoard, which takes it for Markdown.
+
+    Control characters and line separators, which would be invisible, become Python's escape sequences.
+    """
+    lines = ("".join(f"<td>{html.escape(visible(cell))}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

@@ -11,8 +11,7 @@ from typing_extensions import override
 from configs.components import Samples, Tracker, Writer, component
 from configs.components.training import describe_metrics
 from configs.process.text import to_json
-from trainer.records.names import by_tag, event_by_tag, flatten
-from trainer.records.samples import html_table, samples_table
+from trainer.records.names import by_tag, event_by_tag, flatten, html_table, samples_table
 
 HPARAMS = (
     "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.dropout", "optimizer.kind", "optimizer.lr",

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import END_EVENT, by_tag, event_by_tag, start_name
-from trainer.records.samples import samples_table
+from trainer.records.names import END_EVENT, by_tag, event_by_tag, samples_table, start_name
 
 
 @component("tracker", "wandb")

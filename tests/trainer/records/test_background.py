@@ -15,16 +15,15 @@ from configs.components import Tracker
 from configs.process import with_torch
 from tests.conftest import environment
 from tests.waiting import PATIENCE
-from trainer.records import background
-from trainer.records.background import BackgroundWriter, end_all
-from trainer.records.metrics import Metrics
+from trainer.records import metrics as records
+from trainer.records.metrics import BackgroundWriter, Metrics, end_all
 
 
 def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(with_torch, "_abandoned", [])
-    monkeypatch.setattr(background, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(records, "CLOSE_SECONDS", 0.1)
     begun, go_on, steps = threading.Event(), threading.Event(), list[int]()
 
     def train(step: int) -> None:

@@ -9,7 +9,7 @@ from tensorboard.plugins.text.text_plugin import text_array_to_html
 
 from configs.components import make
 from trainer.records.metrics import Metrics
-from trainer.records.samples import html_table, marked
+from trainer.records.names import html_table
 
 TEXTS = (
     "<img src=x onerror=alert(1)>", "a | b", "**bold** _and_ `code`", "[link](http://x)", "# head", "1. one",
@@ -48,19 +48,11 @@ class Cells(HTMLParser):
 
 def test_text_is_shown_letter_by_letter() -> None:
     """By TensorBoard's own conversion to HTML."""
-    rows = [(text, f"{text} and more", [(f"*before* {text}", True)]) for text in TEXTS]
+    rows = [(text, f"{text} and more", f"*before* {text}") for text in TEXTS]
     found = Cells(text_array_to_html(np.array(html_table(rows)), True))
-    assert found.elements == {"table", "tbody", "tr", "td", "strong"}
+    assert found.elements == {"table", "tbody", "tr", "td"}
     expected = [[text, f"{text} and more", f"*before* {text}"] for text in TEXTS]
     assert found.rows == [[cell.replace("\x02", "\\x02").replace("\x03", "\\x03") for cell in row] for row in expected]
-
-
-def test_what_the_other_text_lacks_is_marked() -> None:
-    assert marked("the old cat", "the young cat sat") == (
-        [("the ", False), ("old", True), (" cat", False), ("", True)],
-        [("the ", False), ("young", True), (" cat", False), (" sat", True)],
-    )
-    assert marked("我们去", "我去")[0] == [("我", False), ("们", True), ("去", False)], "one character is a word"
 
 
 def test_each_step_once_after_any_starts(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ TAGS = {
         "x_machine/host_memory_gib": "host_memory_gib",
         "x_events/rewinds": "rewinds",
     },
-    "evaluation": {"valid/bleu": "bleu", "valid/chrf": "chrf", "valid/accuracy": "accuracy"},
+    "evaluation": {"valid/bleu": "bleu", "valid/chrf": "chrf"},
 }
 
 
@@ -35,8 +35,6 @@ def test_tensorboard_shows_what_metrics_hold(trained: TrainedRun) -> None:
             shown = {e.step: e.value for e in board.Scalars(tag)}
             assert shown == pytest.approx({line["step"]: line[key] for line in lines}, rel=1e-5)
     assert board.Scalars("x_machine/checkpoint_seconds")
-    [first, last] = read_metrics(trained.folder, "evaluation")
-    assert 0.5 < first["accuracy"] <= last["accuracy"] <= 1, f"it learns: {first}, {last}"
     texts = board.Tensors("valid/translations/text_summary")
     assert [text.step for text in texts] == [150, 300]
     assert b"<td>source</td><td>reference</td>" in texts[-1].tensor_proto.string_val[0]

@@ -13,7 +13,7 @@ from configs.components import make
 from tests.conftest import environment, read_metrics
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.records import background
+from trainer.records import metrics
 from trainer.records.metrics import Metrics
 from trainer.records.names import by_tag, event_by_tag
 
@@ -55,7 +55,7 @@ def check(found: Points, expected: Points) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read back is compared, and not how fast a busy machine writes it."""
-    monkeypatch.setattr(background, "CLOSE_SECONDS", 200.0)
+    monkeypatch.setattr(metrics, "CLOSE_SECONDS", 200.0)
 
 
 @pytest.mark.usefixtures("patient")

@@ -14,8 +14,8 @@ from model.flops import BatchShape, executed_flops
 from model.gpus import GPUS, known_gpu
 from model.parameters import Vocabularies
 from trainer.engines.protocol import Engine
-from trainer.records import utilization
-from trainer.records.utilization import Work
+from trainer.records import interval
+from trainer.records.interval import Work
 
 VOCABULARY = 64
 SETTINGS = ["model.activation_checkpointing=true", "loss.label_smoothing=0.1"]
@@ -50,8 +50,8 @@ def test_only_tokens_count_once_and_a_missing_matrix_is_shared() -> None:
 def test_there_is_no_fraction_without_a_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     assert work_of().figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0}
     assert work_of("training.peak_tflops=4").figures(8e12, 2.0, 4) == {"tflops_per_second": 1.0, "mfu": 0.25}
-    monkeypatch.setattr(utilization, "device_name", lambda _: "NVIDIA H100 80GB HBM3")
-    monkeypatch.setattr(utilization, "kind", lambda _: "cuda")
+    monkeypatch.setattr(interval, "device_name", lambda _: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(interval, "kind", lambda _: "cuda")
     assert work_of().figures(989e12, 1.0, 2) == {"tflops_per_second": 494.5, "mfu": 0.5}
     assert work_of().figures(0.0, 1.0, 2) == {}, "a part of the model that does not say"
 
