@@ -23,7 +23,7 @@ BleuTokenizer = Literal[
 
 _OTHER_FIGURES = frozenset(
     {
-        "kind", "step", "loss", "nll", "perplexity", "accuracy", "length_ratio_characters", "pairs", "seconds",
+        "kind", "step", "loss", "nll", "perplexity", "length_ratio_characters", "pairs", "seconds",
         "series", "total_target_tokens", "phase", "phase_number",
     }
 )  # fmt: skip
@@ -196,12 +196,12 @@ class EvaluationSection:
     """How long a finished run waits for outstanding scores; the rest are lost."""
     tokenizer: BleuTokenizer = "auto"
     """BLEU's tokenizer, one of sacreBLEU's. auto chooses by the script of the target language: zh, ja-mecab, ko-mecab,
-    or else 13a. 13a does not suit languages without spaces between words (Thai, Khmer): use char, flores200 or spm.
+    char for scripts without spaces between words (Thai, Khmer), else 13a.
     """
     max_pairs: Positive | None = None
     """Evaluate only on this many pairs of each set, the first ones."""
     samples: Count = 5
-    """Number of translations shown in TensorBoard; half of them are always the same, half change."""
+    """Number of translations shown in TensorBoard, of the same pairs at each evaluation."""
 
     @property
     def all_metrics(self) -> list[Metric | QueuedMetric]:

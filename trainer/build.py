@@ -123,8 +123,7 @@ def build(
     identity = _identity(config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source)
     ancestry.begin(engine)
     enter_phase(config, state, reset=reset)
-    changed = enter_series(config, datasets, held_out, state)
-    an_epoch = estimate_updates(config, reader)
+    changed, an_epoch = enter_series(config, datasets, held_out, state), estimate_updates(config, reader)
     if world.is_main and skipped_ranges is None:
         announce(config, reader, engine, world, held_out, updates_an_epoch=an_epoch)
     metrics = _metrics(config, identity, -1 if begins else state.step, world)

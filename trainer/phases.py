@@ -20,7 +20,7 @@ from trainer.checkpoint.trained import note_trained, trained_at
 from trainer.context import RunContext
 from trainer.datasets import tokenizer_of
 from trainer.engines.retraining import retrain
-from trainer.evaluation.best import current_plateau
+from trainer.evaluation.scores import current_plateau
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,8 @@ def no_better(
     if stalled.num_evaluations < section.patience:
         return None
     by = f" by more than {section.min_delta:g}" if section.min_delta else ""
-    return f"no {figure} better{by} than {stalled.best:.4g} of step {stalled.step:,} in {stalled.evaluations}"
+    evaluations = f"{stalled.num_evaluations} evaluation{'s' * (stalled.num_evaluations != 1)}"
+    return f"no {figure} better{by} than {stalled.best:.4g} of step {stalled.step:,} in {evaluations}"
 
 
 def next_is_due(config: RunConfig, state: TrainerState, epoch: int) -> str | None:

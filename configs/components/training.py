@@ -297,10 +297,6 @@ class Metric(Component):
         fields = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
 
-    def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
-        """Why scores with these references mean little, for a warning; None if there is no such reason."""
-        return None
-
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
 class Described:

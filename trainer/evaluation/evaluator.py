@@ -14,13 +14,13 @@ from configs import ModelSection, RunConfig
 from configs.components.model import UndeclaredError
 from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
-from data_pipeline.tokenizer import PAD_ID, Tokenizer
+from data_pipeline.tokenizer import Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.parameters import search_bytes
 from trainer.checkpoint.model_files import build_model, place
 from trainer.engines.layouts import to_device
 from trainer.engines.protocol import Engine
-from trainer.evaluation.outcome import Evaluation
+from trainer.evaluation.scores import Evaluation
 from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target
 from trainer.inference.translation.translator import Interrupted, Translator, cut_batches
@@ -31,8 +31,6 @@ from trainer.runs.layout import hypotheses_file
 
 log = logging.getLogger(__name__)
 
-ACCURACY_ROWS = 512
-"""Tokens whose logits are in memory at once."""
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch for which only the loss is computed."""
 
@@ -121,9 +119,7 @@ class Evaluator:
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
             return None
-        loss_sum, nll_sum, num_correct, num_tokens = (
-            sum(column) for column in zip(*(part.sums for part in whole), strict=True)
-        )
+        loss_sum, nll_sum, num_tokens = (sum(column) for column in zip(*(part.sums for part in whole), strict=True))
         texts = {i: text for part in whole for i, text in part.texts.items()}
         hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(sources, hypotheses, all_references) if self._world.is_main else None
@@ -136,13 +132,11 @@ class Evaluator:
         return Evaluation(
             loss=loss_sum / max(num_tokens, 1),
             nll=nll_sum / max(num_tokens, 1),
-            accuracy=num_correct / max(num_tokens, 1),
             scores=self._world.from_main(scores, Score),  # one for all ranks, even if a metric is not deterministic
             sources=sources,
             references=references,
             hypotheses=hypotheses,
             seconds=time.monotonic() - begin,
-            languages="-".join(held_out.languages),
             role=held_out.role,
         )
 
@@ -164,7 +158,7 @@ class Evaluator:
         targets = encode_target(self._tokenizer, reference_lines, tags)
         widths = {i: max(len(source), len(targets[i])) + 1 for i, source in enumerate(sources)}
         usable = {i: width for i, width in widths.items() if width <= model.max_positions}
-        sums = np.zeros(4)
+        sums = np.zeros(3)
         for rows in cut_batches(usable, LOSS_BATCH_TOKENS)[self._world.rank :: self._world.size]:
             if self._stop_requested():
                 raise Interrupted
@@ -178,8 +172,7 @@ class Evaluator:
             device_batch = to_device(micro_batch, self._world.device)
             hidden_BTD = model(device_batch.source, device_batch.target_input)
             out = ObjectiveOutput(*model.output(hidden_BTD, device_batch.target_output, objective.loss))
-            num_correct = _num_correct(model, hidden_BTD, device_batch.target_output)
-            sums += [float(out.loss_sum), float(out.nll_sum), num_correct, micro_batch.num_target_tokens]
+            sums += [float(out.loss_sum), float(out.nll_sum), micro_batch.num_target_tokens]
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         translations = translator.translate_part(
             source_lines,
@@ -196,17 +189,6 @@ class _Part:
     """One rank's results."""
 
     sums: list[float]
-    """Over its pairs: loss, loss without smoothing, likeliest target tokens (see `_num_correct`), target tokens."""
+    """Over its pairs: loss, loss without smoothing, target tokens."""
     texts: dict[int, str]
     """Translations by line."""
-
-
-def _num_correct(model: Transformer, hidden_BTD: torch.Tensor, target_BT: torch.Tensor) -> int:
-    """Number of target tokens with the largest logit; padding does not count. Waits for the device once."""
-    hidden_ND, target_N = hidden_BTD.flatten(0, -2), target_BT.flatten()
-    correct = target_N.new_zeros(())
-    for rows in range(0, len(target_N), ACCURACY_ROWS):
-        target = target_N[rows : rows + ACCURACY_ROWS]
-        likeliest = model.output(hidden_ND[rows : rows + ACCURACY_ROWS]).argmax(-1)
-        correct += ((likeliest == target) & (target != PAD_ID)).sum()
-    return int(correct)

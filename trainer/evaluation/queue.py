@@ -17,7 +17,7 @@ from configs.components.training import SIGNATURE
 from configs.evaluation import QueuedMetric
 from configs.process.streams import hidden
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.outcome import Evaluation
+from trainer.evaluation.scores import Evaluation
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.command import NoScoreError, Scoring, lines_of
 from trainer.records.metrics import Metrics

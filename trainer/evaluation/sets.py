@@ -67,8 +67,6 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         if config.prepare.tag_both_sides and text.has_tags_of_both_sides:
             tags = language_tags(config.prepare, tokenizer, source=text.languages[0], target=text.languages[1])
         if world.is_main:
-            for doubt in scorer.doubts(text.references):
-                log.warning("evaluation.tokenizer: %s: %s", text.name, doubt)
             for doubt in _doubts(text, config, datasets, tags):
                 log.warning("%s: %s: %s", option if config.evaluation.sets else "prepare.valid", text.name, doubt)
         fields = {field.name: getattr(text, field.name) for field in dataclasses.fields(text)}

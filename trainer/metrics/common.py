@@ -1,6 +1,5 @@
 """BLEU, chrF and TER by sacreBLEU (Post, 2018), and which of its tokenizers suits a language."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, get_args
 
@@ -19,17 +18,9 @@ _BY_SCRIPT = {
     "zh": ("Hans", "Hant", "Hani", "Hanb"),
     "ja-mecab": ("Jpan", "Hrkt", "Hira", "Kana"),
     "ko-mecab": ("Kore", "Hang"),
+    "char": ("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Java", "Bali", "Cham", "Bugi", "Batk", "Lana", "Talu", "Tale"),
 }
-"""sacreBLEU's tokenizers and the scripts (ISO 15924) that they are made for."""
-_AT_SPACES = frozenset({"13a", "intl", "none"})
-"""Tokenizers that split words at spaces and punctuation."""
-_UNSPACED = (
-    "Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Hani", "Hira", "Kana", "Java", "Bali", "Cham", "Bugi", "Batk",
-    "Lana", "Talu", "Tale", "Tavt", "Ahom", "Yiii", "Bopo",
-)  # fmt: skip
-"""Scripts (ISO 15924) that put no spaces between words, as line breaking knows them (UAX 14: SA, AK, AS, ID)."""
-_SHOWN_CHARACTERS = 100_000
-"""Number of characters of the references from which the script is determined."""
+"""sacreBLEU's tokenizers and the scripts (ISO 15924) for which they are chosen; "char" for those without spaces."""
 
 
 @component("metric", "bleu")
@@ -45,11 +36,6 @@ class Bleu(Metric):
     @override
     def build(self, text: ScoredText) -> Scoring:
         return bleu(text, self.tokenizer, lowercase=self.lowercase)
-
-    @override
-    def doubt(self, scoring: Scoring, references: Sequence[Sequence[str]]) -> str | None:
-        name = str(scoring.get_signature().info["tok"])
-        return spacing_problem(name, [line for reference in references for line in reference])
 
 
 @component("metric", "chrf")
@@ -144,21 +130,3 @@ def bleu(text: ScoredText, tokenizer: str | None = None, *, lowercase: bool = Fa
     except (RuntimeError, ImportError, ValueError, OSError) as error:
         said = " ".join(str(error).split())[:200]
         raise UserError(f"{option}: {name!r} cannot be used: {said}; or choose char") from error
-
-
-def spacing_problem(tokenizer: str, references: Sequence[str]) -> str | None:
-    """A warning if references in a script without spaces would be split into words at spaces; else None."""
-    import regex
-
-    if tokenizer not in _AT_SPACES:
-        return None
-    text = "\n".join(references)[:_SHOWN_CHARACTERS]
-    scripts = "".join(rf"\p{{sc={script}}}" for script in _UNSPACED)
-    unspaced = regex.findall(rf"[[{scripts}]&&\p{{L}}]", text, regex.V1)
-    if 2 * len(unspaced) <= len(regex.findall(r"\p{L}", text)):
-        return None
-    return (
-        f"BLEU's tokenizer {tokenizer} takes what stands between spaces for words, and the references are in a script "
-        "without spaces: whole clauses count as words and the score says little; choose char, flores200 or spm "
-        "(zh for Chinese, ja-mecab for Japanese)"
-    )

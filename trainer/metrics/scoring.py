@@ -69,11 +69,6 @@ class Scorer:
             scores[key] = Score(value=value, signature=self.signatures[key])
         return scores
 
-    def doubts(self, references: Sequence[Sequence[str]]) -> list[str]:
-        """Reasons why some of the scores would mean little."""
-        doubts = [metric.doubt(self.scorings[metric.key()], references) for metric in self.metrics]
-        return [doubt for doubt in doubts if doubt is not None]
-
 
 def describe_scores(scores: Mapping[str, Score], metrics: Sequence[Metric]) -> str:
     """The scores in a line."""

@@ -13,7 +13,6 @@ from configs.components import Metric, ScoredText, make
 from configs.components.training import SIGNATURE
 from configs.evaluation import QueuedMetric
 from configs.process.files import check_apart
-from configs.process.streams import tell
 from configs.process.text import visible
 from trainer.evaluation.sets import SetText
 from trainer.metrics.command import lines_of, score_by
@@ -56,7 +55,7 @@ class Wanted:
         return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase, commands=commands)
 
     def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
-        """The scorer of a set; warns if its scores will mean little.
+        """The scorer of a set.
 
         Raises:
             UserError: a metric cannot be computed here.
@@ -70,10 +69,7 @@ class Wanted:
             tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
         )
         chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
-        scorer = Scorer(chosen, scored, num_references=len(text.references))
-        for doubt in scorer.doubts(text.references):
-            tell(f"zeromt: {doubt}")
-        return scorer
+        return Scorer(chosen, scored, num_references=len(text.references))
 
 
 def figures_of(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, TokenizerSection, UserError, load_run
+from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, TokenizerSection, load_run
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from trainer.evaluation.sets import held_out_sets
@@ -39,24 +39,13 @@ def world_of(rank: int) -> Any:
     )
 
 
-def test_a_script_without_spaces_is_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
-    datasets = [Dataset.load(thai.datasets[0].path)]
-    with caplog.at_level(logging.WARNING):
-        held_out_sets(thai, datasets, world_of(1))
-        assert not caplog.messages
-        [held_out] = held_out_sets(thai, datasets, world_of(0))
-    [message] = caplog.messages
-    assert message.startswith("evaluation.tokenizer: data: BLEU's tokenizer 13a takes what stands between spaces")
-    assert held_out.languages == ("en", "tha")
-    assert "tok:13a" in held_out.scorer.signatures["bleu"]
-
-
 def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
     short = dataclasses.replace(thai, model=dataclasses.replace(thai.model, max_positions=4))
-    short = dataclasses.replace(short, evaluation=dataclasses.replace(short.evaluation, tokenizer="char", max_pairs=7))
+    short = dataclasses.replace(short, evaluation=dataclasses.replace(short.evaluation, max_pairs=7))
     dataset = Dataset.load(thai.datasets[0].path)
     with caplog.at_level(logging.WARNING):
         [held_out] = held_out_sets(short, [dataset], world_of(0))
+    assert "tok:char" in held_out.scorer.signatures["bleu"], "Thai has no spaces between words"
     assert all(len(row) > 3 for row in dataset.tokenizer.encode_source(held_out.sources))
     [message] = caplog.messages
     assert message == "prepare.valid: data: 7 lines are longer than model.max_positions=4 pieces and lose their end"
@@ -69,14 +58,3 @@ def test_sets_for_tests_alone_select_nothing(thai: RunConfig, tmp_path: Path) ->
     config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, sets=[section]))
     found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
     assert [(one.name, one.role) for one in found] == [("data", "validation"), ("t", "test")]
-
-
-@pytest.mark.parametrize("tokenizer", ["flores200", "ko-mecab"])
-def test_a_tokenizer_that_is_not_there_is_refused(
-    tokenizer: Any, thai: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sacrebleu.utils.SACREBLEU_DIR", str(tmp_path))
-    monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ko_mecab.MeCab", None)
-    config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, tokenizer=tokenizer))
-    with pytest.raises(UserError, match=rf"^evaluation\.tokenizer: '{tokenizer}' "):
-        held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))

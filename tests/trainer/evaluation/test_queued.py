@@ -16,8 +16,8 @@ from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE, wait_until
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.outcome import Evaluation
 from trainer.evaluation.queue import ScoreQueue
+from trainer.evaluation.scores import Evaluation
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.command import NoScoreError, Scoring
 from trainer.metrics.scoring import Scorer

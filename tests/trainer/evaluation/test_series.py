@@ -11,7 +11,7 @@ import pytest
 from configs import load_run
 from configs.components import ScoredText, make
 from trainer.checkpoint.state import TrainerState
-from trainer.evaluation.series import enter_series, measured
+from trainer.evaluation.scores import enter_series, measured
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Scorer
 
@@ -79,7 +79,7 @@ def test_references_need_no_search() -> None:
 
 
 def test_scores_that_were_measured_otherwise_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.evaluation.series.tokenizer_of", lambda _: SimpleNamespace(fingerprint="t"))
+    monkeypatch.setattr("trainer.evaluation.scores.tokenizer_of", lambda _: SimpleNamespace(fingerprint="t"))
     state, metrics = TrainerState(), "evaluation.metrics=[bleu, ter]"
     assert enter_series(load_run("debug", [metrics]), [], [held_out()], state) is None
     state.note(5, {"bleu": 1.0, "ter": 70.0, "nll": 2.0, "other": 3.0})
