@@ -274,7 +274,7 @@ def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None,
     log_row("report", str(folder / REPORT))
     if is_finished:
         log_row("next", f"zeromt translate {run} -i FILE -o FILE")
-        log_row("", f"zeromt export {run} --format safetensors -o DIR")
+        log_row("", f"zeromt export {run} --format ctranslate2 -o DIR")
     else:
         log_row("next", "the same command, but for --fresh and --reset, resumes it")
 

@@ -66,7 +66,7 @@ class ModelPart(Component):
 
     programs: ClassVar[frozenset[str]] = frozenset()
     """The programs that the part can be exported to, of `huggingface` and `ctranslate2`; `exported` gives its options
-    there. Exports as safetensors support every part.
+    there.
     """
     same_weights: ClassVar[frozenset[str]] = frozenset({"dropout"})
     """Fields that may change when a run resumes, because they do not change the meaning of the weights."""

@@ -77,7 +77,7 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "translate": (places.RUN, "-i", places.TEXTS[0]),
     "evaluate": (places.RUN, "--source", places.TEXTS[1], "--reference", places.TEXTS[2]),
     "score": (places.DATASET, "--run", places.RUN),
-    "export": (places.RUN, "--format=safetensors", "-o", "out/new"),
+    "export": (places.RUN, "--format=ctranslate2", "-o", "out/new"),
     "average": (places.RUN, "--last=2", "-o", "out/new"),
     "import": ("--huggingface=hf-marian", "-o", "out/new"),
     "plan": ("small.yaml", "--nodes=1", "--gpus-per-node=2", "--gpu-memory=80GB"),

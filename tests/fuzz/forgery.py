@@ -115,7 +115,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         f"translate {RUN} -i corpus/in.en", f"translate {CHECKPOINT} -i corpus/in.en --beam 2",
         f"translate {OTHER} -i corpus/in.en --ensemble {RUN}", f"evaluate {RUN} {TEXTS}",
         f"evaluate {RUN} --set dataset", f"compare {RUN} {OTHER} --bootstrap 20 --randomisation 20", f"report {RUN}",
-        f"export {RUN} --format=safetensors -o {NEW}", f"export {RUN} --format=huggingface -o {NEW}",
+        f"export {RUN} --format=ctranslate2 -o {NEW}", f"export {RUN} --format=huggingface -o {NEW}",
         f"average {RUN} --last=2 -o {NEW}", f"average {RUN} --best=2 -o {NEW}", f"batch {RUN} 5 --loss",
         f"train {UPDATE} --from={RUN}", f"{PREPARE} prepare.output=made --tokenizer-of {RUN}",
         f"import {CHECKPOINT}/model-00000-of-00001.safetensors --preset=marian_base --tokenizer={DATASET} -o {NEW}",

@@ -157,7 +157,7 @@ def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_pat
 
 def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, refused: Refused) -> None:
     run = str(small_runs() / "runs" / "small")
-    said = refused("export", run, "--format=safetensors", "-o", f"{tmp_path}/caf\udce9")
+    said = refused("export", run, "--format=ctranslate2", "-o", f"{tmp_path}/caf\udce9")
     assert said.endswith("caf\\udce9': is not UTF-8; give a name that is; see `zeromt export --help`")
 
 

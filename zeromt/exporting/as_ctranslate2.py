@@ -52,19 +52,17 @@ def export(
     """
     refuse(_problems(trained.config.model), "CTranslate2")
     ctranslate2 = optional("ctranslate2", OPTION)
-    full = folder / "float32"
+    is_rounded = quantization not in (None, "float32")
+    full = folder / "float32" if is_rounded else folder
     _save(ctranslate2, trained, full, None)
-    largest = check_log_probabilities(trained.model, trained.tokenizer, sample, _load(ctranslate2, full))
+    translator = _load(ctranslate2, full)
+    largest = check_log_probabilities(trained.model, trained.tokenizer, sample, translator)
     notes = [f"log-probabilities within {largest:.1g} of the model's"]
-    if quantization not in (None, "float32"):
-        quantised = folder / "quantised"
-        _save(ctranslate2, trained, quantised, quantization)
-        notes += _compare(ctranslate2, trained, text, full, quantised, str(quantization))
+    if is_rounded:
+        _save(ctranslate2, trained, folder, quantization)
+        bleu = _bleu(trained, text, {"float32": translator, str(quantization): _load(ctranslate2, folder, "default")})
+        notes.append(f"checked before quantising to {quantization}; {bleu}")
         shutil.rmtree(full)
-        full = quantised
-    for path in full.iterdir():
-        path.replace(folder / path.name)
-    full.rmdir()
     for name, content in trained.tokenizer.files().items():
         (folder / name).write_bytes(as_symbols(content))
     options = ctranslate2_options(trained.config.evaluation.search, trained.model.max_positions)
@@ -175,25 +173,11 @@ class Exported:
         return found
 
 
-def translate(
-    translator: Any,
-    tokenizer: Tokenizer,
-    lines: Sequence[str],
-    search: SearchSection,
-    *,
-    max_positions: int,
-    tags: LanguageTags | None = None,
-) -> list[str]:
-    """Translate lines with an exported model and the run's search; a line without text has an empty translation."""
-    exported = Exported(translator, tokenizer, search, max_positions=max_positions)
-    return [found[0][0] for found in exported.candidates(lines, tags=tags)]
-
-
 def _save(ctranslate2: Any, trained: TrainedModel, folder: Path, quantization: str | None) -> None:
     spec = build_spec(ctranslate2, trained.config, trained.tokenizer, plain_weights(trained.model))
     spec.validate()
     spec.optimize(quantization=quantization)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     spec.save(str(folder))
 
 
@@ -203,28 +187,33 @@ def _load(ctranslate2: Any, folder: Path, compute_type: str = "float32", workers
     )
 
 
-def _compare(
-    ctranslate2: Any, trained: TrainedModel, text: Text | None, full: Path, quantised: Path, name: str
-) -> list[str]:
-    """Check that the quantised folder can be loaded, and say what quantisation does to BLEU if text is at hand."""
-    translators = {"float32": _load(ctranslate2, full), name: _load(ctranslate2, quantised, "default")}
+def _bleu(trained: TrainedModel, text: Text | None, translators: Mapping[str, Any]) -> str:
+    """What quantisation does to BLEU, if text is at hand.
+
+    Args:
+        trained: the model.
+        text: sentences with references.
+        translators: float32 and the quantised one, by their names.
+    """
     if text is None:
-        return [f"checked before quantising to {name}; BLEU: no --source and --reference, no validation set at hand"]
+        return "BLEU: no --source and --reference, no validation set at hand"
     config = trained.config
     try:
         scored = ScoredText(target_language=config.prepare.target_language, tokenizer=config.evaluation.tokenizer)
         scorer = Scorer([make("metric", "bleu")], scored)
     except UserError as error:  # the export is good without it
-        return [f"checked before quantising to {name}; BLEU: {error}"]
-    search, longest = config.evaluation.search, trained.model.max_positions
+        return f"BLEU: {error}"
     tags = own_language_tags(config.prepare, trained.tokenizer)
-    bleu = {}
-    for kind, translator in translators.items():
-        lines = translate(translator, trained.tokenizer, text.sources, search, max_positions=longest, tags=tags)
-        bleu[kind] = scorer.score(text.sources, lines, [text.references])["bleu"].value
-    change = f"{bleu['float32']:.2f} in float32, {bleu[name]:.2f} in {name} ({bleu[name] - bleu['float32']:+.2f})"
-    scores = f"BLEU of {len(text.sources)} sentences: {change}; {scorer.signatures['bleu']}"
-    return [f"checked before quantising to {name}; {scores}"]
+    scores = []
+    for name, translator in translators.items():
+        exported = Exported(
+            translator, trained.tokenizer, config.evaluation.search, max_positions=trained.model.max_positions
+        )
+        lines = [found[0][0] for found in exported.candidates(text.sources, tags=tags)]
+        scores.append((name, scorer.score(text.sources, lines, [text.references])["bleu"].value))
+    shown = ", ".join(f"{score:.2f} in {name}" for name, score in scores)
+    change = f"{shown} ({scores[1][1] - scores[0][1]:+.2f})"
+    return f"BLEU of {len(text.sources)} sentences: {change}; {scorer.signatures['bleu']}"
 
 
 def _fill_stack(

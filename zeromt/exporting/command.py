@@ -1,7 +1,7 @@
 """`zeromt export`: writes a trained model for another program, checked; if the check fails, nothing is left."""
 
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Any
 
 import torch
 
@@ -14,20 +14,16 @@ from trainer.inference.loading import TrainedModel, places_of, with_checkpoints
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG
 from trainer.runs.new_folder import check_new, new_folder
-from zeromt.exporting import as_ctranslate2, as_huggingface, as_safetensors, model_card
+from zeromt.exporting import as_ctranslate2, as_huggingface, model_card
 from zeromt.exporting.check import find_text, make_sample
-
-Format = Literal["safetensors", "huggingface", "ctranslate2"]
-"""What `launcher.options` takes."""
 
 
 @restored_environment()
 def run(
     *,
     run: str,
-    format: Format,
+    format: str,
     output: str,
-    dtype: str | None,
     quantization: str | None,
     source: str | None,
     reference: str | None,
@@ -37,10 +33,9 @@ def run(
 
     Args:
         run: a run's folder, or a checkpoint.
-        format: safetensors, huggingface or ctranslate2.
+        format: huggingface or ctranslate2.
         output: a new folder.
-        dtype: of the stored weights, for the first two formats; default float32.
-        quantization: for the third format; none by default.
+        quantization: of the stored weights; None: float32.
         source: sentences for the check and for BLEU; default: the validation set.
         reference: their references.
         raw_weights: use the weights themselves, even if there is a moving average.
@@ -49,28 +44,23 @@ def run(
         UserError: the other program does not support the model, or the input is wrong.
         ExportError: the exported model does not compute what the model does; its folder is removed.
     """
-    if quantization is not None and format != "ctranslate2":
-        raise UserError(f"--quantization: {quantization!r} with --format {format}; allowed there is --dtype")
-    if dtype is not None and format == "ctranslate2":
-        raise UserError(f"--dtype: {dtype!r} with --format ctranslate2; allowed there is --quantization {dtype}")
+    dtype: Any = getattr(torch, quantization or "float32", None)
+    if format == "huggingface" and (dtype is None or not dtype.is_floating_point):
+        raise UserError(
+            f"--quantization: {quantization!r} with --format huggingface; allowed is float32, float16 or bfloat16"
+        )
     check_new(Path(output), places_of([run]))
     tune_process()
     torch.set_flush_denormal(False)  # the writing libraries do not fsync them
     trained = load_exact(Path(run), raw=raw_weights)
     text = find_text(trained.config, source, reference)
     sample = make_sample(trained.model, trained.tokenizer, text)
-    stored = getattr(torch, dtype or "float32")
     with new_folder(Path(output)) as folder:
-        match format:
-            case "safetensors":
-                notes = as_safetensors.export(trained, folder, sample, dtype=stored)
-            case "huggingface":
-                notes = as_huggingface.export(trained, folder, sample, text, dtype=stored)
-            case "ctranslate2":
-                notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
-            case _:
-                assert_never(format)
-        about = model_card.card(trained, format=format, rounding=quantization or dtype)
+        if format == "huggingface":
+            notes = as_huggingface.export(trained, folder, sample, text, dtype=dtype)
+        else:
+            notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
+        about = model_card.card(trained, format=format, rounding=quantization)
         (folder / "README.md").write_text(about, encoding="utf-8")
     if trained.config.prepare.tag_both_sides:
         notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")

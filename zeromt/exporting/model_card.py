@@ -19,7 +19,6 @@ from trainer.report import Code, Table, read_course, scores, table_lines
 from trainer.runs.layout import STATE, run_of
 
 _USE = {
-    "safetensors": "`model.safetensors` has zeromt's names; `config.yaml` says how the model is built and searched.",
     "huggingface": "`AutoModelForSeq2SeqLM` and `AutoTokenizer` load this folder; `search.json` has limits they lack.",
     "ctranslate2": "`ctranslate2.Translator` loads this folder; search as `search.json` says.",
 }

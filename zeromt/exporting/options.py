@@ -3,8 +3,7 @@
 from launcher.options.parser import Command, Parser, add_new_folder, add_plugins, add_raw_weights, add_run
 from launcher.options.values import existing_file
 
-FORMATS = ("safetensors", "huggingface", "ctranslate2")
-DTYPES = ("float32", "float16", "bfloat16")
+FORMATS = ("huggingface", "ctranslate2")
 QUANTIZATIONS = (
     "float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16",
 )  # fmt: skip
@@ -16,14 +15,10 @@ def add_export(parser: Parser) -> None:
     parser.add_argument("--format", choices=FORMATS, required=True, help="which program will load it")
     add_new_folder(parser)
     parser.add_argument(
-        "--dtype",
-        choices=DTYPES,
-        help="data type of the weights, for safetensors and huggingface (default: float32)",
-    )
-    parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="quantization for ctranslate2 (default: float32); prints the change in BLEU if there is text to translate",
+        help="how weights are stored, in huggingface as floats alone (default: float32); with ctranslate2 the change "
+        "in BLEU is printed, if there is text to translate",
     )
     parser.add_argument(
         "--source",
@@ -38,8 +33,8 @@ def add_export(parser: Parser) -> None:
 
 COMMANDS = {
     "export": Command(
-        summary="write the model for Hugging Face Transformers, CTranslate2 or safetensors, and check it",
-        usage="RUN --format FORMAT -o DIR [--dtype D | --quantization Q] [--source FILE --reference FILE]",
+        summary="write the model for Hugging Face Transformers or CTranslate2, and check it",
+        usage="RUN --format FORMAT -o DIR [--quantization Q] [--source FILE --reference FILE]",
         add_arguments=add_export,
         target="zeromt.exporting.command:run",
         computes=True,

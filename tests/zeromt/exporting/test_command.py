@@ -22,13 +22,12 @@ from zeromt.exporting.plain import optional
     ("arguments", "said"),
     [
         (["{run}", "--format", "onnx", "-o", "{out}"], "--format"),
-        (["{run}", "--format", "safetensors", "-o", "{filled}"], "is not empty"),
-        (["{run}", "--format", "safetensors", "-o", "{file}"], "is a link or a file"),
-        (["{run}", "--format", "safetensors", "-o", "{out}/deeper"], "no such folder"),
-        (["{run}", "--format", "safetensors", "-o", "{out}", "--quantization", "int8"], "--quantization: 'int8'"),
-        (["{run}", "--format", "ctranslate2", "-o", "{out}", "--dtype", "float16"], "--dtype: 'float16'"),
-        (["{run}", "--format", "safetensors", "-o", "{out}", "--source", "{file}"], "--reference: missing"),
-        (["{filled}", "--format", "safetensors", "-o", "{out}"], "neither a run's folder nor a checkpoint"),
+        (["{run}", "--format", "ctranslate2", "-o", "{filled}"], "is not empty"),
+        (["{run}", "--format", "ctranslate2", "-o", "{file}"], "is a link or a file"),
+        (["{run}", "--format", "ctranslate2", "-o", "{out}/deeper"], "no such folder"),
+        (["{run}", "--format", "huggingface", "-o", "{out}", "--quantization", "int8"], "--quantization: 'int8'"),
+        (["{run}", "--format", "ctranslate2", "-o", "{out}", "--source", "{file}"], "--reference: missing"),
+        (["{filled}", "--format", "ctranslate2", "-o", "{out}"], "neither a run's folder nor a checkpoint"),
     ],
 )
 def test_refuses_in_one_line(
@@ -52,15 +51,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_empty_folder_is_taken(joint: Tokenizer, tmp_path: Path) -> None:
     make_run(tmp_path / "run", joint)
     (tmp_path / "out").mkdir()
-    assert main(["export", str(tmp_path / "run"), "--format", "safetensors", "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "model.bin").exists()
 
 
 def test_a_broken_dataset_is_left_out(joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "index.json").write_text("{}")
     make_run(tmp_path / "run", joint, dataset=str(tmp_path / "data"))
-    assert main(["export", str(tmp_path / "run"), "--format", "safetensors", "-o", str(tmp_path / "out")]) == 0
+    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
     assert "validation set left out" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs"]
 
 
 def export(run: Path, output: Path, **changes: Any) -> None:
-    names = ("dtype", "quantization", "source", "reference")
+    names = ("quantization", "source", "reference")
     options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
     assert command.run(run=str(run), format="ctranslate2", output=str(output), **{**options, **changes}) == 0
 

@@ -21,7 +21,7 @@ LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs", ""]
 
 
 def export(run: Path, output: Path, **changes: Any) -> None:
-    names = ("dtype", "quantization", "source", "reference")
+    names = ("quantization", "source", "reference")
     options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
     assert command.run(run=str(run), format="huggingface", output=str(output), **{**options, **changes}) == 0
 
@@ -96,7 +96,7 @@ def test_the_tokenizers_agree(joint: Tokenizer, tmp_path: Path, capsys: pytest.C
 
 def test_half_precision_is_checked_before(joint: Tokenizer, tmp_path: Path) -> None:
     make_run(tmp_path / "run", joint)
-    export(tmp_path / "run", tmp_path / "out", dtype="bfloat16")
+    export(tmp_path / "run", tmp_path / "out", quantization="bfloat16")
     assert transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").dtype == torch.bfloat16
 
 

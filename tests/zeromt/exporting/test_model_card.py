@@ -95,7 +95,7 @@ def test_text_of_a_checkpoint_is_no_markup(place: str, made: Path, tmp_path: Pat
     shutil.copytree(made, tmp_path / "run")
     loaded = [load_trained(tmp_path / "run") for _ in PLACES[place]]
     cards = [
-        card(plant(trained), format="safetensors", rounding=None).split("---\n", 2)
+        card(plant(trained), format="ctranslate2", rounding=None).split("---\n", 2)
         for plant, trained in zip(PLACES[place], loaded, strict=True)
     ]
     planted, usual = (marks(text) for _, _, text in cards)
@@ -109,4 +109,4 @@ def test_text_of_a_checkpoint_is_no_markup(place: str, made: Path, tmp_path: Pat
 def test_sources_that_are_none(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "run")
     trained = of_manifest(sources=[{"files": 3}])(load_trained(tmp_path / "run"))
-    assert "What the checkpoint has of them cannot be read." in card(trained, format="safetensors", rounding=None)
+    assert "What the checkpoint has of them cannot be read." in card(trained, format="ctranslate2", rounding=None)

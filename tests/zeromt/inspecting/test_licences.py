@@ -88,7 +88,7 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None
     assert main(["average", "runs/child", "--last", "2", "-o", "mean"]) == 0
     both = [["a.en, a.fr", "CC-BY-4.0", "Tatoeba, 2024"], ["b.en, b.fr", "not recorded", "Tatoeba, 2024"]]
     for name, wanted in (("runs/small", both), ("mean", [*both, ["b", "not recorded", "not recorded"]])):
-        assert main(["export", name, "--format", "safetensors", "-o", f"{name}-card"]) == 0
+        assert main(["export", name, "--format", "ctranslate2", "-o", f"{name}-card"]) == 0
         table = Path(f"{name}-card", "README.md").read_text().partition("## Sources\n")[2].partition("\n## ")[0]
         head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.strip().splitlines())
         assert head == ["files", "pairs", "licence", "attribution"]

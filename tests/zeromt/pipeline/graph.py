@@ -79,7 +79,7 @@ def steps() -> dict[str, Any]:
             ),
         },
         "student": {"run": "zeromt train {config}", "config": trained("{corpus}")},
-        "exported": {"run": "zeromt export {student} --format safetensors -o {output}"},
+        "exported": {"run": "zeromt export {student} --format ctranslate2 -o {output}"},
         "scores": {
             "run": "zeromt evaluate {student} --source {test_en} --reference {test_fr}",
             "stdout": "{output}",

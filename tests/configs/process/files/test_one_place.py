@@ -41,7 +41,6 @@ OTHERS = {
         "zeromt/translating/entry.py",
         "zeromt/doctor/configured.py",
         "zeromt/exporting/as_ctranslate2.py",
-        "zeromt/exporting/as_safetensors.py",
         "zeromt/exporting/command.py",
         "zeromt/exporting/as_huggingface.py",
         "zeromt/exporting/search_file.py",
