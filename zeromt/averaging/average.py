@@ -14,7 +14,7 @@ from trainer.checkpoint.format import SOURCES, Checkpoint, CheckpointError, Stor
 from trainer.checkpoint.resume import architecture_differences
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
-from trainer.inference.loading import TRIES, no_checkpoint, places_of, while_they_last
+from trainer.inference.loading import no_checkpoint, places_of, while_they_last
 from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
 from trainer.runs.new_folder import check_new, new_folder
 
@@ -70,42 +70,28 @@ def choose(folder: Path, *, last: int | None, best: int | None) -> list[Checkpoi
     Raises:
         UserError: the folder is not a run's, or has too few checkpoints.
     """
-    for _ in range(TRIES):
-        steps = list_steps(folder / CHECKPOINTS)
-        try:
-            return _choose(folder, steps, last=last, best=best)
-        except UserError:
-            if all(is_dir(path) for path in steps):  # else a run that is still training deleted a listed checkpoint
-                raise
-    raise UserError(f"RUN: the checkpoints of {str(folder)!r} are deleted as fast as they are read; name fewer")
-
-
-def _choose(folder: Path, steps: Sequence[Path], *, last: int | None, best: int | None) -> list[Checkpoint]:
+    steps = list_steps(folder / CHECKPOINTS)
     if not steps:
         raise no_checkpoint(folder)
+    option, what, wanted = ("--last", "whole", last) if best is None else ("--best", "whole and scored", best)
     if best is not None:
         scores = _scores(steps)
         scored = [(scores[step], path) for path in steps if (step := step_of(path)) in scores]
         steps = [path for _, path in sorted(scored, key=lambda one: -one[0])]
-    wanted = last if best is None else best
     checkpoints: list[Checkpoint] = []
     for path in steps:
-        if len(checkpoints) == wanted:
-            break
         try:
             checkpoints.append(read_whole(path))
         except CheckpointError as error:
-            if is_dir(path):
-                tell(f"zeromt: not counted: {error}")
-    if best is not None and not checkpoints:
-        raise UserError(f"--best: no checkpoint of {folder} is whole and has a validation score; take --last {best}")
-    if len(checkpoints) != wanted:
-        option, what = ("--last", "whole") if best is None else ("--best", "whole and scored")
-        raise UserError(
-            f"{option}: {wanted}, and {len(checkpoints)} checkpoints of {folder} are {what}; "
-            f"allowed is at most {len(checkpoints)}"
-        )
-    return checkpoints
+            if not is_dir(path):  # a run that is training has deleted it, and saved a newer one before
+                return choose(folder, last=last, best=best)
+            tell(f"zeromt: not counted: {error}")
+        if len(checkpoints) == wanted:
+            return checkpoints
+    raise UserError(
+        f"{option}: {wanted}, and {len(checkpoints)} checkpoints of {folder} are {what}; "
+        f"allowed is at most {len(checkpoints)}"
+    )
 
 
 def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
@@ -115,13 +101,10 @@ def check_alike(checkpoints: Sequence[Checkpoint]) -> None:
         UserError: naming what differs.
     """
     first = checkpoints[0]
-    shapes = _shapes(first)
     for other in checkpoints[1:]:
         differences = architecture_differences(first, load_saved(other.folder / CONFIG), name=first.folder.name)
         if other.manifest["fingerprints"]["tokenizer"] != first.manifest["fingerprints"]["tokenizer"]:
             differences.append("tokenizer: another one")
-        if not differences and _shapes(other) != shapes:
-            differences.append("weights: other names or shapes")
         if differences:
             raise UserError(f"{other.folder}: {'; '.join(differences)}; allowed are checkpoints of one model")
 
@@ -151,8 +134,3 @@ def _scores(steps: Sequence[Path]) -> dict[int, float]:
         except CheckpointError:
             continue
     return {}
-
-
-def _shapes(checkpoint: Checkpoint) -> dict[str, list[int]]:
-    stored = checkpoint.stored("model")
-    return {name: stored.shape(name) for name in sorted(stored)}

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from configs.components.training import Described, metric_keys
 from configs.process.files import exists, is_dir, naming
 from configs.process.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset, pairs_by_score
@@ -14,7 +13,6 @@ from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
-from trainer.runs.metrics_file import number, read_formats, read_lines
 from trainer.runs.parents import Parent, parent_in, parent_of_run
 
 
@@ -96,12 +94,6 @@ def _parent_line(parent: Parent | None) -> list[str]:
     return [] if parent is None else [f"parent          {parent.describe()}"]
 
 
-def _origin(folder: Path) -> str | None:
-    """The command that made a weights-only checkpoint; None for a checkpoint of training."""
-    made = read_checkpoint(folder).manifest.get(WEIGHTS_ONLY)
-    return None if made is None else str(made["command"])
-
-
 def _phase(trainer: Mapping[str, Any]) -> str:
     phase = trainer.get("phase")
     return "" if phase is None else f", phase {phase['name']} since step {phase['step']}"
@@ -120,48 +112,19 @@ def _saved_by(manifest: Mapping[str, Any]) -> str:
 
 
 def inspect_run(folder: Path) -> tuple[list[str], bool]:
-    """Describe a run: its last figures, scores and checkpoints."""
-    lines = [f"run {folder}", *_parent_line(parent_of_run(folder))]
-    figures = list(read_lines(folder / METRICS_FILE))
-    train = next((line for line in reversed(figures) if line.get("kind") == "train"), None)
-    scores = [line for line in figures if line.get("kind") == "evaluation"]
-    if train is not None:
-        lines.append(f"step            {_last_figures(train)}")
-    formats = read_formats(folder)
-    current = next((score["series"] for score in reversed(scores) if score.get("series")), None)
-    for score in scores[-5:]:
-        shown = ", ".join(_figure(score, key, formats.get(key, Described(label=key))) for key in metric_keys(score))
-        note = "" if score.get("series") in (None, current) else ", of another series of scores"
-        lines.append(f"evaluation      step {_number(score, 'step', 0)}: {shown}{note}")
-    whole = True
-    for checkpoint in list_steps(folder / CHECKPOINTS):
+    """Describe a run: its parent and its checkpoints, of which every file is verified."""
+    lines, is_whole = [f"run {folder}", *_parent_line(parent_of_run(folder))], True
+    for path in list_steps(folder / CHECKPOINTS):
         try:
-            _, is_whole = inspect_checkpoint(checkpoint)
-            origin = _origin(checkpoint) if is_whole else None
-        except OSError:
-            is_whole = False
-        if not is_whole and not is_dir(checkpoint):  # the run is training and has deleted it meanwhile
+            checkpoint = read_checkpoint(path)
+            broken = bool(verify(checkpoint))
+        except (CheckpointError, OSError):
+            broken = True
+        if broken and not is_dir(path):  # the run is training and has deleted it meanwhile
             continue
-        note = f", weights only (zeromt {origin})" if is_whole and origin else ""
-        lines.append(f"checkpoint      {checkpoint.name}: {'whole' if is_whole else 'BROKEN'}{note}")
-        whole &= is_whole
-    return lines, whole
-
-
-def _figure(score: Mapping[str, Any], key: str, how: Described) -> str:
-    value = number(score, key)
-    return f"{how.label} unknown" if math.isnan(value) else f"{how.label} {value:.{how.digits}f}"
-
-
-def _last_figures(train: Mapping[str, Any]) -> str:
-    """The figures of a training line; without a loss if every update since the line before was skipped."""
-    losses = ", ".join(f"{key} {_number(train, key, 4)}" for key in ("loss", "nll") if key in train)
-    return (
-        f"{_number(train, 'step', 0)}, epoch {_number(train, 'epoch', 0)}, {losses}, "
-        f"{_number(train, 'tokens_per_second', 0)} tokens/s, {_number(train, 'total_seconds', 0)} s in all"
-    )
-
-
-def _number(figures: Mapping[str, Any], key: str, digits: int = 2) -> str:
-    value = figures.get(key)
-    return f"{value:.{digits}f}" if isinstance(value, int | float) else "unknown"
+        is_whole &= not broken
+        note = "BROKEN" if broken else "whole"
+        if not broken and WEIGHTS_ONLY in checkpoint.manifest:
+            note += f", weights only (zeromt {checkpoint.manifest[WEIGHTS_ONLY]['command']})"
+        lines.append(f"checkpoint      {path.name}: {note}")
+    return lines, is_whole

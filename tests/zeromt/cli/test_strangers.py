@@ -38,7 +38,7 @@ CASES = [
     ("ledger.json", "status"),
     ("launch.lock", "status"),
     ("metrics.jsonl", "report"),
-    ("config.yaml", "inspect"),
+    ("config.yaml", "report"),
     ("history.jsonl", "batch"),
 ]
 """A file, and a command that reads it."""
@@ -103,11 +103,11 @@ def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
 DEEP = [
     ("status.json", "status"),
     ("ledger.json", "status"),
-    ("metrics.jsonl", "inspect"),
+    ("metrics.jsonl", "report"),
     (f"{CHECKPOINT}/state.json", "inspect"),
     (f"{CHECKPOINT}/manifest.json", "inspect"),
     ("dataset/index.json", "inspect"),
-    ("config.yaml", "inspect"),
+    ("config.yaml", "report"),
 ]
 
 

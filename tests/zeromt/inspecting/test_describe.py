@@ -1,6 +1,5 @@
 """`zeromt inspect` of runs that are odd and legitimate, and of those that are not."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -41,44 +40,6 @@ def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixt
     for number in ("x", "0", "-1"):
         said = refused("inspect", str(dataset), "--best", "qe", number)
         assert f"--best: '{number}'" in said
-
-
-def test_lines_that_say_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a window in which every update was skipped, half written, and not from here."""
-    good = {
-        "kind": "train",
-        "step": 3,
-        "epoch": 0,
-        "loss": None,
-        "nll": None,
-        "tokens_per_second": 5.0,
-        "total_seconds": 2.0,
-    }
-    lines = [
-        "[]",
-        "null",
-        '{"kind": 1}',
-        '{"kind": "evaluation", "step": 2, "bleu": null, "bleu_signature": ""}',
-        json.dumps(good),
-        '{"kind": "tra',
-    ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    code, shown = _inspect(tmp_path, capsys)
-    assert code == 0
-    assert shown[1:] == [
-        "step            3, epoch 0, loss unknown, nll unknown, 5 tokens/s, 2 s in all",
-        "evaluation      step 2: BLEU unknown",
-    ]
-
-
-def test_scores_of_another_series(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scores = {"bleu": 9.0, "bleu_signature": "", "chrf": 1.0, "chrf_signature": ""}
-    lines = [{"kind": "evaluation", "step": step, **scores, "series": name} for step, name in ((1, "a"), (2, "b"))]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert _inspect(tmp_path, capsys)[1][1:] == [
-        "evaluation      step 1: BLEU 9.00, chrF 1.00, of another series of scores",
-        "evaluation      step 2: BLEU 9.00, chrF 1.00",
-    ]
 
 
 def test_name_that_would_write_lines_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
