@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from configs.components import Choice, Metric, Sampler, make
+from configs.components import Choice, Metric, make
 from configs.components.training import OF_REFERENCES, SIGNATURE, MetricName
 from configs.data import Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
@@ -55,7 +55,7 @@ class SearchSection:
     """Pieces added to the maximum length."""
     no_repeat_ngram: Count = 0
     """No sequence of this many pieces occurs twice in a translation; 0 allows everything."""
-    sampler: Annotated[Sampler | None, Choice("sampler", is_optional=True)] = None
+    sampler: Annotated[Any, Choice("sampler", is_optional=True)] = None
     """Draw each piece at random instead of searching: a component of model/components, or a plugin."""
     seed: Count = 1
     """Seed of sampling; each line has its own random numbers, whatever its batch."""

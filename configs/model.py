@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from configs.components import Choice, make
-from configs.components.model import Attention, FeedForward, Initialisation, Norm, Positions, Residual
 from configs.fields import STRICT, Probability, Size
 
 Layers = Annotated[int, Field(gt=0, le=10_000)]
@@ -27,17 +26,17 @@ class ModelSection:
     """Layers of the decoder."""
     max_positions: Size = 1024
     """Maximum length of a sequence, in pieces with EOS, and number of learned positions."""
-    attention: Annotated[Attention, Choice("attention", "multi_head")] = field(
+    attention: Annotated[Any, Choice("attention", "multi_head")] = field(
         default_factory=lambda: make("attention", "multi_head")
     )
-    feed_forward: Annotated[FeedForward, Choice("feed_forward", "relu")] = field(
+    feed_forward: Annotated[Any, Choice("feed_forward", "relu")] = field(
         default_factory=lambda: make("feed_forward", "relu")
     )
-    positions: Annotated[Positions, Choice("positions", "sinusoidal")] = field(
+    positions: Annotated[Any, Choice("positions", "sinusoidal")] = field(
         default_factory=lambda: make("positions", "sinusoidal")
     )
-    norm: Annotated[Norm, Choice("norm", "layer")] = field(default_factory=lambda: make("norm", "layer"))
-    residual: Annotated[Residual, Choice("residual", "pre")] = field(default_factory=lambda: make("residual", "pre"))
+    norm: Annotated[Any, Choice("norm", "layer")] = field(default_factory=lambda: make("norm", "layer"))
+    residual: Annotated[Any, Choice("residual", "pre")] = field(default_factory=lambda: make("residual", "pre"))
     """The order of a sub-layer, its norm and the residual sum."""
     final_norm: bool | None = None
     """Whether encoder and decoder end with a norm; by default they do if norms come before sub-layers (pre-norm)."""
@@ -47,7 +46,7 @@ class ModelSection:
     """Multiply embeddings by the square root of d_model."""
     output_bias: bool = False
     """Add a bias to the logits."""
-    initialisation: Annotated[Initialisation, Choice("initialisation", "xavier")] = field(
+    initialisation: Annotated[Any, Choice("initialisation", "xavier")] = field(
         default_factory=lambda: make("initialisation", "xavier")
     )
     dropout: Probability = 0.1

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
 from configs.components.data import dataset_problems
-from configs.components.model import Loss
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EarlyStoppingSection, EvaluationSection
 from configs.fields import (
@@ -214,9 +213,7 @@ class RunConfig:
     prepare: PrepareSection = field(default_factory=PrepareSection)
     stream: StreamSection = field(default_factory=StreamSection)
     model: ModelSection = field(default_factory=ModelSection)
-    loss: Annotated[Loss, Choice("loss", "cross_entropy")] = field(
-        default_factory=lambda: make("loss", "cross_entropy")
-    )
+    loss: Annotated[Any, Choice("loss", "cross_entropy")] = field(default_factory=lambda: make("loss", "cross_entropy"))
     """The training loss: a component of model/components."""
     optimizer: Annotated[Optimizer, Choice("optimizer", "adamw")] = field(
         default_factory=lambda: make("optimizer", "adamw")

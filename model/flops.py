@@ -10,8 +10,8 @@ kernels may skip the masked half. A backward pass counts as two forward passes.
 from dataclasses import dataclass
 
 from configs import ModelSection
-from configs.components.model import Loss
 from model.parameters import PARTS, Vocabularies
+from model.parts import Attention, Loss
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -89,6 +89,7 @@ def _not_recomputed(section: ModelSection, tokens: int) -> int:
 
 
 def _attention(section: ModelSection, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
-    return section.attention.flops(
+    attention: Attention = section.attention
+    return attention.flops(
         section.d_model, query_tokens=query_tokens, memory_tokens=memory_tokens, memory_length=memory_length
     )

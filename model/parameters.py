@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from configs import ModelSection, SearchSection, UserError
-from configs.components.model import NamedShape, UndeclaredError
+from model.parts import NamedShape, UndeclaredError
 
 SHORT_SOURCE_TOKENS = 16
 """Assumed padded length of the sources in a batch of short ones, which has the most rows."""
@@ -166,7 +166,7 @@ def search_bytes(model: ModelSection, search: SearchSection, vocabulary: int, el
         vocabulary: size of the target vocabulary.
         element: bytes of one number.
     """
-    width = model.decoder_layers * model.attention.cached_numbers(model.d_model)
+    width: int = model.decoder_layers * model.attention.cached_numbers(model.d_model)
     tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
     logits = search.batch_tokens // SHORT_SOURCE_TOKENS * vocabulary
     return element * int(tokens) * width + (element + 4) * logits

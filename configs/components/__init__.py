@@ -16,7 +16,6 @@ from configs.components.data import (
     SubwordModifier,
     TextModifier,
 )
-from configs.components.model import Sampler
 from configs.components.registry import Choice, Component, choice_of, component, item_of, kinds, make, unknown
 from configs.components.training import (
     Lines,
@@ -49,7 +48,6 @@ __all__ = [
     "Modifier",
     "Optimizer",
     "Pairs",
-    "Sampler",
     "Samples",
     "Schedule",
     "ScoredText",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import FeedForward, NamedShape, Storage, linear
 from configs.fields import Probability, Size
+from model.parts import FeedForward, NamedShape, Storage, linear
 
 if TYPE_CHECKING:
     from torch import nn

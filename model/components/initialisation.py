@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import Initialisation
+from model.parts import Initialisation
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import FLOAT, Loss, LossBytes, Storage
 from configs.fields import Probability
+from model.parts import FLOAT, Loss, LossBytes, Storage
 
 if TYPE_CHECKING:
     from model.loss import CrossEntropy

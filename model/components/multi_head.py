@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import FLOAT, Attention, NamedShape, Storage, linear
 from configs.fields import Probability, Size
+from model.parts import FLOAT, Attention, NamedShape, Storage, linear
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import FLOAT, NamedShape, Norm, Storage
 from configs.fields import PositiveFloat
+from model.parts import FLOAT, NamedShape, Norm, Storage
 
 if TYPE_CHECKING:
     from torch import nn

@@ -7,8 +7,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import NamedShape, Positions
 from configs.fields import PositiveFloat
+from model.parts import NamedShape, Positions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import Initialisation, NamedShape, Norm, Storage
 from configs.fields import PositiveFloat
 from model.components.norm import LayerNorm
 from model.components.residual import Post
+from model.parts import Initialisation, NamedShape, Norm, Storage
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import override
 
 from configs.components import component
-from configs.components.model import Norm, Residual
+from model.parts import Norm, Residual
 
 if TYPE_CHECKING:
     from torch import nn

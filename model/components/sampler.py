@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
-from configs.components import Sampler, component
+from configs.components import component
 from configs.fields import Count, PositiveFloat
+from model.parts import Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
-from configs.components import Sampler
 from model.kernels import argmax, steps_between_syncs, upload
+from model.parts import Sampler
 from model.search.constraints import Constraints
 from model.search.ensemble import Ensemble
 from model.search.scoring import Hypothesis, length_penalty

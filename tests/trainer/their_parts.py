@@ -2,7 +2,7 @@
 
 THEIRS = '''
 from configs.components import component
-from configs.components.model import FLOAT, Attention, Loss, LossBytes, Norm, Positions, Residual, linear
+from model.parts import FLOAT, Attention, Loss, LossBytes, Norm, Positions, Residual, linear
 from configs.fields import PositiveFloat
 from model.components.feed_forward import TwoLayers
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from configs import ModelSection, Optimizer, OtherPluginError, RunConfig, UserError, load_saved
-from configs.components.model import ModelPart
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
+from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import NEEDED

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from configs import ModelSection, RunConfig
-from configs.components.model import UndeclaredError
 from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.parameters import search_bytes
+from model.parts import UndeclaredError
 from trainer.checkpoint.model_files import build_model, place
 from trainer.engines.layouts import to_device
 from trainer.engines.protocol import Engine

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from configs import ModelSection, UserError
-from configs.components.model import ModelPart
 from data_pipeline.tag_pieces import WORD_BEGIN
 from data_pipeline.tokenizer import Tokenizer
 from model import Transformer
+from model.parts import ModelPart
 from model.transformer import TokenEmbedding
 
 _LAST_NORMS = ("encoder.norm", "decoder.norm")

@@ -10,13 +10,14 @@ from typing import IO, Any
 import torch
 
 from configs import RunConfig, SearchSection, UserError, load_saved
-from configs.components import Sampler, make
+from configs.components import make
 from configs.process.environment import restored_environment
 from configs.process.files import check_apart
 from configs.process.files.inside import written
 from configs.process.progress import Progress
 from configs.process.streams import tell
 from data_pipeline.tokenizer import Tokenizer
+from model.parts import Sampler
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, places_of, with_checkpoints
 from trainer.inference.translation.languages import language_tags

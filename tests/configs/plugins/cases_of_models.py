@@ -4,7 +4,7 @@ from tests.configs.plugins.case import Case
 
 ATTENTION = '''
 from configs.components import component
-from configs.components.model import Attention, linear
+from model.parts import Attention, linear
 from configs.fields import PositiveFloat
 
 
@@ -55,7 +55,7 @@ class SingleHead(Attention):
 '''
 FEED_FORWARD = '''
 from configs.components import component
-from configs.components.model import FeedForward, linear
+from model.parts import FeedForward, linear
 from configs.fields import Size
 
 
@@ -90,7 +90,7 @@ class SquaredRelu(FeedForward):
 '''
 INITIALISATION = '''
 from configs.components import component
-from configs.components.model import Initialisation
+from model.parts import Initialisation
 from configs.fields import PositiveFloat
 
 
@@ -109,7 +109,7 @@ class Small(Initialisation):
 '''
 LOSS = '''
 from configs.components import component
-from configs.components.model import Loss
+from model.parts import Loss
 from configs.fields import NonNegativeFloat
 
 
@@ -131,7 +131,7 @@ class Shifted(Loss):
 '''
 NORM = '''
 from configs.components import component
-from configs.components.model import Norm
+from model.parts import Norm
 from configs.fields import PositiveFloat
 
 
@@ -162,7 +162,7 @@ class MeanSquare(Norm):
 '''
 POSITIONS = '''
 from configs.components import component
-from configs.components.model import Positions
+from model.parts import Positions
 from configs.fields import Positive
 
 
@@ -195,7 +195,7 @@ class Cyclic(Positions):
 '''
 RESIDUAL = '''
 from configs.components import component
-from configs.components.model import Residual
+from model.parts import Residual
 from configs.fields import NonNegativeFloat
 
 
@@ -225,7 +225,8 @@ class Gated(Residual):
         yield from super().parameters(width, norm, is_last=is_last)
 '''
 SAMPLER = '''
-from configs.components import Sampler, component
+from configs.components import component
+from model.parts import Sampler
 from configs.fields import Count
 
 

@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from configs import SearchSection
-from configs.components import Sampler, make
+from configs.components import make
+from model.parts import Sampler
 from model.search import search
 from model.search.greedy import choose_best
 from tests.model.reference import BOS, EOS, PAD, pad

@@ -49,6 +49,8 @@ def test_settings_come_in_order_and_are_allowed() -> None:
     for setting in ALL:
         section = dataclasses.replace(EngineSection(), zero_stage=setting.stage, offload_optimizer=setting.offload)
         assert not list(section.problems())
+    assert all(s.checkpointing for s in settings(EngineSection(), checkpointing=True))
+    assert all(s.offload for s in settings(EngineSection(offload_optimizer=True), checkpointing=False))
 
 
 @pytest.mark.parametrize("setting", ALL, ids=str)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from configs import ModelSection
-from configs.components.model import Loss, LossBytes, Storage
 from model.flops import BatchShape
 from model.parameters import Vocabularies
+from model.parts import Loss, LossBytes, Residual, Storage
 from zeromt.planning.costs.model_states import ELEMENT
 
 Kernels = Callable[[str], Storage]
@@ -103,19 +103,19 @@ def output_bytes(
 
 def _embedding(section: ModelSection, tokens: int, storage: Storage) -> int:
     mask = storage.masks(tokens * section.d_model, section.actual_embedding_dropout)
-    return mask + section.positions.activation_bytes(section.d_model, tokens, storage)
+    return mask + int(section.positions.activation_bytes(section.d_model, tokens, storage))
 
 
 def _encoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.source_tokens
-    num_bytes = _self_attention(section, shape.rows, shape.source, storage)
+    num_bytes: int = _self_attention(section, shape.rows, shape.source, storage)
     num_bytes += section.feed_forward.activation_bytes(section.d_model, tokens, storage)
     return num_bytes + sum(_residual(section, tokens, storage, is_last=i == 1) for i in range(2))
 
 
 def _decoder_layer(section: ModelSection, shape: BatchShape, storage: Storage) -> int:
     tokens = shape.target_tokens
-    num_bytes = _self_attention(section, shape.rows, shape.target, storage)
+    num_bytes: int = _self_attention(section, shape.rows, shape.target, storage)
     num_bytes += section.attention.activation_bytes(
         section.d_model, rows=shape.rows, length=shape.target, memory_length=shape.source, storage=storage
     )
@@ -131,21 +131,22 @@ def _working(section: ModelSection, tokens: int, rows: int, storage: Storage, wa
     is_packed = way != "padded"
     workspace = attention.workspace_bytes(width, tokens=tokens, rows=rows, storage=storage) if is_packed else 0
     # of queries, keys, values and the output
-    gradients = 4 * tokens * attention.widest(width) * storage.element
-    return max(2 * tokens * widest * storage.element, gradients + workspace)
+    gradients: int = 4 * tokens * attention.widest(width) * storage.element
+    return max(2 * int(tokens * widest) * storage.element, gradients + workspace)
 
 
 def _self_attention(section: ModelSection, rows: int, length: int, storage: Storage) -> int:
-    num_bytes = section.attention.activation_bytes(
+    num_bytes: int = section.attention.activation_bytes(
         section.d_model, rows=rows, length=length, memory_length=length, storage=storage
     )
     if section.attention.rotated_width(section.d_model) is None:
         return num_bytes
     rotated = 2 * rows * length * section.attention.widest(section.d_model)
-    return num_bytes + section.positions.rotation_bytes(rotated, storage)
+    return num_bytes + int(section.positions.rotation_bytes(rotated, storage))
 
 
 def _residual(section: ModelSection, tokens: int, storage: Storage, *, is_last: bool) -> int:
-    return section.residual.activation_bytes(
+    residual: Residual = section.residual
+    return residual.activation_bytes(
         section.d_model, section.norm, section.dropout, tokens=tokens, is_last=is_last, storage=storage
     )
