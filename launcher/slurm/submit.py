@@ -16,7 +16,6 @@ from launcher.slurm.queue import GONE, exit_code, find_job, sbatch, wait_for
 from launcher.slurm.record import begin, held, read
 from launcher.slurm.script import Job, log_of, render_command, render_training
 from launcher.slurm.size import check_size, choose_lead, describe
-from launcher.start.ranks import check_in_child
 from launcher.start.run_folder import make_ready
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.parents import check_beginning
@@ -85,7 +84,8 @@ def launch(
             f"core unless the site says otherwise; give it, such as --set cpus_per_node={8 * profile.gpus_per_node}"
         )
     if dry_run:
-        if not words and (code := check_in_child(arguments["config"], arguments["overrides"], arguments["plugins"])):
+        asked = [arguments[name] for name in ("config", "overrides", "plugins")]
+        if not words and (code := int(resolve("launcher.start.ranks:check_in_child")(*asked))):
             return code
         print("\n".join(map(hidden, sending.scripts)), end="", flush=True)
         for line in sending.amount:

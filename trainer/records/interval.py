@@ -15,13 +15,13 @@ import psutil
 import torch
 
 from configs import RunConfig
-from configs.components.model import UndeclaredError
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.tokenizer import PAD_ID
 from model.flops import BatchShape, model_flops
 from model.gpus import known_gpu
 from model.parameters import Vocabularies
+from model.parts import UndeclaredError
 from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
 from trainer.engines.protocol import Engine
 from trainer.ranks.device import device_name, kind
