@@ -51,7 +51,7 @@ class TokenizerSection:
     sample_pairs: Positive = 500_000
     """Maximum number of pairs to train the tokenizer on, drawn evenly from the whole corpus."""
     sample_megabytes: Positive = 128
-    """Maximum size of their text. Training needs a multiple of it in memory, which is printed."""
+    """Maximum size of their text. Training needs a multiple of it in memory."""
     bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability of BPE-dropout (Provilkov et al., 2020) in runs on this dataset if `stream.augment` has no subword
     modifier: the same as `stream.augment: [{kind: bpe_dropout, dropout: ...}]`. Shards are not affected.

@@ -32,14 +32,20 @@ class Job(Protocol[Task_contra, Result_co]):
         """Prepare, and return the function that does a task."""
 
 
-def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> Iterator[Result]:
-    """Do tasks, with a bounded number in flight. With one worker they are done in this process.
+def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int, *, apart: bool = False) -> Iterator[Result]:
+    """Do tasks, with a bounded number in flight.
+
+    Args:
+        job: opened once in each process.
+        tasks: to do.
+        workers: processes; a single one is this one.
+        apart: whether even a single one is a new process, whose memory is freed when it ends.
 
     Raises:
         Exception: the error of the first failing task.
         RuntimeError: a process died, possibly for lack of memory.
     """
-    if workers == 1:
+    if workers == 1 and not apart:
         work = job.open()
         for task in tasks:
             yield work(task)
@@ -56,24 +62,9 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int) -> It
                 waiting.extend(pool.submit(_work_in_child, t) for t in itertools.islice(tasks, 1))
                 yield done
         except BrokenProcessPool as error:
-            raise RuntimeError("a process of prepare.workers was killed; out of memory perhaps") from error
+            raise RuntimeError("a process of the preparation was killed; out of memory perhaps") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def run_apart(job: Job[Task, Result], task: Task) -> Result:
-    """Do a task in a new process, whose memory is freed when it ends.
-
-    Raises:
-        Exception: the task's error.
-        RuntimeError: the process died, possibly for lack of memory.
-    """
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _start_child, (dumps(job),)) as pool:
-        try:
-            done: Result = pool.submit(_work_in_child, task).result()
-        except BrokenProcessPool as error:
-            raise RuntimeError("a process of the preparation was killed; out of memory perhaps") from error
-        return done
 
 
 # A pool process keeps its job here, as initializers cannot pass it on otherwise.

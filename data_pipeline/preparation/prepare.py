@@ -1,44 +1,44 @@
 """`zeromt prepare`: raw text -> tokenizer, shards and index; the same input gives the same bytes.
 
 A map and a reduce. The corpus is cut into spans; each is cleaned, encoded and scattered at random over the shards
-(`encode`, `spill`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every
-shard is a random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at
-any moment and run again, it resumes and produces identical bytes, whatever the number of workers.
+(`spans`). Then each shard gathers its pairs, drops duplicates, shuffles and is written (`shards`). So every shard is a
+random sample of the corpus in random order, in bounded memory. Each step ends with a rename: interrupted at any moment
+and run again, it resumes and produces identical bytes, whatever the number of workers.
 """
 
-import dataclasses
+import json
 import os
-import threading
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.corpus import FORMS
 from configs.process.files import disk_errors, naming
-from configs.process.files.inside import write_text
+from configs.process.files.inside import is_listed, look_again, read_json, write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.asking import check_program
-from data_pipeline.preparation.cleaning import filters_of
-from data_pipeline.preparation.parts import WorkFolderError, check_begun, check_others, damaged_spans
+from data_pipeline.preparation.cleaning import DUPLICATE, filters_of
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
-from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.recipe import differences, is_already_prepared, make_recipe
+from data_pipeline.preparation.report import Report, describe
 from data_pipeline.preparation.scoring.commands import score_chunks
-from data_pipeline.preparation.scoring.sources import ScoreSources, fields_of, made_by
+from data_pipeline.preparation.scoring.sources import ScoreSources, fields_of
+from data_pipeline.preparation.shards import ShardJob, write_dataset
+from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.staging import (
+    DISCARDED,
     Input,
     WorkFolder,
     check_disk,
     check_places,
     check_unchanged,
-    discard,
     inspect_inputs,
     keep_hashes,
     place_of,
@@ -47,12 +47,9 @@ from data_pipeline.preparation.staging import (
     sync_folder,
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
-from data_pipeline.preparation.tokenizing import UnknownPiecesError, check_tags, check_unknown, existing_tokenizer
-from data_pipeline.preparation.writing.encode import CHUNK_LINES, EncodeJob, make_cleaner
-from data_pipeline.preparation.writing.origins import sources_of
-from data_pipeline.preparation.writing.spill import DamagedSpanError
+from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer, warnings
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import DatasetIndex, HeldOutEntry, HeldOutSplit, TokenType, describe_file
+from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
 from data_pipeline.tokenizer import Tokenizer
 
 BYTES_A_WORKER = 1 << 22
@@ -61,6 +58,10 @@ SMALL_CORPUS = 1 << 30
 """Below this many bytes, spans are smaller, so that processes finish at about the same time."""
 LEAST_BLOCK, MOST_BLOCK = 128, 1024
 BLOCKS_A_CORPUS = 256
+WIDE = 65_536
+"""Pieces of a vocabulary beyond which ids take four bytes."""
+RECIPE_FILE = "recipe.json"
+SPLITS: tuple[HeldOutSplit, ...] = ("valid", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,92 +97,82 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     inputs = inspect_inputs(section, work.hashes)
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
-    preparation = Preparation(section, inputs, recipe, tokenizer, made_by(section, inputs))
     with naming("prepare.output"):
         is_there = is_already_prepared(output, recipe, gives_way=replaces)
     if is_there:
-        preparation.check_beside_shards(Dataset.load(output))
-        _leave_as_it_is(output, work)
+        pairs = Dataset.load(output).num_pairs
+        print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
+        if work.root.exists():  # left by a preparation that was killed at its very end
+            with work.lock(output, shared=False):
+                work.remove()
         return
-    check_others(work, preparation.begun_with, output, is_part=part is not None, merge=merge)
+    folder = work.folder_of(recipe)
+    _check_others(work, folder, recipe, output, part=part, merge=merge)
     if not work.root.exists():
         check_disk(output, inputs)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
-        folder = work.of_recipe(preparation.begun_with)
+        (folder / "dataset").mkdir(parents=True, exist_ok=True)
+        write_text(folder / RECIPE_FILE, json.dumps(recipe))
         keep_hashes(inputs, work.hashes)
         if part is None:
             remove_partial(folder)
-            if not merge:  # with other settings or plugins it would look for parts that do not exist
+            if not merge:
                 work.remove_others(folder)
-        try:
-            index = _make(preparation, folder, work, output, part=part, merge=merge)
-        except (UnknownPiecesError, WorkFolderError):  # a new attempt goes on from here
-            raise
-        except UserError:
-            # Corrected input or settings make another recipe; what programs have scored stays for the same one.
-            if part is None and not merge and not any((folder / "scores").glob("*/*/*.npz")):
-                discard(folder)
-                if not any(p.is_dir() for p in work.root.iterdir()):
-                    work.remove()
-            raise
-        if index is None:
+        preparation = Preparation(section, inputs, recipe, tokenizer, folder)
+        with work.lock(output, shared=False, name="survey.lock", wait=True):
+            encoding = preparation.begin()
+        spans = encoding.survey.spans
+        if part is not None:
+            preparation.encode(encoding, [span for span in spans if span.number % part.of == part.number - 1])
+            say(f"{output}: part {part.number} of {part.of} is ready; zeromt prepare --merge joins them")
             return
+        if merge and (missing := encoding.job.missing(spans)):
+            raise UserError(
+                f"prepare.output: {output}: {len(missing)} of {len(spans)} spans of the corpus are not encoded yet "
+                f"(the first is number {missing[0].number}); run the missing --part, or without --merge"
+            )
+        preparation.encode(encoding, spans)
+        report = preparation.finish(encoding)
         put_aside(output)
         (folder / "dataset").rename(output.absolute())
         sync_folder(output.absolute().parent)
         work.remove()
-    from data_pipeline.preparation.writing.assembly import print_summary
-
-    print_summary(output, index, time.monotonic() - started)
+    _print_summary(output, report, time.monotonic() - started)
 
 
-def _leave_as_it_is(output: Path, work: WorkFolder) -> None:
-    pairs = Dataset.load(output).num_pairs
-    print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
-    if work.root.exists():  # left by a preparation that was killed at its very end
-        with work.lock(output, shared=False):
-            work.remove()
-
-
-def _make(
-    preparation: "Preparation", folder: Path, work: WorkFolder, output: Path, *, part: Part | None, merge: bool
-) -> DatasetIndex | None:
-    """Run all steps, or those of one part; returns the index of the dataset in `folder`, or None for a part.
+def _check_others(
+    work: WorkFolder, folder: Path, recipe: dict[str, Any], output: Path, *, part: Part | None, merge: bool
+) -> None:
+    """Say in what the other recipes of a work folder differ, and what becomes of them. A merge needs its own.
 
     Raises:
-        UserError: an input is broken, no pair is left, or parts are missing.
+        UserError: there is nothing to merge.
     """
-    with work.lock(output, shared=False, name="survey.lock", wait=True):
-        check_begun(folder, preparation.begun_with, output)
-        job = preparation.begin(folder)
-    if part is not None:
-        with work.lock(output, shared=False, name=f"part-{part.number}-of-{part.of}.lock"):
-            preparation.encode(job, [p for p in job.survey.spans if p.number % part.of == part.number - 1])
-        say(f"{output}: part {part.number} of {part.of} is ready; zeromt prepare --merge joins them")
-        return None
-    if merge:
-        _must_be_complete(job, output)
-    preparation.encode(job, job.survey.spans)
-    try:
-        return preparation.finish(job)
-    except DamagedSpanError as error:
-        raise damaged_spans(job.job.spill_folder(), len(job.survey.spans), output, work, str(error)) from error
+    look_again(folder)
+    others = []
+    for path in sorted(work.root.glob(f"*/{RECIPE_FILE}")):
+        is_work = any(path.parent.glob("span-*.npz")) and not path.parent.name.startswith(DISCARDED)
+        if path.parent != folder and is_work:
+            others.append(", ".join(differences(read_json(path), recipe)) or "another version of zeromt")
+    if not merge:
+        then = "is removed" if part is None else "is not merged with this part"
+        for changed in others:
+            say(f"zeromt: warning: {work.root} has work of other settings, which {then} ({changed})", file=sys.stderr)
+    elif not is_listed(folder / RECIPE_FILE):
+        those = f" with these settings; those in {work.root} are of others ({'; or '.join(others)})" if others else ""
+        raise UserError(
+            f"prepare.output: {output}: no part is prepared{those}; run each --part with the settings of the merge, "
+            "overrides included"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """The corpus, and its encoding."""
 
-    folder: Path
     survey: Survey
     job: EncodeJob
     held_out: dict[HeldOutSplit, HeldOutEntry]
-    pairs_per_block: int
-
-    @property
-    def dataset(self) -> Path:
-        """Becomes the output."""
-        return self.folder / "dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,38 +183,9 @@ class Preparation:
     inputs: list[Input]
     recipe: dict[str, Any]
     tokenizer: Tokenizer | None
-    scores: dict[str, dict[str, Any]]
-    """What makes each score of the pairs."""
+    folder: Path
 
-    @property
-    def begun_with(self) -> dict[str, Any]:
-        """What determines the work: the recipe, with all scores and what is said of sources, which decide no shard."""
-        said = {name: given for name in ("licence", "attribution") if (given := getattr(self.section.train, name))}
-        return self.recipe | ({"scores": self.scores} if self.scores else {}) | ({"sources": said} if said else {})
-
-    def check_beside_shards(self, dataset: Dataset) -> None:
-        """Refuse a dataset of this recipe that has not the section's scores, licences and attributions.
-
-        Raises:
-            UserError: naming the score.
-        """
-        for name, made in self.scores.items():
-            is_there = name in dataset.scores()
-            if not is_there or dataset.score_entry(name).made_by != made:
-                which = "with another" if is_there else "without the"
-                raise UserError(
-                    f"prepare.output: {dataset.location} holds this dataset {which} score {name}; remove it, or choose "
-                    "another prepare.output"
-                )
-
-        was = [dataclasses.replace(entry, pairs=0) for entry in dataset.index.sources or ()]
-        if (sources_of(self.section) or []) != was:
-            raise UserError(
-                f"prepare.train.licence: {dataset.location} holds this dataset with another licence or attribution; "
-                "remove it, or choose another prepare.output"
-            )
-
-    def begin(self, folder: Path) -> Encoding:
+    def begin(self) -> Encoding:
         """Write the held-out sets, count the corpus and train the tokenizer."""
         section = self.section
         sets = read_held_out(section)
@@ -232,10 +194,9 @@ class Preparation:
         for name, command in section.scores.items():
             check_program(command.command, f"prepare.scores.{name}.command")
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
-        tag = section.target_tag
-        entries = {s: write_held_out(s, pairs, folder / "dataset", target_tag=tag) for s, pairs in sets.items()}
-        fields = fields_of(section)
-        units = corpus_units(section.train, section.root, fields, languages=section.languages)
+        tag = f"{section.target_tag} " if section.target_tag else ""
+        entries = {split: write_held_out(split, pairs, self.folder / "dataset", tag) for split, pairs in sets.items()}
+        units = corpus_units(section.train, section.root, fields_of(section), languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
             section=section,
@@ -245,81 +206,64 @@ class Preparation:
             span_pairs=corpus.SPAN_PAIRS if large else corpus.SPAN_PAIRS // 4,
         )
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
-        surveyed = survey(first_pass, folder / "survey", apart=apart)
+        surveyed = survey(first_pass, self.folder / "survey", apart=apart)
         tokenizer = surveyed.tokenizer
         check_tags(section, tokenizer)
-        pairs_per_block = section.pairs_per_block or min(
-            MOST_BLOCK, max(LEAST_BLOCK, surveyed.num_pairs // BLOCKS_A_CORPUS)
-        )
+        pairs_per_shard = self._pairs_per_block(surveyed) * section.blocks_per_shard
         job = EncodeJob(
             section=section,
             units=units,
             tokenizer_files=tokenizer.files(),
             held_out=held_out,
-            dtype=_token_dtype(tokenizer),
-            spill=folder / "spill",
-            num_shards=max(1, -(-surveyed.num_pairs // (pairs_per_block * section.blocks_per_shard))),
-            scores=ScoreSources(list(section.train.scores), list(section.scores), folder / "scores"),
+            dtype="uint32" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) > WIDE else "uint16",
+            folder=self.folder,
+            num_shards=max(1, -(-surveyed.num_pairs // pairs_per_shard)),
+            scores=ScoreSources(list(section.train.scores), list(section.scores), self.folder / "scores"),
         )
-        return Encoding(folder, surveyed, job, entries, pairs_per_block)
-
-    def _score(self, encoding: Encoding, missing: set[int]) -> None:
-        """Let commands score the pairs of these spans, but for those that they have scored already."""
-        job = encoding.job
-        total = sum(span.pairs for span in encoding.survey.spans if span.number in missing)
-        for name, command in self.section.scores.items():
-            with Progress(f"scoring by {name}", total) as progress:
-                spans = (
-                    (job.units[span.unit].read(span) if raw is None else raw, span.unit)
-                    for span, raw in _tasks(job.units, encoding.survey.spans, missing)
-                )
-                chunks = ((text, unit) for raw, unit in spans for text in raw.chunks(CHUNK_LINES))
-                score_chunks(command, name, job.scores, chunks, progress.advance)
+        return Encoding(surveyed, job, entries)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
-        missing = set(encoding.job.spill_folder().missing(span.number for span in spans))
-        self._score(encoding, missing)
-        workers = self._num_workers(len(missing))
-        if workers > 1:  # webdataset imports torch, which takes seconds; this process only waits meanwhile
-            shards = "data_pipeline.preparation.writing.shards"
-            threading.Thread(target=import_module, args=[shards], daemon=True).start()
+        job, missing = encoding.job, encoding.job.missing(spans)
+        numbers = {span.number for span in missing}
+        pairs = sum(span.pairs for span in missing)
+        for name, command in self.section.scores.items():
+            with Progress(f"scoring by {name}", pairs) as progress:
+                chunks = (
+                    (text, span.unit)
+                    for span, raw in _tasks(job.units, encoding.survey.spans, numbers)
+                    for text in (raw or job.units[span.unit].read(span)).chunks(CHUNK_LINES)
+                )
+                score_chunks(command, name, job.scores, chunks, progress.advance)
         total = sum(span.pairs for span in spans)
-        done = sum(span.pairs for span in spans if span.number not in missing)
-        with Progress("encoding", total, done) as progress:
-            tasks = _tasks(encoding.job.units, encoding.survey.spans, missing)
-            for num_read in run_tasks(encoding.job, tasks, workers):
+        with Progress("encoding", total, total - pairs) as progress:
+            tasks = _tasks(job.units, encoding.survey.spans, numbers)
+            for num_read in run_tasks(job, tasks, self._num_workers(len(missing))):
                 progress.advance(num_read)
         check_unchanged(self.inputs)
 
-    def finish(self, encoding: Encoding) -> DatasetIndex:
-        """The reduce step, and the index."""
-        # These import webdataset, and through it torch.
-        from data_pipeline.preparation.writing.assembly import write_index
-        from data_pipeline.preparation.writing.shards import ShardJob
-
-        spill = encoding.job.spill_folder()
+    def finish(self, encoding: Encoding) -> Report:
+        """The reduce step, and the index; returns the report."""
         num_spans = len(encoding.survey.spans)
-        report = Report.empty()
+        report = Report()
         for span in range(num_spans):
-            report = report.merge(spill.report(span))
+            report = report.merge(encoding.job.report(span))
         check_unknown(self.section, report)
-        spill.collect_segments(num_spans)
-        job = ShardJob(
-            encoding=encoding.job,
-            folder=encoding.dataset,
-            tables=encoding.folder / "tables",
-            pairs_per_block=encoding.pairs_per_block,
-        )
-        num_shards = encoding.job.num_shards
-        missing = [shard for shard in range(num_shards) if not job.is_complete(shard)]
+        block = self._pairs_per_block(encoding.survey)
+        job = ShardJob(encoding=encoding.job, num_spans=num_spans, pairs_per_block=block)
+        missing = job.missing()
         workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # each process imports torch
         with Progress("writing", encoding.survey.num_pairs) as progress:
             for num_pairs in run_tasks(job, missing, workers):
                 progress.advance(num_pairs)
-        index = write_index(job, num_shards, report, held_out=encoding.held_out, recipe=self.recipe, scores=self.scores)
-        sync_folder(encoding.dataset)
-        return index
+        if self.section.cleaning.duplicates == "drop":
+            report = report.merge(Report(dropped={DUPLICATE: int(sum(job.noted("duplicates")))}))
+        write_dataset(job, report, encoding.held_out, self.recipe)
+        sync_folder(job.dataset)
+        return report
+
+    def _pairs_per_block(self, surveyed: Survey) -> int:
+        return self.section.pairs_per_block or min(MOST_BLOCK, max(LEAST_BLOCK, surveyed.num_pairs // BLOCKS_A_CORPUS))
 
     def _num_workers(self, num_tasks: int) -> int:
         workers = self.section.workers
@@ -347,26 +291,6 @@ def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterat
                     break
 
 
-def _must_be_complete(encoding: Encoding, output: Path) -> None:
-    """Raise unless every part was prepared.
-
-    Raises:
-        UserError: naming the missing spans.
-    """
-    missing = encoding.job.spill_folder().missing(span.number for span in encoding.survey.spans)
-    if missing:
-        raise UserError(
-            f"prepare.output: {output}: {len(missing)} of {len(encoding.survey.spans)} spans of the corpus are not "
-            f"encoded yet (the first is number {missing[0]}); run the missing --part, or without --merge"
-        )
-
-
-def _token_dtype(tokenizer: Tokenizer) -> TokenType:
-    return "uint16" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) <= 65_536 else "uint32"
-
-
-HELD_OUT: tuple[HeldOutSplit, ...] = ("valid", "test")
-
 Pairs = list[tuple[str, str]]
 
 
@@ -376,19 +300,30 @@ def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
     Raises:
         UserError: a file is broken.
     """
-    files = {split: section.valid if split == "valid" else section.test for split in HELD_OUT}
-    languages = section.source_language, section.target_language
+    files = {split: section.valid if split == "valid" else section.test for split in SPLITS}
     return {
-        split: list(zip(*read_whole(corpus, section.root, languages), strict=True))
+        split: list(zip(*read_whole(corpus, section.root, section.languages), strict=True))
         for split, corpus in files.items()
         if not corpus.is_empty
     }
 
 
-def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, *, target_tag: str | None) -> HeldOutEntry:
+def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, tag: str) -> HeldOutEntry:
     """Store a set as text, one line each; the sources with the dataset's tag."""
-    tag = f"{target_tag} " if target_tag else ""
-    paths = [folder / f"{split}.{side}.txt" for side in ("source", "target")]
-    for path, lines in zip(paths, ([tag + s for s, _ in pairs], [t for _, t in pairs]), strict=True):
-        write_text(path, "".join(f"{line}\n" for line in lines))
-    return HeldOutEntry(source=describe_file(paths[0]), target=describe_file(paths[1]), lines=len(pairs))
+    source, target = folder / f"{split}.source.txt", folder / f"{split}.target.txt"
+    write_text(source, "".join(f"{tag}{line}\n" for line, _ in pairs))
+    write_text(target, "".join(f"{line}\n" for _, line in pairs))
+    return HeldOutEntry(source=describe_file(source), target=describe_file(target), lines=len(pairs))
+
+
+def _print_summary(output: Path, report: Report, seconds: float) -> None:
+    """Print what was prepared, and what the filters did."""
+    dataset = Dataset.load(output)
+    print(f"{output}: prepared in {seconds:.1f} s")
+    for line in describe(dataset, report):
+        print(f"  {line}")
+    if not dataset.index.held_out:
+        print("  no validation set (prepare.valid): training will report its loss alone")
+    sys.stdout.flush()
+    for line in warnings(report):
+        say(f"zeromt: warning: {line}", file=sys.stderr)

@@ -1,56 +1,67 @@
-"""The recipe of a dataset: everything that determines its bytes; and whether a `prepare` section still matches it."""
+"""The recipe of a dataset: all that determines its bytes, as plain JSON. Two preparations are the same if it is equal.
+
+`settings` has the fields of `prepare` that matter, with files by name and plugins by hash; `contents` the hashes of
+files; `made_with` versions of packages. A run compares settings alone, as the files may be gone.
+"""
 
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import regex
+import sentencepiece
+
 from configs import CorpusFiles, PrepareSection, UserError
-from configs.languages import same_language
+from configs.corpus import FORMS
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
 from configs.reading.variables import as_saved
 from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.filters.languages import LanguageIdentification
 from data_pipeline.preparation.identification import PY3LANGID
-from data_pipeline.preparation.raw.lines import corpus_paths
-from data_pipeline.preparation.scoring.sources import made_by
 from data_pipeline.preparation.staging import SPLITS, Input
 from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
-NOT_IN_RECIPE = ("output", "root", "workers", *SPLITS, "max_unknown", "scores")
+DECIDE_NOTHING = ("output", "root", "workers", "max_unknown")
 MAY_DIFFER = frozenset({"tokenizer.threads", "record_places"})
-"""Settings that may differ between a section and its dataset."""
-
-MODELS = "models."
-"""Begins the keys of models' hashes, which are compared when a dataset is prepared, not when it is read."""
+"""Settings that may differ between a section and the dataset that a run reads."""
 
 Settings = dict[str, Any]
 """Values by field path, such as `tokenizer.kind`."""
 
 
-def make_recipe(section: PrepareSection, inputs: list[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What determines the dataset's bytes, as plain JSON: settings, and inputs by content (not by path)."""
-    settings = _settings_of(section) | {"models": dict(_models(section))}
-    if tokenizer is not None:  # instead of the settings of training one
+def make_recipe(section: PrepareSection, inputs: Sequence[Input], tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """The recipe of the dataset that a section describes.
+
+    Args:
+        section: what to prepare.
+        inputs: its files.
+        tokenizer: an existing one, whose fingerprint takes the place of the settings of training one.
+    """
+    settings = _settings_of(section)
+    if tokenizer is not None:
         settings["tokenizer"] = {"fingerprint": tokenizer.fingerprint}
-    texts = [f for f in inputs if f.split in SPLITS]
-    files = [{"split": f.split, "file": f.name, "bytes": f.bytes, "sha256": f.sha256} for f in texts]
-    forms = {split: form for split in SPLITS if (form := _form(getattr(section, split))) is not None}
-    tree = {"settings": settings, "inputs": files, "forms": forms}
-    if depends := {f"{f.split}.{f.name}": f.sha256 for f in inputs if f.split.startswith("filters.")}:
-        tree["depends"] = depends
-    if deciding := {name for filter_ in section.filters for name in filter_.score_names()}:
-        tree["scores"] = {name: made for name, made in made_by(section, inputs).items() if name in deciding}
-    recipe: dict[str, Any] = json.loads(json.dumps(tree))
-    return recipe
+    contents: dict[str, Any] = {}
+    for file in inputs:
+        contents.setdefault(file.split, []).append([file.name, file.sha256])
+    filters = filters_of(section).values()
+    models = {one.model for one in filters if isinstance(one, LanguageIdentification)} - {PY3LANGID}
+    contents["models"] = [[path.name, hash_file(path)] for path in sorted(map(Path, models)) if path.is_file()]
+    made_with = {
+        "sentencepiece": sentencepiece.__version__,
+        "unicode": unicodedata.unidata_version,
+        "regex": regex.__version__,
+    }
+    return {"settings": settings, "contents": contents, "made_with": made_with}
 
 
-def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool = False) -> bool:
-    """Whether the output is the dataset of this recipe.
+def is_already_prepared(output: Path, recipe: Mapping[str, Any], *, gives_way: bool = False) -> bool:
+    """Whether the output is the dataset of this recipe, perhaps made with other versions.
 
     Args:
         output: the folder.
@@ -66,55 +77,44 @@ def is_already_prepared(output: Path, recipe: dict[str, Any], *, gives_way: bool
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
-    settings, is_same_text = _changed_settings(existing, recipe), not list(_other_files(existing, recipe))
-    changed = [line for line in settings if not (gives_way and line.startswith("tokenizer."))]
-    if not changed:
-        if is_same_text:
-            return not settings
-        changed = ["other input files"]
-    raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
+    changed = [line for line in differences(existing, recipe) if not line.startswith("made_with.")]
+    others = [line for line in changed if not (gives_way and line.startswith("tokenizer."))]
+    if others:
+        raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(others)}); {advice}")
+    return not changed
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """In what two recipes differ, one text for each setting and each kind of change of the files."""
-    return [*_changed_settings(old, new), *_other_files(old, new)]
-
-
-def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    was, is_ = (
-        _settings_in(one)
-        | _flat({**one.get("depends", {}), "scores": one.get("scores", {}), "sources": one.get("sources", {})})
-        for one in (old, new)
+    """In what two recipes differ, one text for each setting, kind of file and version."""
+    settings, contents, versions = (
+        _changes(old.get(one, {}), new[one]) for one in ("settings", "contents", "made_with")
     )
-    return [f"{key} was {was.get(key)!r} and is {is_.get(key)!r}" for key in _different(was, is_)]
-
-
-def _other_files(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """In what the files of two recipes differ."""
-    was, is_ = ([(f["split"], f["file"], f["sha256"]) for f in one.get("inputs", [])] for one in (old, new))
-    if was != is_:
-        for split in SPLITS:
-            ours, theirs = ([(file, digest) for of, file, digest in one if of == split] for one in (was, is_))
-            names, others = ([file for file, _ in one] for one in (ours, theirs))
-            if names != others:
-                yield f"{split} was {', '.join(names) or 'none'} and is {', '.join(others) or 'none'}"
-            elif changed := [file for (file, digest), one in zip(theirs, ours, strict=True) if (file, digest) != one]:
-                yield f"{split} had another content of {', '.join(changed)}"
-    for split in SPLITS:
-        form, other = (one.get("forms", {}).get(split) for one in (old, new))
-        if form != other:
-            yield f"{split} was {_shown(form)} and is {_shown(other)}"
+    found = [f"{key} was {was!r} and is {now!r}" for key, was, now in settings]
+    for kind, was, now in contents:
+        names = [name for name, digest in now or () if [name, digest] not in (was or ())]
+        found.append(f"{kind}: another content of {', '.join(names) or 'files that are gone'}")
+    return [*found, *(f"made_with.{name} was {was} and is {now}" for name, was, now in versions)]
 
 
 def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bool = False) -> list[str]:
-    """The fields in which a section differs from the recipe of its dataset, one text each.
+    """The settings in which a section differs from its dataset, one text each.
 
-    Files are compared by name, since they may be gone. In a section without training text, which does not describe a
-    preparation, only fields that are not at their default are compared. A run that begins from another may use a
-    dataset with the other's tokenizer without naming it in the section.
+    In a section without training text, which does not describe a preparation, only fields that are not at their default
+    are compared. A run that begins from another may use a dataset with the other's tokenizer without naming it.
     """
-    of_settings = _stale_settings(section, index, has_parent=has_parent)
-    return [*of_settings, *_stale_files(section, index), *_stale_scores(section, index)]
+    old, new = dict(index.recipe.get("settings", {})), _settings_of(section)
+    if section.tokenizer.path is not None or "fingerprint" in old.get("tokenizer", {}):
+        is_same = (has_parent and section.tokenizer.path is None) or _has_tokenizer_of(section, index)
+        path = section.tokenizer.path
+        old["tokenizer"], new["tokenizer"] = {"path": path if is_same else "another tokenizer"}, {"path": path}
+    if section.pairs_per_block is None:  # the default matches whatever preparation chose
+        old["pairs_per_block"] = None
+    defaults = _flat(_settings_of(PrepareSection()))
+    return [
+        f"prepare.{key}: {_shown(now)}, the dataset has {_shown(was)}"
+        for key, was, now in _changes(old, new)
+        if key not in MAY_DIFFER and not (section.train.is_empty and now == defaults.get(key))
+    ]
 
 
 def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
@@ -131,128 +131,57 @@ def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
     )
 
 
-def _stale_settings(section: PrepareSection, index: DatasetIndex, *, has_parent: bool) -> Iterator[str]:
-    old, new, defaults = _settings_in(index.recipe), _flat(_settings_of(section)), _flat(_settings_of(PrepareSection()))
-    path, was_trained = section.tokenizer.path, "tokenizer.fingerprint" not in old
-    if path is not None or not was_trained:  # then the settings of training a tokenizer do not matter
-        is_same = (has_parent and path is None) or _is_tokenizer_of(section, index)
-        then = path if is_same else "a tokenizer of its own" if was_trained else "another existing tokenizer"
-        old = {**_without_tokenizer(old), "tokenizer.path": then}
-        new = {**_without_tokenizer(new), "tokenizer.path": path}
-    if section.pairs_per_block is None:  # the default, which matches whatever preparation chose
-        old["pairs_per_block"] = None
-    for key in _different(old, new):
-        is_given = not section.train.is_empty or new.get(key) != defaults.get(key)
-        if key not in MAY_DIFFER and not key.startswith(MODELS) and is_given:
-            yield f"prepare.{key}: {_shown(new.get(key))}, the dataset has {_shown(old.get(key))}"
-
-
-def _stale_files(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
-    for split in SPLITS:
-        corpus = getattr(section, split)
-        names = _once([path.name for path in corpus_paths(corpus, section.root)])
-        others = _names_in(index.recipe, split)
-        if section.train.is_empty and corpus.is_empty:
-            continue
-        if names != others:
-            yield f"prepare.{split}: {', '.join(names) or 'none'}, the dataset has {', '.join(others) or 'none'}"
-        elif (form := _form(corpus)) != (other_form := index.recipe.get("forms", {}).get(split)):
-            yield f"prepare.{split}: {_shown(form)}, the dataset has {_shown(other_form)}"
-
-
-def _stale_scores(section: PrepareSection, index: DatasetIndex) -> Iterator[str]:
-    """Scores that decide the dataset and are now made by something else; the content of files is not compared."""
-    if section.train.is_empty:
-        return
-    given = made_by(section, ())
-    for name, made in index.recipe.get("scores", {}).items():
-        if (now := _maker(given.get(name, {}))) != (was := _maker(made)):
-            yield f"prepare.scores.{name}: {_shown(now)}, the dataset has {_shown(was)}"
-
-
-def _maker(made: Mapping[str, Any]) -> Any:
-    """What makes a score, without contents."""
-    return made.get("command") or made.get("field")
-
-
-def _is_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
-    """Whether the dataset may have the tokenizer that the section names or trains."""
+def _has_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
+    """Whether the dataset may have the tokenizer that the section names, or trains with such settings."""
     given, recorded = section.tokenizer, index.tokenizer
-    if given.path is None:  # the dataset took its tokenizer from another dataset made by such a section
+    if given.path is None:
         sizes = given.vocab_size, given.target_vocab_size or given.vocab_size
         return sizes == (recorded.source_vocab_size, recorded.target_vocab_size)
     try:
         tokenizer = existing_tokenizer(given)
-    except UserError:  # it is gone, which is not a change of the section
-        return "tokenizer.fingerprint" in _settings_in(index.recipe)
+    except UserError:  # it is gone, which is no change of the section
+        return True
     return tokenizer is not None and tokenizer.fingerprint == recorded.fingerprint
 
 
-def _settings_of(section: PrepareSection) -> dict[str, Any]:
+def _settings_of(section: PrepareSection) -> Settings:
+    """The fields that decide a dataset, with files by name and without values of variables."""
     section = as_saved(section)
-    filters = [
+    settings = {key: value for key, value in dataclasses.asdict(section).items() if key not in DECIDE_NOTHING}
+    settings |= {split: _corpus(getattr(section, split)) for split in SPLITS}
+    settings["cleaning"]["language_model"] = Path(section.cleaning.language_model).name
+    settings["filters"] = [
         {name: value for name, value in dataclasses.asdict(filter_).items() if name not in filter_.decides_nothing}
         for filter_ in section.filters
     ]
-    tree: dict[str, Any] = json.loads(json.dumps({**dataclasses.asdict(section), "filters": filters}))
+    settings["scores"] = {name: {"field": str(field)} for name, field in section.train.scores.items()}
+    settings["scores"] |= {name: {"command": list(one.command)} for name, one in section.scores.items()}
     origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}
-    tree["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin is not None and origin.sha256}
-    tree["cleaning"]["language_model"] = Path(section.cleaning.language_model).name
-    return {key: value for key, value in tree.items() if key not in NOT_IN_RECIPE}
+    settings["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin and origin.sha256}
+    plain: Settings = json.loads(json.dumps(settings))
+    return plain
 
 
-def _models(section: PrepareSection) -> Iterator[tuple[str, str]]:
-    """Names and hashes of the models that identify languages, where they are files."""
-    filters = filters_of(section).values()
-    models = {one.model for one in filters if isinstance(one, LanguageIdentification)} - {PY3LANGID}
-    paths = sorted(map(Path, models))
-    yield from ((path.name, hash_file(path)) for path in paths if path.is_file())
+def _corpus(files: CorpusFiles) -> Settings:
+    """A corpus's settings, with files by name."""
+    settings = dataclasses.asdict(files)
+    del settings["scores"]
+    return settings | {form: [Path(path).name for path in settings[form]] for form in ("source", "target", *FORMS)}
 
 
-def _settings_in(recipe: Mapping[str, Any]) -> Settings:
-    tree = recipe.get("settings")
-    return _flat(tree) if isinstance(tree, dict) else {}
+def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The settings in which two trees differ: path, old and new value; None where there is none."""
+    was, now = _flat(old), _flat(new)
+    yield from ((key, was.get(key), now.get(key)) for key in {**now, **was} if was.get(key) != now.get(key))
 
 
-def _without_tokenizer(settings: Settings) -> Settings:
-    return {key: value for key, value in settings.items() if not key.startswith("tokenizer.")}
-
-
-def _different(old: Settings, new: Settings) -> list[str]:
-    return [key for key in {**new, **old} if not _is_same(key, old.get(key), new.get(key))]
-
-
-def _is_same(key: str, old: Any, new: Any) -> bool:
-    """Whether two settings are equivalent; a language may be named by any of its codes."""
-    is_language = key in ("source_language", "target_language")
-    return old == new or (is_language and same_language(old, [new]) == [new] and same_language(new, [old]) == [old])
-
-
-def _flat(tree: Mapping[str, Any], where: str = "") -> Settings:
+def _flat(tree: Any, where: str = "") -> Settings:
+    if not isinstance(tree, dict):
+        return {where: tree}
     flat: Settings = {}
     for key, value in tree.items():
-        flat |= _flat(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+        flat |= _flat(value, f"{where}.{key}" if where else key)
     return flat
-
-
-def _form(corpus: CorpusFiles) -> dict[str, Any] | None:
-    """The format of a corpus's files; None if there are none."""
-    if corpus.form is None:
-        return None
-    form: dict[str, Any] = {"form": corpus.form, "fields": [corpus.source_field, corpus.target_field]}
-    others = {name: getattr(corpus, name) for name in ("header", "inline_markup")}
-    return form | {name: value for name, value in others.items() if value != getattr(CorpusFiles(), name)}
-
-
-def _names_in(recipe: Mapping[str, Any], split: str) -> list[str]:
-    """Names of a corpus's files; of a folder its own name, as in `Input.name`, not those of its files."""
-    files = [entry for entry in recipe.get("inputs", []) if entry.get("split") == split]
-    return _once([str(entry["file"]).partition("/")[0] for entry in files])
-
-
-def _once(names: Sequence[str]) -> list[str]:
-    """Without consecutive repeated names."""
-    return [name for number, name in enumerate(names) if number == 0 or name != names[number - 1]]
 
 
 def _shown(value: Any) -> str:

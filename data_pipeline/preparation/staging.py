@@ -14,14 +14,11 @@ import shutil
 import stat
 import tempfile
 import time
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import regex
-import sentencepiece
 
 from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, explain, inside, is_dir, naming, status_of
@@ -34,8 +31,6 @@ COMPRESSION_RATIO = 4  # estimated compression ratio of text
 BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
 SPLITS = ("train", "valid", "test")
 HASHES_FILE = "hashes.json"
-FORM = 2
-"""Version of the files in a work folder: preparation does not resume from those of another."""
 DISCARDED = "discarded-"
 
 
@@ -201,15 +196,6 @@ def check_disk(output: Path, inputs: list[Input]) -> None:
         )
 
 
-def made_with() -> dict[str, str]:
-    """Versions of the packages that decide a dataset's bytes, as its index has them."""
-    return {
-        "sentencepiece": sentencepiece.__version__,
-        "unicode": unicodedata.unidata_version,
-        "regex": regex.__version__,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
     """The folder in which a preparation works until its dataset is complete."""
@@ -228,16 +214,9 @@ class WorkFolder:
         return self.root / HASHES_FILE
 
     def folder_of(self, recipe: Mapping[str, Any]) -> Path:
-        """The folder of a recipe; it need not exist yet."""
-        digest = hashlib.sha256(json.dumps([FORM, recipe], sort_keys=True).encode()).hexdigest()[:16]
-        return self.root / digest
-
-    def of_recipe(self, recipe: Mapping[str, Any]) -> Path:
-        """The folder of a recipe, created if necessary."""
-        folder = self.folder_of(recipe)
-        for name in ("", "spill", "tables", "dataset"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        return folder
+        """The folder of a recipe with this version of zeromt; it need not exist yet."""
+        content = json.dumps([metadata.version("zeromt"), recipe], sort_keys=True)
+        return self.root / hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def remove_others(self, folder: Path) -> None:
         """Remove the remains of preparations with other recipes, which cannot be resumed here."""

@@ -16,11 +16,11 @@ from pydantic import TypeAdapter
 from configs import PrepareSection, UserError
 from configs.process.files.inside import look_again, read_bytes, read_json, write_text
 from configs.process.progress import Progress, say
-from data_pipeline.preparation.pool import run_apart
+from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw.unit import Span, Unit
+from data_pipeline.preparation.spans import HeldOutPairs, make_cleaner
 from data_pipeline.preparation.staging import sync_folder
-from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, forecast_memory, train_tokenizer
-from data_pipeline.preparation.writing.encode import HeldOutPairs, make_cleaner
+from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, train_tokenizer
 from data_pipeline.prepared.index import hash_file
 from data_pipeline.tokenizer import Tokenizer
 
@@ -108,10 +108,7 @@ class SurveyJob:
             )
         sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
         size = sum(len(line.encode()) for side in (sources, targets) for line in side)
-        say(
-            f"training the tokenizer on {len(sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text; "
-            f"takes up to {forecast_memory(settings, sources, targets) / 1e9:.1f} GB of memory"
-        )
+        say(f"training the tokenizer on {len(sources):,} of {num_pairs:,} pairs, {size / 1e6:,.1f} MB of text")
         return train_tokenizer(settings, sources, targets)
 
 
@@ -130,10 +127,7 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        if apart:
-            run_apart(job, beside)
-        else:
-            job.make(beside)
+        list(run_tasks(job, [beside], 1, apart=apart))
         sync_folder(beside)
         try:
             beside.rename(folder)

@@ -1,24 +1,23 @@
 """The tokenizer of a dataset: an existing one, or one trained on an even sample of the corpus; its unknown pieces."""
 
+import bisect
 import io
 import itertools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import sentencepiece
-from numpy.typing import NDArray
 
 from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.foreign_models import fitted
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.raw.unit import RawSpan
-from data_pipeline.preparation.report import NUM_TAGS, SIDES, PieceCount, Report
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.tag_pieces import spare_names
 from data_pipeline.tokenizer import (
     BOS_ID,
@@ -45,11 +44,11 @@ SLACK = 1.5
 
 @dataclass(slots=True)
 class Sample:
-    """A uniform sample of the corpus: the pairs with the smallest random keys.
+    """A uniform sample of the corpus: the pairs with the smallest random keys, in one pass and bounded memory.
 
     Each pair's key is a function of seed, span and row, so the sample does not depend on the order in which spans are
-    added. It needs one pass and bounded memory. Pairs with a blank side are skipped, and those with a side of more than
-    `max_characters`, which the dataset will not have.
+    added. Pairs with a blank side are skipped, and those with a side of more than `max_characters`, which the dataset
+    will not have.
     """
 
     size: int
@@ -58,15 +57,10 @@ class Sample:
     """Maximum bytes of text of both sides, in UTF-8."""
     seed: int
     max_characters: int = sys.maxsize
-    num_seen: int = 0
-    """Number of pairs seen, including blank ones."""
     num_long: int = 0
     """Number of pairs that would have been in the sample but for their length."""
-    _keys: list[NDArray[np.uint64]] = field(default_factory=list)
-    _places: list[NDArray[np.int64]] = field(default_factory=list)
-    """(pairs, 2): span and row."""
-    _texts: list[bytes] = field(default_factory=list)
-    """Source, line feed and target in one string, which takes half the memory of two."""
+    _found: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    """Key, span, row; source, line feed and target in one string, which takes half the memory of two."""
     _num_bytes: int = 0
     _highest: int = (1 << 64) - 1
     """Pairs with a higher key can no longer be in the sample."""
@@ -79,43 +73,34 @@ class Sample:
         """
         keys = random_bits(span.num_pairs, self.seed, Purpose.TOKENIZER_SAMPLE, number)
         rows = np.flatnonzero(keys <= np.uint64(self._highest))
-        self.num_seen += span.num_pairs
-        pairs = span.rows(rows)
-        is_text = np.array([bool(s.strip() and t.strip()) for s, t in pairs], dtype=np.bool_)
-        is_long = np.array([max(map(len, pair)) > self.max_characters for pair in pairs], dtype=np.bool_) & is_text
-        self.num_long += int(is_long.sum())
-        is_kept = is_text & ~is_long
-        texts = [f"{s}\n{t}".encode() for (s, t), kept in zip(pairs, is_kept.tolist(), strict=True) if kept]
-        rows = rows[is_kept]
-        self._keys.append(keys[rows])
-        self._places.append(np.stack([np.full(len(rows), number), rows], axis=1))
-        self._texts += texts
-        self._num_bytes += sum(map(len, texts))
-        if len(self._texts) > SLACK * self.size or self._num_bytes > SLACK * self.max_bytes:
+        for row, (source, target) in zip(rows.tolist(), span.rows(rows), strict=True):
+            if not source.strip() or not target.strip():
+                continue
+            if max(len(source), len(target)) > self.max_characters:
+                self.num_long += 1
+                continue
+            text = f"{source}\n{target}".encode()
+            self._found.append((int(keys[row]), number, row, text))
+            self._num_bytes += len(text)
+        if len(self._found) > SLACK * self.size or self._num_bytes > SLACK * self.max_bytes:
             self._prune()
 
     def finish(self) -> tuple[list[str], list[str]]:
         """Sources and targets of the sample, in corpus order. This empties the sample."""
         self._prune()
-        places = np.concatenate([np.empty((0, 2), dtype=np.int64), *self._places])
-        pairs = [self._texts[i].decode().split("\n") for i in np.lexsort((places[:, 1], places[:, 0])).tolist()]
-        self._texts, self._keys, self._places = [], [], []  # frees memory for training
+        found, self._found = sorted(self._found, key=lambda one: one[1:3]), []
+        pairs = [text.decode().split("\n") for *_, text in found]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
     def _prune(self) -> None:
         """Keep the pairs with the smallest keys, within both bounds."""
-        if not self._texts:
-            return
-        keys, places = np.concatenate(self._keys), np.concatenate(self._places)
-        order = np.lexsort((places[:, 1], places[:, 0], keys))
-        sizes = np.fromiter(map(len, self._texts), dtype=np.int64, count=len(self._texts))[order]
-        kept = min(self.size, int(np.searchsorted(np.cumsum(sizes), self.max_bytes, side="right")))
-        if kept < len(order):
-            self._highest = int(keys[order[kept]])
-        order = order[:kept]
-        self._keys, self._places = [keys[order]], [places[order]]
-        self._texts = [self._texts[i] for i in order.tolist()]
-        self._num_bytes = int(sizes[:kept].sum())
+        self._found.sort()
+        ends = list(itertools.accumulate(len(text) for *_, text in self._found))
+        kept = min(self.size, bisect.bisect_right(ends, self.max_bytes))
+        if kept < len(self._found):
+            self._highest = self._found[kept][0]
+            del self._found[kept:]
+        self._num_bytes = ends[kept - 1] if kept else 0
 
 
 def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
@@ -171,30 +156,6 @@ def train_tokenizer(section: TokenizerSection, sources: Sequence[str], targets: 
             TARGET_FILE: _train(section, targets, target_field, target_size, has_tags=False),
         }
     )
-
-
-def forecast_memory(section: TokenizerSection, sources: Sequence[str], targets: Sequence[str]) -> int:
-    """An upper bound on the bytes of a process that trains on these pairs, including the interpreter.
-
-    Both kinds hold the text; in addition BPE keeps the positions of symbols in distinct words, and unigram a suffix
-    array of all characters. So text without spaces, where a sentence is a word, costs BPE ten times as much. The
-    factors are upper bounds of peak resident memory measured with SentencePiece 0.2.3 in a separate process, on Tatoeba
-    and Multi30k (7 MB), Zipf-distributed words (8, 32 and 100 MB), Han characters (8 MB, BPE 24) and letters (4 MB)
-    without spaces, vocabularies of 8,000 and 32,000, 1 and 4 threads: the bound is 1.1 to 1.9 times the measured
-    memory.
-    """
-    sides = [[*sources, *targets]] if section.vocabulary == "joint" else [sources, targets]
-    return 30_000_000 + max(_training_bytes(section.kind, lines) for lines in sides)
-
-
-def _training_bytes(kind: str, lines: Sequence[str]) -> int:
-    words: set[str] = set()
-    for line in lines:
-        words.update(line.split())
-    distinct = sum(map(len, words))
-    if kind == "bpe":
-        return 4 * sum(len(line.encode()) for line in lines) + 150 * distinct
-    return 24 * sum(map(len, lines)) + 75 * distinct
 
 
 def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, size: int, has_tags: bool = True) -> bytes:
@@ -296,56 +257,32 @@ WORTH_A_WARNING = 0.001
 """Fraction of a side's pieces above which there is a warning."""
 
 
-class UnknownPiecesError(UserError):
-    """The fraction of unknown pieces exceeds `prepare.max_unknown`."""
-
-
 def check_unknown(section: PrepareSection, report: Report) -> None:
     """Refuse a corpus with too many unknown pieces.
 
     Raises:
-        UnknownPiecesError: naming the side and the fraction.
+        UserError: naming the side and the fraction.
     """
     for side in SIDES:
-        count = report.num_pieces(side)
-        if count.fraction > section.max_unknown:
-            given = section.tokenizer.path
+        if report.share_of_unknown(side) > section.max_unknown:
             other = (
-                f"another tokenizer than that of {given}"
-                if given is not None
+                f"another tokenizer than that of {section.tokenizer.path}"
+                if section.tokenizer.path is not None
                 else "a higher prepare.tokenizer.character_coverage, or prepare.tokenizer.byte_fallback=true"
             )
-            raise UnknownPiecesError(
-                f"prepare.max_unknown: {section.max_unknown:g}, and {count} {side} pieces are unknown to the tokenizer "
-                f"(<unk>); take {other}; or allow it with a larger prepare.max_unknown"
+            raise UserError(
+                f"prepare.max_unknown: {section.max_unknown:g}, and {report.unknown_pieces(side)} are unknown to the "
+                f"tokenizer (<unk>); take {other}; or allow it with a larger prepare.max_unknown"
             )
 
 
-def warnings(report: Report, dataset: Dataset) -> Iterator[str]:
-    """Warnings about unknown pieces in a prepared dataset's training pairs and held-out sets."""
+def warnings(report: Report) -> Iterator[str]:
+    """Warnings about unknown pieces, and about tags at the beginning of source lines that were taken for text."""
     for side in SIDES:
-        count = report.num_pieces(side)
-        if count.fraction > WORTH_A_WARNING:
-            yield f"prepare.train: {count} {side} pieces are unknown to the tokenizer (<unk>)"
-    for split in dataset.index.held_out:
-        for side, count in zip(SIDES, _of_held_out(dataset, split), strict=True):
-            if count.fraction > WORTH_A_WARNING:
-                yield f"prepare.{split}: {count} {side} pieces are unknown to the tokenizer (<unk>)"
-        tags = dataset.tokenizer.tags_that_are_text(dataset.held_out(split)[0])
-        yield from (f"prepare.{split}: {line}" for line in describe_tags(tags))
-    yield from (f"prepare.train: {line}" for line in describe_tags(report.tags_as_text))
-
-
-def describe_tags(tags: Mapping[str, int]) -> Iterator[str]:
-    """Warnings about tags at the beginning of source lines that were taken for text, for the first few."""
-    for tag, lines in itertools.islice(tags.items(), NUM_TAGS):
+        if report.share_of_unknown(side) > WORTH_A_WARNING:
+            yield f"prepare.train: {report.unknown_pieces(side)} are unknown to the tokenizer (<unk>)"
+    for tag, lines in report.tags_as_text.items():
         yield (
-            f"{lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the very start of a "
-            "line, is one of prepare.tokenizer.tags, and has no other before it"
+            f"prepare.train: {lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the "
+            "very start of a line, is one of prepare.tokenizer.tags, and has no other before it"
         )
-
-
-def _of_held_out(dataset: Dataset, split: str) -> list[PieceCount]:
-    sources, targets = dataset.held_out(split)
-    rows = dataset.tokenizer.encode_source(sources), dataset.tokenizer.encode_target(targets)
-    return [PieceCount(unknown=sum(row.count(UNK_ID) for row in side), pieces=sum(map(len, side))) for side in rows]

@@ -16,12 +16,12 @@ from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
+    LINE_BITS,
     DatasetIndex,
     FileEntry,
     ShardEntry,
     block_key,
     parse_index,
-    unit_and_line,
 )
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage, read_index
@@ -177,7 +177,7 @@ class Dataset:
         entry = self.index.places
         if entry is None:
             return None
-        unit, line = unit_and_line(int(self._places[pair]))
+        unit, line = divmod(int(self._places[pair]), 1 << LINE_BITS)
         names = [files[0] for files in entry.units]
         which = f" (file {unit + 1})" if names.count(names[unit]) > 1 else ""
         return f"{names[unit]}:{line}{which}"

@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,14 +18,14 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from configs import UserError
-from configs.process.files.inside import opened, parse_json
+from configs.process.files.inside import opened, parse_json, replacing
 
 INDEX_FILE = "index.json"
 LENGTHS_FILE = "lengths.npy"
 BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
-VERSION = 2
+VERSION = 3
 
 BLOCK_DTYPE = np.dtype(
     [
@@ -41,8 +42,8 @@ BLOCK_DTYPE = np.dtype(
     ]
 )
 
-PLACE_BYTES = 8
-_LINE_BITS = 40
+LINE_BITS = 40
+"""Bits of a line's number in the number of a place."""
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 # One path component: neither absolute, nor '..', nor a URL.
@@ -152,9 +153,7 @@ class DatasetIndex:
     target_tag: str | None
     """The tag before every source line, including those of held-out sets."""
     recipe: dict[str, Any]
-    """The settings and input files that determine every byte of the dataset."""
-    made_with: dict[str, str]
-    """Versions of the packages that made it."""
+    """All that determines the dataset's bytes: see `data_pipeline.preparation.recipe`."""
     places: PlacesEntry | None = None
     """None if places were not recorded (`prepare.record_places`)."""
     sources: list[SourceEntry] | None = None
@@ -178,18 +177,7 @@ def place_numbers(unit: int, lines: NDArray[np.int64]) -> NDArray[np.uint64]:
         unit: number of the unit (parallel files) in the corpus, from 0.
         lines: line numbers in the unit, from 1.
     """
-    return (lines + (unit << _LINE_BITS)).astype(np.uint64)
-
-
-def unit_and_line(place: int) -> tuple[int, int]:
-    """The inverse of `place_numbers`."""
-    return place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1)
-
-
-def units_and_lines(places: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The inverse of `place_numbers`, of many places."""
-    numbers = places.astype(np.int64)
-    return numbers >> _LINE_BITS, numbers & ((1 << _LINE_BITS) - 1)
+    return (lines + (unit << LINE_BITS)).astype(np.uint64)
 
 
 def block_key(shard: int, row: int) -> str:
@@ -226,6 +214,24 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_table(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], parts: Iterable[NDArray[Any]], *, sync: bool = False
+) -> None:
+    """Write an array in parts, as all of it may be gigabytes; see `replacing`.
+
+    Args:
+        path: of the .npy file.
+        dtype, shape: of the whole.
+        parts: its rows in order.
+        sync: flush it to the disk.
+    """
+    with replacing(path, sync=sync) as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(part.astype(dtype, copy=False).tobytes())
 
 
 def describe_file(path: Path) -> FileEntry:

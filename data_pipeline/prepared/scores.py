@@ -4,7 +4,6 @@
 fingerprint when it gets a score.
 """
 
-import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
@@ -16,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from configs.process.files.inside import replacing, write_text
+from configs.process.files.inside import write_text
 from data_pipeline.errors import DataError
-from data_pipeline.prepared.index import STRICT, Count, FileEntry, describe_file
+from data_pipeline.prepared.index import STRICT, Count, FileEntry, describe_file, write_table
 
 PREFIX = "score-"
 FORM: Literal[1] = 1
@@ -33,7 +32,7 @@ class ScoreEntry(FileEntry):
     form: Literal[1]
     pairs: Count
     made_by: dict[str, Any]
-    """A field, or a command with the content of what it depends on."""
+    """A field, or a command."""
 
 
 def entry_file(name: str) -> str:
@@ -41,37 +40,23 @@ def entry_file(name: str) -> str:
     return f"{PREFIX}{name}.json"
 
 
-def score_file(name: str) -> str:
-    """The table of a score."""
-    return f"{PREFIX}{name}.npy"
-
-
-def write_scores(
-    folder: Path, made_by: Mapping[str, Mapping[str, Any]], pairs: int, parts: Iterable[NDArray[np.float32]]
-) -> None:
-    """Write scores beside a dataset.
+def write_score(folder: Path, name: str, made_by: Mapping[str, Any], pairs: int, parts: Iterable[NDArray[Any]]) -> None:
+    """Write a score beside a dataset.
 
     Args:
         folder: of the dataset.
-        made_by: what made each, by name.
+        name: of the score.
+        made_by: what made it.
         pairs: of the dataset.
-        parts: (pairs of a part, scores): parts of all pairs in their order, the scores in that of `made_by`.
+        parts: the scores of all pairs, in their order.
 
     Raises:
-        OSError: they cannot be written.
+        OSError: it cannot be written.
     """
-    header = {"descr": "<f4", "fortran_order": False, "shape": (pairs,)}
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(replacing(folder / score_file(name), sync=True)) for name in made_by]
-        for file in files:
-            np.lib.format.write_array_header_1_0(file, header)
-        for part in parts:
-            for column, file in enumerate(files):
-                file.write(part[:, column].astype("<f4").tobytes())
-    for name, made in made_by.items():
-        described = dataclasses.asdict(describe_file(folder / score_file(name)))
-        tree = {"form": FORM, "pairs": pairs, "made_by": made, **described}
-        write_text(folder / entry_file(name), json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+    path = folder / f"{PREFIX}{name}.npy"
+    write_table(path, np.dtype("<f4"), (pairs,), parts, sync=True)
+    tree = {"form": FORM, "pairs": pairs, "made_by": made_by, **dataclasses.asdict(describe_file(path))}
+    write_text(folder / entry_file(name), json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
 
 
 def parse_entry(content: bytes, where: str) -> ScoreEntry:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_scores
+from data_pipeline.prepared.scores import write_score
 from tests.conftest import Corpus, bundled
 from tests.forked import Forked
 from tests.once import once
@@ -96,7 +96,7 @@ def weighted(corpus_en_fr: Corpus) -> Path:
             "none": np.zeros(pairs),
             "long": dataset.lengths[:].max(axis=1) >= 40,
         }
-        columns = np.stack(list(scores.values()), axis=1).astype(np.float32)
-        write_scores(folder / "A", {name: {"kind": "test"} for name in scores}, pairs, [columns])
+        for name, values in scores.items():
+            write_score(folder / "A", name, {"kind": "test"}, pairs, [values])
 
     return once("weighted", make)

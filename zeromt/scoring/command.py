@@ -22,7 +22,7 @@ from configs.process.files import disk_errors
 from configs.process.files.inside import replacing
 from configs.process.progress import Progress, say
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_scores
+from data_pipeline.prepared.scores import write_score
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
@@ -97,7 +97,9 @@ def run(
     names = [*judges, *([DUAL] if reverse is not None else [])]
     made_by = {"command": "score", **judging.identity}
     with disk_errors("DATASET", data.folder):
-        write_scores(data.folder, dict.fromkeys(names, made_by), data.num_pairs, _parts(judging, list(judges)))
+        for number, name in enumerate(names):
+            parts = (scores[:, number] for scores in _parts(judging, list(judges)))
+            write_score(data.folder, name, made_by, data.num_pairs, parts)
     if jsonl is not None:
         with disk_errors("--jsonl", Path(jsonl)):
             _write_pairs(Path(jsonl), judging, list(judges), names)

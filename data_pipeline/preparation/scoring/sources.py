@@ -4,16 +4,13 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from configs import PrepareSection, UserError
 from configs.process.files import inside
-from configs.reading.variables import as_saved
 from data_pipeline.preparation.raw.lines import TextChunk
 from data_pipeline.preparation.scoring.numbers import Scores, parse
-from data_pipeline.preparation.staging import Input
 
 IN_EXTRA = "score "
 """Before the names of scores in `TextChunk.extra`."""
@@ -79,19 +76,3 @@ class ScoreSources:
 def fields_of(section: PrepareSection) -> dict[str, str]:
     """The fields of the corpus that scores stand in, by their names in `TextChunk.extra`."""
     return {f"{IN_EXTRA}{name}": str(field) for name, field in section.train.scores.items()}
-
-
-def made_by(section: PrepareSection, inputs: Sequence[Input]) -> dict[str, dict[str, Any]]:
-    """What makes each score, as plain JSON: a field, or a command and what it depends on. Values of environment
-    variables are not in it.
-
-    Args:
-        section: names them.
-        inputs: all of the preparation.
-    """
-    section = as_saved(section)
-    found: dict[str, dict[str, Any]] = {name: {"field": str(field)} for name, field in section.train.scores.items()}
-    for name, one in section.scores.items():
-        depends = {f.name: f.sha256 for f in inputs if f.split == f"scores.{name}.depends"}
-        found[name] = {"command": list(one.command), "depends": depends}
-    return found

@@ -15,7 +15,6 @@ import pytest
 
 from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.preparation import prepare, staging
-from data_pipeline.preparation.prepare import Preparation
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 
@@ -56,20 +55,6 @@ def test_too_little_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=r"needs some 0 MB, 0 MB are free"):
         prepare.run(corpus(PAIRS))
-
-
-def test_an_input_that_changes_meanwhile(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    encode = Preparation.encode
-
-    def late(self: Preparation, *arguments: Any) -> None:
-        with (tmp_path / "train.en").open("a") as file:
-            file.write("more\n")
-        encode(self, *arguments)
-
-    monkeypatch.setattr(Preparation, "encode", late)
-    with pytest.raises(UserError, match=r"train.en: was changed while it was read"):
-        prepare.run(corpus(PAIRS))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.en", "train.fr"]
 
 
 class TestPlacesOfTheOutput:

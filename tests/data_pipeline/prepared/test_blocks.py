@@ -108,9 +108,3 @@ def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
     dataset = Dataset.load(forge(content))
     with pytest.raises(DataError, match=r"train-000000.tar: block 000000-000000"):
         dataset.read_block(0)
-
-
-def test_webdataset_is_locked_down() -> None:
-    import data_pipeline.preparation.writing.shards  # noqa: F401
-
-    assert os.environ["WDS_SECURE"] == "1"

@@ -10,7 +10,7 @@ import pytest
 from configs import StreamSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.prepared.dataset import DataError, Dataset
-from data_pipeline.prepared.scores import write_scores
+from data_pipeline.prepared.scores import write_score
 from data_pipeline.prepared.storage import Cache
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content, third
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, faults_at_random
@@ -110,7 +110,7 @@ def test_what_no_try_can_mend_stops_at_once(copied: Path, section: StreamSection
 
 def test_scores_are_asked_for_by_name(copied: Path, section: StreamSection, serve: Serve) -> None:
     values = np.arange(Dataset.load(copied).num_pairs, dtype=np.float32)
-    write_scores(copied, {"qe": {"command": ["qe"], "depends": {}}}, len(values), [values[:, None]])
+    write_score(copied, "qe", {"command": ["qe"]}, len(values), [values])
     server = serve(copied)
     dataset = Dataset.load(server.url, section)
     np.testing.assert_array_equal(dataset.score("qe"), values)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_scores
+from data_pipeline.prepared.scores import write_score
 from tests.conftest import Refused
 from tests.small import small_runs
 from zeromt.cli.main import main
@@ -30,8 +30,8 @@ def test_weights_only_is_said_of_a_run_too(tmp_path: Path, capsys: pytest.Captur
 def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
     dataset = Path(shutil.copytree(small_runs() / "dataset", tmp_path / "data"))
     pairs = Dataset.load(dataset).num_pairs
-    scores = np.arange(pairs, dtype=np.float32)[:, None] / np.float32(8)
-    write_scores(dataset, {"qe": {"command": ["qe"], "depends": {}}}, pairs, [scores])
+    scores = np.arange(pairs, dtype=np.float32) / np.float32(8)
+    write_score(dataset, "qe", {"command": ["qe"]}, pairs, [scores])
     _, lines = _inspect(dataset, capsys)
     assert "scores    qe" in lines
     assert main(["inspect", str(dataset), "--worst", "qe", "2"]) == 0

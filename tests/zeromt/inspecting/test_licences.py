@@ -40,7 +40,7 @@ def test_they_change_nothing_but_the_index(
     assert shards("plain") == shards("said")
     was, is_ = (json.loads(Path(name, "index.json").read_bytes()) for name in ("plain", "said"))
     said = is_["sources"]
-    assert {**is_, "sources": None} == was
+    assert {**is_, "sources": None, "recipe": was["recipe"]} == was
     kept = Dataset.load("said").num_pairs
     assert [entry["files"] for entry in said] == [["a.en", "a.fr"], ["b.en", "b.fr"]]
     assert sum(entry["pairs"] for entry in said) == kept
@@ -54,7 +54,7 @@ def test_they_change_nothing_but_the_index(
     assert main([*PREPARE, *settings, "prepare.output=said", f"prepare.train={SOURCES}"]) == 0
     capsys.readouterr()
     message = refused(*PREPARE, *settings, "prepare.output=said", plain)
-    assert "said holds this dataset with another licence or attribution; remove it" in message
+    assert "said holds another dataset (train.licence was ['CC-BY-4.0', None] and is None, " in message
 
 
 def test_they_are_counted_by_file(folder: Path) -> None:
@@ -69,7 +69,7 @@ def test_they_are_counted_by_file(folder: Path) -> None:
 def test_parts_without_them_are_not_merged(folder: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*PREPARE, "--part", "1/1"]) == 0
     capsys.readouterr()
-    assert "(sources.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
+    assert "(train.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
 
 
 def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None:

@@ -1,8 +1,7 @@
-import json
 import random
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +14,11 @@ from data_pipeline.preparation.tokenizing import (
     SEGMENT_CHARS,
     Sample,
     existing_tokenizer,
-    forecast_memory,
     segments,
     train_tokenizer,
 )
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE
-from tests.conftest import ask_python
 
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 SOURCES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
@@ -48,7 +45,6 @@ def _drawn(size: int, max_bytes: int = 1 << 30, seed: int = 1) -> list[str]:
         sample.add(span, number)
     sources, targets = sample.finish()
     assert targets == [line.upper() for line in sources]
-    assert sample.num_seen == 300
     return sources
 
 
@@ -75,20 +71,10 @@ def test_the_order_of_parts_does_not_matter() -> None:
         assert sample.finish()[0] == _drawn(40, 2500)
 
 
-def test_what_is_held_is_bounded() -> None:
-    sample = Sample(100, 5000, 1)
-    for number in range(40):
-        sample.add(_part(0, SOURCES, TARGETS), number)
-        assert len(sample._texts) <= 150
-        assert sum(map(len, sample._texts)) == sample._num_bytes <= 7500
-        assert sum(map(len, sample._keys)) == sum(map(len, sample._places)) == len(sample._texts)
-
-
 def test_pairs_with_a_blank_side_are_passed_over() -> None:
     sample = Sample(10, 1000, 1)
     sample.add(_part(0, ["a", "", " ", "b", "\u3000"], ["A", "x", "y", " \t", "z"]), 0)
     assert sample.finish() == (["a"], ["A"])
-    assert sample.num_seen == 5
     assert Sample(10, 1000, 1).finish() == ([], [])
 
 
@@ -165,32 +151,3 @@ def test_what_is_no_existing_tokenizer_is_refused(tmp_path: Path) -> None:
     for name, message in cases:
         with pytest.raises(UserError, match=f"prepare.tokenizer.path: .*{name}: .*{message}"):
             existing_tokenizer(_section(path=str(tmp_path / name)))
-
-
-TRAIN = """
-import json, re, sys
-from pathlib import Path
-from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing import train_tokenizer
-def peak():  # not ru_maxrss, which a child has from its parent
-    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-sources, targets, kind = json.load(open(sys.argv[1]))
-before = peak()
-train_tokenizer(TokenizerSection(kind=kind, vocab_size=2000, threads=1), sources, targets)
-answer = peak() - before
-"""
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("has_spaces", [True, False])
-def test_the_forecast_is_above_what_training_takes(
-    tmp_path: Path, kind: Literal["bpe", "unigram"], has_spaces: bool
-) -> None:
-    choose = random.Random(1)
-    words = ["".join(choose.choices("abcdefghijklmnop", k=choose.randint(2, 9))) for _ in range(20_000)]
-    joiner = " " if has_spaces else ""
-    sources = [joiner.join(choose.choices(words, k=12)) for _ in range(12_000 if has_spaces else 4_000)]
-    (tmp_path / "text").write_text(json.dumps([sources, sources[::-1], kind]))
-    taken = ask_python(TRAIN, str(tmp_path / "text"))
-    forecast = forecast_memory(TokenizerSection(kind=kind), sources, sources) - 30_000_000
-    assert taken < forecast < 4 * taken

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from configs import CorpusFiles, TokenizerSection, UserError
+from configs import TokenizerSection, UserError
 from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.preparation.tokenizing import train_tokenizer
-from data_pipeline.preparation.writing.encode import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import UNK_ID
 from tests.data_pipeline.preparation.made import Corpus
@@ -40,33 +40,19 @@ def test_a_corpus_that_the_tokenizer_does_not_know(
     capsys.readouterr()
     prepare.run(dataclasses.replace(section, max_unknown=0.5))
     output = capsys.readouterr()
-    assert "(0.00%) source, 200 of 400 (50.00%) target" in output.out
+    assert "(0.00%) source pieces, 200 of 400 (50.00%) target pieces (<unk>)" in output.out
     assert "warning: prepare.train: 200 of 400 (50.00%) target pieces are unknown" in output.err
-    assert json.loads((tmp_path / "out" / "report.json").read_text())["pieces"]["target"] == {
-        "unknown": 200,
-        "pieces": 400,
-    }
-    lines, _ = inspect_dataset(tmp_path / "out")
-    assert any(line.startswith("unknown ") and "200 of 400 (50.00%) target" in line for line in lines)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (report["unknown"]["target"], report["pieces"]["target"]) == (200, 400)
+    assert any("200 of 400 (50.00%) target" in line for line in inspect_dataset(tmp_path / "out")[0])
 
 
-def test_what_is_known_is_not_reported(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
-    latin = str(tmp_path / "out")
-    prepare.run(corpus(PAIRS))
-    output = capsys.readouterr()
-    assert "unknown  none" in output.out
-    assert "warning" not in output.err
-    assert any("0 of" in line for line in inspect_dataset(latin)[0] if line.startswith("unknown "))
-
-
-def test_few_are_a_warning_and_held_out_sets_are_looked_at(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "v.tsv").write_text("the cat\tкот\nthe cat\tle chat\n")
+def test_few_are_a_warning(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
+    prepare.run(corpus(PAIRS, output=str(tmp_path / "none")))
+    assert "warning" not in capsys.readouterr().err
     tokenizer = TokenizerSection(vocab_size=64, threads=1, character_coverage=0.99)
-    prepare.run(corpus([*PAIRS, ("the cat", "é ж")], tokenizer=tokenizer, valid=CorpusFiles(tsv=["v.tsv"])))
-    said = capsys.readouterr().err
-    assert "prepare.train: " in said
-    assert "prepare.valid: 1 of " in said
-    assert "prepare.valid: 0" not in said
+    prepare.run(corpus([*PAIRS, ("the cat", "é ж")], tokenizer=tokenizer))
+    assert "zeromt: warning: prepare.train: " in capsys.readouterr().err
 
 
 MARKS = ["</s>", "<s>", "<unk>", "<pad>", "\u2585", "a\u2585b", "＜unk＞", "<\u200b/s>", ">>fra<<", "<<unk>unk>"]
@@ -88,10 +74,8 @@ def test_unknown_tags_of_a_corpus_are_said(corpus: Corpus, tmp_path: Path, capsy
     tags = [">>fra<<"] * 20 + [">>xyz<<"] * 10 + ["\ufeff>>fra<<"] + [" >>fra<<"] * 2
     pairs = [(f"{tag} {s}", t) for tag, (s, t) in zip(tags * 5, PAIRS, strict=False)]
     tokenizer = TokenizerSection(vocab_size=80, threads=1, tags=[">>fra<<"])
-    (tmp_path / "v.tsv").write_text(">>deu<< cat\tchat\n>>fra<< cat\tchat\n")
-    prepare.run(corpus(pairs, tokenizer=tokenizer, valid=CorpusFiles(tsv=["v.tsv"])))
+    prepare.run(corpus(pairs, tokenizer=tokenizer))
     said = capsys.readouterr().err
-    assert "prepare.valid: 1 source lines begin with >>deu<<, which is taken for text" in said
     assert "50 source lines begin with >>xyz<<, which is taken for text" in said
     assert "10 source lines begin with >>fra<<, which is taken for text" in said
     assert any("50 source lines begin with >>xyz<<" in line for line in inspect_dataset(tmp_path / "out")[0])
