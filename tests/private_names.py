@@ -53,8 +53,6 @@ ROWS: tuple[Row, ...] = (
         "update_scale",
     ),
     ("deepspeed.runtime.zero.partition_parameters", "ds_tensor", "ds_numel", "ds_shape", "ds_process_group", "ds_id"),
-    ("sacrebleu.metrics.bleu:BLEU", "_aggregate_and_compute", "_extract_corpus_statistics"),
-    ("sacrebleu.significance", "_bootstrap_resample"),
     ("fsspec.asyn:AsyncFileSystem", "_info", "_cat_file"),
     *(row for patch in PATCHES for row in patch.needs),
 )

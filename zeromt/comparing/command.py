@@ -1,26 +1,26 @@
 """`zeromt compare`: runs beside one another, as one table or as JSON."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from configs.errors import UserError
 from configs.process.environment import restored_environment
 from configs.process.text import to_json, visible_name
-from trainer.evaluation.sets import SetText
 from trainer.inference.loading import find_checkpoint, while_they_last
 from trainer.ranks.process import tune_process
-from trainer.report import plain
+from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
+from trainer.runs.ledger import read_device_seconds, read_figures
+from trainer.runs.metrics_file import Line, number, read_lines
 from trainer.runs.parents import hash_of
-from zeromt.comparing.cost import Cost, cost_table, read_cost
+from trainer.runs.status import read_status
 from zeromt.comparing.hypotheses import How, translations
 from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
-from zeromt.comparing.significance import MetricScores, RunScore, Samples, score_runs
+from zeromt.comparing.significance import score_runs
 from zeromt.evaluating.command import parse_set
 from zeromt.evaluating.scoring import Wanted
-from zeromt.evaluating.translation_cache import Hypotheses
 
 SIGNIFICANT = 0.05
 """sacreBLEU's own threshold."""
@@ -30,44 +30,10 @@ ELSEWHERE = ("name", "output")
 """Fields that only say where a run is."""
 MOST_CHARACTERS = 300
 """Characters shown of a cell."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Run:
-    """A run, as it is displayed."""
-
-    label: str
-    path: str
-    step: int
-    checkpoint: str | None
-    """SHA-256 of its manifest."""
-    cost: Cost
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class OfSet:
-    """The results of one set."""
-
-    name: str
-    languages: str
-    role: str
-    pairs: int
-    references: int
-    files: Sequence[str | None]
-    """Files with the translations of every run; None if they could not be kept."""
-    scores: Sequence[MetricScores]
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Comparison:
-    """All that is printed."""
-
-    runs: Sequence[Run]
-    sets: Sequence[OfSet]
-    fields: Mapping[str, Sequence[str]]
-    """Configuration fields, fingerprints of data and versions that differ: the value of each run."""
-    samples: Samples
-    notes: Sequence[str]
+COST = (
+    "goodput: the fraction of wall time spent on updates that count; hours of devices are summed over ranks; "
+    "a dash: not known"
+)
 
 
 @restored_environment()
@@ -106,57 +72,70 @@ def compare_runs(
         raise UserError(f"--metrics: {wanted.commands[0].name} is a command; allowed are such as bleu, chrf, ter")
     named = [parse_set(text) for text in sets or ()]
     how = How(search=search, raw=raw_weights, precision=precision)
-    samples = Samples(bootstrap=bootstrap, randomisation=randomisation)
     tune_process()
 
-    def compare(subjects: Sequence[Subject]) -> Comparison:
+    def compare(subjects: Sequence[Subject]) -> dict[str, Any]:
         shared, left = shared_sets(subjects, named)
         notes = [] if shared else ["nothing is scored: there is no set that every run has; --set names one"]
         if left:
             notes.append(f"not every run has {', '.join(left)}; --set {left[0]} has all of them translate it")
         made = [translations(one, [texts[n] for texts in shared], how) for n, one in enumerate(subjects)]
-        return Comparison(
-            runs=[_run(subject) for subject in subjects],
-            sets=[
-                _of_set(texts[0], [of_run[number] for of_run in made], subjects[0], wanted, samples)
-                for number, texts in enumerate(shared)
-            ],
-            fields=differing([_fields(subject) for subject in subjects]),
-            samples=samples,
-            notes=notes,
-        )
+        scored = []
+        for place, (text, *_) in enumerate(shared):
+            hypotheses = [of_run[place] for of_run in made]
+            scores = score_runs(
+                wanted.scorer(subjects[0].config.evaluation, text),
+                [untagged(line) for line in text.sources],
+                text.references,
+                [one.lines for one in hypotheses],
+                bootstrap=bootstrap,
+                randomisation=randomisation,
+            )
+            about = {"name": text.name, "languages": "-".join(text.languages), "role": text.role}
+            sizes = {"pairs": len(text.sources), "references": len(text.references)}
+            files = [None if one.file is None else str(one.file) for one in hypotheses]
+            scored.append({**about, **sizes, "files": files, "scores": scores})
+        fields = differing([_fields(subject) for subject in subjects])
+        return {"runs": [_run(subject) for subject in subjects], "sets": scored, "fields": fields, "notes": notes}
 
-    comparison = while_they_last(
+    found = while_they_last(
         lambda: [find_checkpoint(Path(run)) for run in runs], lambda whole: compare(subjects_of(runs, whole))
     )
-    text = to_json(dataclasses.asdict(comparison), indent=1) if as_json else "\n".join(to_lines(comparison))
-    print(text, flush=True)
+    print(to_json(found, indent=1) if as_json else "\n".join(to_lines(found)), flush=True)
     return 0
 
 
-def _run(subject: Subject) -> Run:
-    manifest = subject.checkpoint.manifest
-    return Run(
-        label=subject.label,
-        path=subject.path,
-        step=int(manifest["step"]),
-        checkpoint=hash_of(subject.checkpoint.folder),
-        cost=read_cost(subject.folder),
-    )
+def _run(subject: Subject) -> dict[str, Any]:
+    return {
+        "label": subject.label,
+        "path": subject.path,
+        "step": int(subject.checkpoint.manifest["step"]),
+        "checkpoint": hash_of(subject.checkpoint.folder),
+        "cost": {} if subject.folder is None else read_cost(subject.folder),
+    }
 
 
-def _of_set(text: SetText, hypotheses: Sequence[Hypotheses], first: Subject, wanted: Wanted, samples: Samples) -> OfSet:
-    scorer = wanted.scorer(first.config.evaluation, text)
-    lines = [one.lines for one in hypotheses]
-    return OfSet(
-        name=text.name,
-        languages="-".join(text.languages),
-        role=text.role,
-        pairs=len(text.sources),
-        references=len(text.references),
-        files=[None if one.file is None else str(one.file) for one in hypotheses],
-        scores=score_runs(scorer, [untagged(line) for line in text.sources], text.references, lines, samples),
-    )
+def read_cost(folder: Path) -> dict[str, Any]:
+    """What a run cost, and how it ended, as far as the files in its folder tell.
+
+    Raises:
+        OSError: metrics.jsonl is there and cannot be read.
+    """
+    trained: Line = {}
+    for line in read_lines(folder / METRICS_FILE, having='"train"'):
+        trained = line if line.get("kind") == "train" else trained
+    ledger, devices = read_figures(folder / LEDGER_FILE) or {}, read_device_seconds(folder / LEDGER_FILE) or {}
+    status = read_status(folder / STATUS_FILE)
+    tokens, seconds = number(trained, "total_target_tokens"), number(trained, "total_seconds")
+    return {
+        "state": None if status is None else status.state,
+        "updates": number(trained, "step"),
+        "target tokens": tokens,
+        "target tokens a second": tokens / seconds if seconds > 0 else None,
+        "wall hours": ledger["wall_seconds"] / 3600 if ledger else None,
+        "goodput": ledger.get("goodput"),
+        **{f"{device} hours": spent / 3600 for device, spent in devices.items()},
+    }
 
 
 def _fields(subject: Subject) -> dict[str, Any]:
@@ -184,48 +163,43 @@ def _flat(tree: Any, where: str) -> Iterator[tuple[str, str]]:
         yield from _flat(value, f"{where}.{key}" if where else str(key))
 
 
-def to_lines(comparison: Comparison) -> Iterator[str]:
+def to_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The table, a column a run, and notes below it."""
-    labels = [run.label for run in comparison.runs]
-    cost = cost_table({run.label: run.cost for run in comparison.runs})
-    rows = [["", *labels], ["checkpoint", *(f"step {run.step:,}" for run in comparison.runs)]]
-    rows += [row for one in comparison.sets for metric in one.scores for row in _scores(one.name, metric)]
-    rows += [[field, *values] for field, values in comparison.fields.items()]
-    rows += [["state", *(run.cost.state or "-" for run in comparison.runs)], *([*map(str, row)] for row in cost.rows)]
+    runs, notes = found["runs"], list(found["notes"])
+    rows = [["", *(run["label"] for run in runs)], ["checkpoint", *(f"step {run['step']:,}" for run in runs)]]
+    for one in found["sets"]:
+        notes.append(f"{one['name']}: {one['role']}, {one['languages']}, {one['pairs']:,} sentences")
+        for metric in one["scores"]:
+            rows += _scores(one["name"], metric)
+            notes.append(f"{one['name']} {metric['label']}: {metric['signature']}")
+        if one["pairs"] < FEW:
+            notes.append(f"{one['name']}: of fewer than {FEW} sentences: intervals are too narrow")
+    rows += [[field, *values] for field, values in found["fields"].items()]
+    kinds = dict.fromkeys(kind for run in runs for kind in run["cost"])
+    rows += [[kind, *(_figure(run["cost"].get(kind)) for run in runs)] for kind in kinds]
     cells = [[visible_name(cell)[:MOST_CHARACTERS] for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    first = runs[0]["label"]
+    notes.append(f"±: 95 %; p: the probability of such a difference from {first} by chance; *: p < {SIGNIFICANT}")
     yield ""
-    yield from (visible_name(note) for note in (*comparison.notes, *_about_scores(comparison), *cost.notes))
+    yield from (visible_name(note) for note in (*notes, COST))
 
 
-def _scores(name: str, metric: MetricScores) -> Iterator[list[str]]:
-    yield [f"{name} {metric.label}", *(_interval(run.score, run.interval, metric.digits) for run in metric.runs)]
-    if any(run.difference is not None for run in metric.runs):
-        runs = [(run.difference, run.difference_interval) for run in metric.runs]
-        yield ["  difference", *(_interval(value, half, metric.digits, "+") for value, half in runs)]
-    if any(run.p is not None for run in metric.runs):
-        yield ["  p", *map(_p, metric.runs)]
+def _scores(name: str, metric: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The rows of a metric: the scores, and what the tests say where there were some."""
+    runs, digits = metric["runs"], metric["digits"]
+    halves = ["" if run.get("interval") is None else f" ± {run['interval']:.{digits}f}" for run in runs]
+    scores = ["-" if run["score"] is None else f"{run['score']:.{digits}f}" for run in runs]
+    yield [f"{name} {metric['label']}", *(score + half for score, half in zip(scores, halves, strict=True))]
+    if any(run.get("difference") is not None for run in runs):
+        yield ["  difference", "-", *(f"{run['difference']:+.{digits}f}" for run in runs[1:])]
+    if any(run.get("p") is not None for run in runs):
+        yield ["  p", "-", *(f"{run['p']:.4f}{'*' if run['p'] < SIGNIFICANT else ''}" for run in runs[1:])]
 
 
-def _interval(value: float | None, half: float | None, digits: int, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    return f"{value:{sign}.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
-
-
-def _p(run: RunScore) -> str:
-    mark = " (equal)" if run.is_equal else "*" if run.p is not None and run.p < SIGNIFICANT else ""
-    return plain(run.p, 4) + mark
-
-
-def _about_scores(comparison: Comparison) -> Iterator[str]:
-    for one in comparison.sets:
-        yield f"{one.name}: {one.role}, {one.languages}, {one.pairs:,} sentences, references: {one.references}"
-        yield from (f"{one.name} {metric.label}: {metric.signature}" for metric in one.scores)
-        if comparison.samples.bootstrap > 1 and one.pairs < FEW:
-            yield f"{one.name}: of fewer than {FEW} sentences intervals are too narrow: about 90 % hold the true score"
-    if any(run.p is not None for one in comparison.sets for metric in one.scores for run in metric.runs):
-        first = comparison.runs[0].label
-        yield f"±: 95 % intervals; p: the probability of such a difference from {first} by chance; *: p < {SIGNIFICANT}"
+def _figure(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return f"{value:,.6g}" if math.isfinite(value) else "-"
