@@ -16,7 +16,7 @@ from launcher.slurm.queue import GONE, exit_code, find_job, sbatch, wait_for
 from launcher.slurm.record import begin, held, read
 from launcher.slurm.script import Job, log_of, render_command, render_training
 from launcher.slurm.size import check_size, choose_lead, describe
-from launcher.start.run_folder import make_ready
+from launcher.start.run_folder import check_in_child, make_ready
 from trainer.runs.layout import LOGS, METRICS_FILE
 from trainer.runs.parents import check_beginning
 
@@ -85,7 +85,7 @@ def launch(
         )
     if dry_run:
         asked = [arguments[name] for name in ("config", "overrides", "plugins")]
-        if not words and (code := int(resolve("launcher.start.ranks:check_in_child")(*asked))):
+        if not words and (code := check_in_child(*asked)):
             return code
         print("\n".join(map(hidden, sending.scripts)), end="", flush=True)
         for line in sending.amount:

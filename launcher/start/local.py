@@ -10,7 +10,8 @@ from configs.process.files.inside import is_listed
 from configs.process.streams import note
 from launcher.machine.supervise import RankSupervisor
 from launcher.start.attempt import attempt, holding_run
-from launcher.start.ranks import Job, check_in_child, make_job, torchrun_command
+from launcher.start.ranks import Job, make_job, torchrun_command
+from launcher.start.run_folder import check_in_child
 from trainer.runs.layout import STOP_FILE, newest_step
 
 

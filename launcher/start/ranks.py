@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,14 +102,6 @@ def make_job(
         parent=parent,
         node=node,
     )
-
-
-def check_in_child(config: str, overrides: Sequence[str], plugins: Sequence[str]) -> int:
-    """The exit code of a process that asks what only torch and DeepSpeed know of a configuration; it prints errors."""
-    files = [word for file in plugins for word in ("--plugins", file)]
-    command = [sys.executable, "-P", "-m", "trainer", config, "--check", *files, *overrides]
-    quiet = subprocess.DEVNULL  # DeepSpeed prints to standard output when it is imported
-    return subprocess.run(command, stdin=quiet, stdout=quiet, check=False).returncode
 
 
 def choose_processes(requested: int | None, micro_batches: int, *, gpus: int, cores: int, nodes: int = 1) -> int:

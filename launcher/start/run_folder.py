@@ -1,6 +1,9 @@
-"""A run's folder, and how it is prepared for a start. Does not import torch."""
+"""What comes before a start: a run's folder made ready, a configuration checked. Does not import torch."""
 
+import subprocess
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from configs import UserError
@@ -54,3 +57,11 @@ def _replace(folder: Path) -> None:
         for lock in locks:
             lock.release()
     note(f"--fresh: the run that was in {folder} is now in {new}")
+
+
+def check_in_child(config: str, overrides: Sequence[str], plugins: Sequence[str]) -> int:
+    """The exit code of a process that asks what only torch and DeepSpeed know of a configuration; it prints errors."""
+    files = [word for file in plugins for word in ("--plugins", file)]
+    command = [sys.executable, "-P", "-m", "trainer", config, "--check", *files, *overrides]
+    quiet = subprocess.DEVNULL  # DeepSpeed prints to standard output when it is imported
+    return subprocess.run(command, stdin=quiet, stdout=quiet, check=False).returncode
