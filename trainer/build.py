@@ -25,9 +25,8 @@ from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.newest import find_newest
-from trainer.checkpoint.resume import check_identity, restore
+from trainer.checkpoint.resume import check_identity, restore, resumed_from
 from trainer.checkpoint.save import RunIdentity, Saver
-from trainer.checkpoint.trained import resumed_from
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
 from trainer.datasets import (
@@ -38,9 +37,9 @@ from trainer.datasets import (
     tokenizer_of,
     with_languages,
 )
+from trainer.engines.batches import NotFiniteError
 from trainer.engines.deepspeed.config import check_keys
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import NotFiniteError
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.scores import enter_series
@@ -53,8 +52,7 @@ from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.records.metrics import Metrics, PairLog
 from trainer.runs.history import LEFT_OUT
-from trainer.runs.identity import versions
-from trainer.runs.layout import CHECKPOINTS, CONFIG
+from trainer.runs.layout import CHECKPOINTS, CONFIG, versions
 from trainer.runs.parents import PARENT, Parent
 from trainer.spikes import Rewind, past
 from trainer.stability import memory
@@ -106,7 +104,7 @@ def build(
     ancestry = ancestry_of(named, parent, own, world)
     checkpoint, begins = own or ancestry.continued, ancestry.source is not None
     if checkpoint is not None:
-        _check_resumed(checkpoint, named, datasets, reset, num_ranks=world.size)
+        _check_resumed(checkpoint, named, datasets, reset)
     check_changes(named, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     objective = partial(_objective, named, tokenizer, checkpoint, ancestry)
     engine = _engine(named, objective(), checkpoint, precision, world, reset)
@@ -152,7 +150,7 @@ def build(
 
 
 def _check_resumed(
-    checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset], reset: frozenset[str], *, num_ranks: int
+    checkpoint: Checkpoint, config: RunConfig, datasets: Sequence[Dataset], reset: frozenset[str]
 ) -> None:
     """Refuse a checkpoint that the run cannot go on from.
 
@@ -167,7 +165,7 @@ def _check_resumed(
         of_path = {source.path: dataset for source, dataset in zip(config.datasets, datasets, strict=True)}
         paths = [source.path for source in stream.datasets] or [config.prepare.output]
         fingerprints = [of_path[path].fingerprint for path in paths]
-    check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset, num_ranks=num_ranks)
+    check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
 
 
 def _engine(

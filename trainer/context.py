@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs import RunConfig
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.evaluation.queue import ScoreQueue
 from trainer.lookahead import Lookahead
 from trainer.ranks.activities import Activities

@@ -26,7 +26,7 @@ from configs.process.with_torch import leave, quick_imports
 from trainer.checkpoint.state import TrainerState
 from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
-from trainer.ranks.checks import check_agreement, check_compiler, make_shared
+from trainer.ranks.checks import check_agreement, make_shared
 from trainer.ranks.device import device_name, settle_device
 from trainer.ranks.distributed import World
 from trainer.ranks.process import compute_deterministically, tune_process
@@ -219,8 +219,6 @@ def _meet(config: RunConfig) -> World:
     tune_process()
     if config.training.deterministic:
         compute_deterministically(draws_samples=config.evaluation.search.sampler is not None)
-    if config.engine.compile:
-        check_compiler(os.environ, has_gpu=torch.cuda.is_available())
     timeout = config.engine.communication_timeout_minutes
     limits = dataclasses.astuple(config.supervision)
     with ending_at_stop():

@@ -15,8 +15,8 @@ from model import Objective
 from model.loss import Loss
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import build_model
+from trainer.checkpoint.resume import note_trained, trained_at
 from trainer.checkpoint.state import PhaseState, TrainerState
-from trainer.checkpoint.trained import note_trained, trained_at
 from trainer.context import RunContext
 from trainer.datasets import tokenizer_of
 from trainer.engines.retraining import retrain

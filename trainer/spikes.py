@@ -10,8 +10,7 @@ from configs import StabilitySection, UserError
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.save import Saver
 from trainer.context import RunContext
-from trainer.engines.batches import Losses, Update
-from trainer.engines.protocol import NotFiniteError, StepResult
+from trainer.engines.batches import Losses, NotFiniteError, StepResult, Update
 from trainer.runs.failure import TrainingError
 from trainer.runs.history import SkippedRange
 from trainer.runs.layout import step_of

@@ -27,7 +27,7 @@ from data_pipeline.stream.reader import StreamReader
 from model import trained
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import describe_weights
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.evaluation.scores import Evaluation, last_and_best
 from trainer.evaluation.sets import HeldOutSet
 from trainer.limits import Outlook, interval

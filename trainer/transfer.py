@@ -18,7 +18,7 @@ from trainer.checkpoint.model_files import fill
 from trainer.checkpoint.newest import verified
 from trainer.checkpoint.resume import architecture_differences, check_plugins
 from trainer.checkpoint.weights_only import NEEDED
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.ranks.distributed import World
 from trainer.runs.layout import step_of
 from trainer.runs.parents import ALL, OPTION, Named, Parent, hash_of, parent_in

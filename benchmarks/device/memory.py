@@ -7,8 +7,8 @@ import torch
 from configs import EngineSection, RunConfig, preset_model
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
+from trainer.engines.batches import DeviceBatch
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 
 

@@ -42,14 +42,6 @@ class Optimizer(Component):
     """Whether, of pieces of parameters, it gathers what it must see. Then what it builds is given `places` at stages 1
     to 3, and keeps tensors of its parameters' shapes alone; see `trainer.engines.muon`.
     """
-    numbers: ClassVar[tuple[str, ...] | None] = None
-    """Names of the numbers that it keeps beside its tensors, the same for all parameters, but for the count of steps,
-    which the trainer keeps for it. None: whatever there is after a step.
-    """
-    group_numbers: ClassVar[tuple[str, ...] | None] = None
-    """Names of the numbers of a parameter group that its steps change. None: whatever is not as at the beginning."""
-    elastic: ClassVar[bool] = True
-    """Whether what it keeps holds on another number of ranks. If not, a run resumes on as many as it was saved on."""
 
     def states_of(self, name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors that it keeps of a parameter, by their names in torch's `optimizer.state`.

@@ -80,8 +80,8 @@ def _count(case: Any, world: Any) -> dict[str, Any]:
 
 def _train(stage: Any, world: Any) -> list[float]:
     from benchmarks.device.budget_model import make_objective
+    from trainer.engines.batches import DeviceBatch
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
-    from trainer.engines.protocol import DeviceBatch
 
     section = dataclasses.replace(SECTION, dropout=0.0, encoder_layers=1, decoder_layers=2)
     engine = DeepSpeedEngine(

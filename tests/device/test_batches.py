@@ -12,8 +12,7 @@ from data_pipeline.stream.batch import MicroBatch
 from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
 from trainer.engines import layouts
-from trainer.engines.batches import Update
-from trainer.engines.protocol import DeviceBatch, HostCopy
+from trainer.engines.batches import DeviceBatch, HostCopy, Update
 
 
 def tensors(batch: DeviceBatch) -> list[Any]:

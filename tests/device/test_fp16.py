@@ -61,8 +61,8 @@ def _norm(stage: Any, precision: Any, world: Any) -> float:
     from configs import EngineSection, RunConfig, preset_model
     from model import Objective
     from tests.device.counting import VOCABULARY
+    from trainer.engines.batches import DeviceBatch
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
-    from trainer.engines.protocol import DeviceBatch
 
     parts = {"attention": {"num_heads": 2}, "feed_forward": {"d_ff": 64}}
     sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "output_bias": True}

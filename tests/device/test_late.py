@@ -44,8 +44,8 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
     from configs.components import make
     from tests.device.counting import SECTION, VOCABULARY
     from tests.device.meter import metered
+    from trainer.engines.batches import DeviceBatch
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
-    from trainer.engines.protocol import DeviceBatch
 
     torch.manual_seed(1)
     engine = DeepSpeedEngine(
@@ -77,7 +77,7 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
         if update >= NAN_AT - 1:
             states.append(_state(engine))
     assert [result.applied for result in results][-1]
-    steps = {float(state["step"]) for state in engine._base_optimizer.state.values()}
+    steps = {float(state["step"]) for state in engine._states.optimizer.state.values()}
     found = {
         "applied": [r.applied for r in results],
         "norms": [float(r.grad_norm) for r in results],

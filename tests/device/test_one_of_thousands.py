@@ -51,8 +51,8 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
 
     from benchmarks.device.budget_counts import lone_rank
     from benchmarks.device.budget_model import make_objective
+    from trainer.engines.batches import DeviceBatch
     from trainer.engines.deepspeed.engine import DeepSpeedEngine
-    from trainer.engines.protocol import DeviceBatch
 
     world = lone_rank(case.size - 1, case.size, on_device=case.on_device)
     engine = DeepSpeedEngine(
@@ -81,7 +81,7 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
         "shapes": shapes,
         "weights": {name: tuple(weight.shape) for name, (weight, _) in states.items()},
         "moments": moments,
-        "held": sum(t.numel() for s in engine._base_optimizer.state.values() for t in s.values() if t.ndim > 0),
+        "held": sum(t.numel() for s in engine._states.optimizer.state.values() for t in s.values() if t.ndim > 0),
         "shares": [p.ds_tensor.numel() for p in parameters] if case.stage == 3 else [],
         "copies": copies,
         "node": groups._get_zero_param_intra_parallel_group_ranks() if copies else [],

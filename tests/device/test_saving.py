@@ -7,7 +7,7 @@ import torch
 from tests.device.pseudo import DEVICE
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import Saving, SmallEngine
-from trainer.ranks import host_memory
+from trainer.checkpoint import save
 from trainer.ranks.distributed import World
 
 
@@ -22,7 +22,7 @@ def test_a_copy_is_counted_as_it_is_taken(tmp_path: Path) -> None:
         vars(torch)["empty"] = lambda *size, pin_memory: empty(*size)  # this torch has nothing to lock pages with
         saving = Saving(tmp_path / "run", world)
         for step, left in ((1, 2 * taken - 1), (2, 2 * taken)):
-            vars(host_memory)["available"] = lambda: left  # noqa: B023 (called at once)
+            vars(save)["available_memory"] = lambda: left  # noqa: B023 (called at once)
             saving.begin(step)
             assert saving.saver.in_flight == (step == 2)
             saving.saver.commit()

@@ -131,7 +131,7 @@ def test_unwritable_checkpoints(ended: dict[str, Ended]) -> None:
 
 
 def test_drifting_replica_is_found(ended: dict[str, Ended]) -> None:
-    """Row 26: two ranks can only tell that they differ; with more, the tests of `drift` name the one."""
+    """Row 26."""
     end = ended["drift"]
     for outcome in end.outcomes:
         assert outcome.startswith("TrainingError: step 4: ")

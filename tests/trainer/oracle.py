@@ -20,9 +20,7 @@ from model.components.loss import CrossEntropyLoss
 from model.kernels import use_kernels
 from tests.model.flat import flat
 from trainer.engines.batches import micro_batch_seed
-from trainer.optimizers.adafactor import Adafactor
-from trainer.optimizers.adamw import AdamW
-from trainer.optimizers.muon import Muon
+from trainer.optimizers.standard import Adafactor, AdamW, Muon
 
 
 @dataclass(kw_only=True, frozen=True)

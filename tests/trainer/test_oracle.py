@@ -156,8 +156,7 @@ def test_it_is_that_of_plain_pytorch(row: str, runs: Path, corpus_en_fr: Corpus,
 def test_the_loss_scale_of_fp16_is_that_of_the_checkpoint(runs: Path) -> None:
     """Not the one that the start on two ranks would begin with; nor are the counts by which it changes."""
     state = read_checkpoint(checkpoint_folder(runs / "fp16", UPDATES)).state()["trainer"]
-    assert state["loss_scale"] == 2**8
-    assert state["optimizer_numbers"]["fp16"] == {"since": UPDATES, "hysteresis": 2}
+    assert state["fp16"] == {"scale": 2**8, "since": UPDATES, "hysteresis": 2}
 
 
 def test_masks_are_those_of_each_pair(runs: Path, corpus_en_fr: Corpus, weighted: Path) -> None:
@@ -217,7 +216,7 @@ def replayed(world: World, kind: str, precision: Precision) -> dict[str, Any]:
         for optimizer in plain:
             optimizer.step()
 
-    engine._base_optimizer.register_step_pre_hook(copy_gradients)
+    engine._states.optimizer.register_step_pre_hook(copy_gradients)
     for update in range(8):
         scale = math.nan if update == 3 else 1 / TOKENS
         engine.accumulate(random_batch(update), scale=scale, is_last=True)

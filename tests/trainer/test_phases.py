@@ -17,8 +17,7 @@ from trainer.checkpoint.format import read_checkpoint
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 from trainer.phases import next_is_due, phase_end
-from trainer.runs.history import read_switches
-from trainer.runs.layout import HISTORY_FILE, checkpoint_folder
+from trainer.runs.layout import checkpoint_folder
 from zeromt.cli.main import main
 
 BEGINNINGS = [(0, "both"), (7, "one"), (10, "flat"), (18, "last")]
@@ -245,14 +244,3 @@ def test_a_run_without_phases_says_none_in_its_configuration(tmp_path: Path) -> 
     config, path = config_of(A, "{name: b, schedule: constant, augment: [upper_case]}"), tmp_path / "config.yaml"
     path.write_text(dump_run(config))
     assert load_run(str(path)).phases == config.phases
-
-
-def test_switches_of_a_run_that_was_resumed_where_a_phase_had_begun(tmp_path: Path) -> None:
-    """From the checkpoint before, with another `until`: the old beginning is none any more."""
-    lines = [("start", 0, 0), ("position", 7, 1), ("position", 10, 2), ("start", 10, 1), ("position", 15, 2)]
-    path = tmp_path / HISTORY_FILE
-    path.write_text("".join(f'{{"kind": "{k}", "step": {s}, "stream": {{"phase": {n}}}}}\n' for k, s, n in lines))
-    assert read_switches(tmp_path, 0) == [(7, 1), (15, 2)]
-    with path.open("a") as file:
-        file.write('{"kind": "start", "step": 20, "stream": {"phase": 0}}\n')  # --reset data
-    assert read_switches(tmp_path, 0) == [(7, 1), (15, 2)]

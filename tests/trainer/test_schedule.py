@@ -38,8 +38,6 @@ from trainer.limits import Limits
         ("wsd", 100, 0.0, 850, 0.5),
         ("wsd", 100, 0.2, 1000, 0.2),
         ("wsd", 100, 0.2, 1100, 0.2),
-        ("cosine_restarts", 100, 0.0, 5100, 0.5),
-        ("cosine_restarts", 100, 0.0, 10_100, 1.0),
         ("plateau", 100, 0.1, 10**6, 1.0),
     ],
 )
@@ -56,18 +54,6 @@ def test_vaswani_is_inverse_sqrt_with_its_own_peak() -> None:
         paper = width**-0.5 * min(update**-0.5, update * warmup**-1.5)
         ours = schedule.rate(update, peak=(width * warmup) ** -0.5, last=10**6)
         assert math.isclose(paper, ours, rel_tol=1e-12)
-
-
-@pytest.mark.parametrize("growth", [1, 2, 3])
-def test_restarts_are_torchs(growth: int) -> None:
-    """Whose growth is a whole number."""
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=2.0)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=7, T_mult=growth, eta_min=0.2)
-    ours = make("schedule", "cosine_restarts", warmup_updates=5, cycle_updates=7, cycle_growth=growth, min_lr_ratio=0.1)
-    for update in range(5, 200):
-        assert ours.rate(update, peak=2.0, last=10) == pytest.approx(theirs.get_last_lr()[0], abs=1e-12)
-        optimizer.step()
-        theirs.step()
 
 
 @pytest.mark.parametrize(("patience", "min_delta"), [(1, 0.0), (2, 0.5), (3, 0.0)])
@@ -181,10 +167,6 @@ class TestTokens:
             ("schedule.warmup_tokens=null", "schedule.decay_tokens: 2000 in a schedule that counts updates, as it has"),
             ("schedule.warmup_tokens=10000", "schedule.warmup_tokens: 10000 leaves no tokens to decay in; it must be"),
             ("schedule.decay_tokens=9500", "schedule.decay_tokens: 9500 after a warm-up of 1000; together no more"),
-            (
-                "schedule={kind: cosine_restarts, warmup_tokens: 5}",
-                "schedule.warmup_tokens: 5 without cycle_tokens; se",
-            ),
             (
                 "phases=[{name: a, schedule: {kind: constant, warmup_tokens: 5}}]",
                 "phases.0.schedule.warmup_tokens: a ph",

@@ -11,8 +11,7 @@ import pytest
 
 from configs import StabilitySection, UserError
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.batches import Update
-from trainer.engines.protocol import NotFiniteError
+from trainer.engines.batches import NotFiniteError, Update
 from trainer.runs.failure import TrainingError
 from trainer.runs.history import SkippedRange
 from trainer.spikes import MIN_HISTORY, Rewind, go_back, is_skipped, past, spike

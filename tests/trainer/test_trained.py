@@ -37,7 +37,7 @@ def look(world: World, runs: list[list[str]]) -> list[dict[str, Any]]:
         def fit_and_look() -> Any:
             end = fit()
             after = {state.name: state for state in engine.parameter_states()}
-            kept = [t for state in engine._base_optimizer.state.values() for key, t in state.items() if key != "step"]
+            kept = [t for state in engine._states.optimizer.state.values() for key, t in state.items() if key != "step"]
             frozen = [p for name, p in engine._model.named_parameters() if name not in engine.trained]
             found.append(
                 {

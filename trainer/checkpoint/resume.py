@@ -13,11 +13,12 @@ from configs import ModelSection, Optimizer, OtherPluginError, RunConfig, UserEr
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
+from model import trained as patterns
 from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import NEEDED
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ def check_identity(
     data_fingerprints: Sequence[str],
     *,
     reset: Collection[str],
-    num_ranks: int,
 ) -> None:
     """Refuse to resume with another architecture, tokenizer or dataset, or in mid-epoch with another order of it.
 
@@ -43,7 +43,6 @@ def check_identity(
         tokenizer: of its datasets.
         data_fingerprints: of its datasets, in their order.
         reset: contains `data` if the stream of pairs starts afresh, whatever the checkpoint's was.
-        num_ranks: that train.
 
     Raises:
         UserError: naming every difference, field by field.
@@ -56,7 +55,7 @@ def check_identity(
         )
     _check_tokenizer(checkpoint, tokenizer, takes_tags="data" in reset)
     if "optimizer" not in reset:
-        _check_optimizer(checkpoint, config.optimizer, num_ranks)
+        _check_optimizer(checkpoint, config.optimizer)
     if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
         raise UserError(
             f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
@@ -64,23 +63,17 @@ def check_identity(
         )
 
 
-def _check_optimizer(checkpoint: Checkpoint, optimizer: Optimizer, num_ranks: int) -> None:
-    """Refuse another optimizer, and one that another number of ranks cannot go on with.
+def _check_optimizer(checkpoint: Checkpoint, optimizer: Optimizer) -> None:
+    """Refuse another optimizer.
 
     Raises:
-        UserError: it is another one, or its state is of a number of ranks.
+        UserError: it is another one.
     """
     kind = load_saved(checkpoint.folder / CONFIG, any_version=True).optimizer.kind
     if optimizer.kind != kind:
         raise UserError(
             f"optimizer.kind: {optimizer.kind}, the checkpoint has {kind}; set "
             f"optimizer.kind={kind}, or start with another one by --reset optimizer"
-        )
-    saved_on = checkpoint.manifest.get("world_size", num_ranks)
-    if not optimizer.elastic and saved_on != num_ranks:
-        raise UserError(
-            f"optimizer.kind: {kind} resumes on as many ranks as it was saved on: {saved_on}, not {num_ranks}; train "
-            f"on {saved_on}, or begin its state anew by --reset optimizer"
         )
 
 
@@ -153,8 +146,7 @@ def restore(
     num_steps = state.step - state.skipped_updates - state.schedule_start
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)
     if "optimizer" not in reset:
-        engine.set_loss_scale(state.loss_scale)
-        engine.set_optimizer_numbers(state.optimizer_numbers)
+        engine.set_fp16_state(state.fp16)
     state.trained_since = {n: since + state.schedule_start for n, since in engine.trained.items() if since}
     log.info(
         "resumed from %s: step %d, epoch %d, update %d", checkpoint.folder, state.step, reader.epoch, reader.update
@@ -264,3 +256,57 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
         for name, value in order.items()
         if getattr(config.stream, name) != value
     ]
+
+
+def trained_at(config: RunConfig, state: TrainerState, phase: int | None, names: Collection[str]) -> dict[str, int]:
+    """What is trained, as in `Engine.trained`.
+
+    Args:
+        config: of the run.
+        state: `trained_since` has those of them that were frozen at first.
+        phase: number of the phase; None in a run without.
+        names: of all parameters.
+    """
+    return {
+        name: max(state.trained_since.get(name, 0) - state.schedule_start, 0)
+        for name in patterns.trained(config, phase, names)
+    }
+
+
+def note_trained(
+    state: TrainerState, before: Collection[str], now: Collection[str], *, has_moments: bool = True
+) -> None:
+    """Note since when what is trained now is trained.
+
+    Args:
+        state: of the run, between two updates.
+        before: names of what was trained until now.
+        now: of what is trained from now on.
+        has_moments: whether anything has moments yet.
+    """
+    applied = state.step - state.skipped_updates
+    since = {name: began for name, began in state.trained_since.items() if name in now and name in before}
+    state.trained_since = since | {name: applied for name in now if name not in before and has_moments}
+
+
+def resumed_from(
+    config: RunConfig, checkpoint: Checkpoint | None, names: Collection[str], reset: Collection[str]
+) -> dict[str, int]:
+    """What is trained, as in `Engine.trained`, when a run begins or goes on.
+
+    Args:
+        config: of the run as it is now.
+        checkpoint: that it goes on from, if any.
+        names: of all parameters.
+        reset: of `data` and `optimizer`, what begins anew.
+    """
+    state = TrainerState() if checkpoint is None else TrainerState.from_json(checkpoint.state()["trainer"])
+    saved = 0 if state.phase is None else state.phase.number
+    phase = None if not config.phases else 0 if "data" in reset else saved
+    if checkpoint is None or "optimizer" in reset:
+        return trained_at(config, TrainerState(), phase, names)
+    then = load_saved(checkpoint.folder / CONFIG, any_version=True)
+    before = patterns.trained(then, saved if then.phases else None, names)
+    now = patterns.trained(config, phase, names)
+    note_trained(state, before, now, has_moments=bool(checkpoint.stored("optimizer")))
+    return trained_at(config, state, phase, names)

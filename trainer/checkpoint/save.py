@@ -6,23 +6,27 @@ there, and rank 0 writes the manifest, renames the folder and moves the `latest`
 leaves nothing.
 """
 
+import contextlib
 import logging
 import math
 import os
+import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
-from configs import RunConfig, UserError
+from configs import RunConfig
 from configs.process.files.inside import sync_folder
 from configs.process.gpus import page_locked_bytes
 from data_pipeline.order.state import StreamState
@@ -31,8 +35,8 @@ from trainer.checkpoint import retention
 from trainer.checkpoint.format import FLOAT_BYTES, Named
 from trainer.checkpoint.newest import attempt, of_rank, point_to
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.protocol import Engine, ParameterState
-from trainer.ranks import host_memory
+from trainer.engines import Engine
+from trainer.engines.batches import ParameterState
 from trainer.ranks.device import is_host, wait
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError
@@ -42,6 +46,8 @@ from trainer.runs.layout import CHECKPOINTS, TEMPORARY, step_folder
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
+COPIES_FRACTION = 0.5
+"""Largest fraction of a machine's free memory that copies of shards take."""
 _SMALL_FILES_BYTES = 4 << 20
 
 Saved = tuple[int | None, bool]
@@ -255,13 +261,7 @@ class Saver:
     def _begun(self, begin: float, *, at_once: bool) -> _Save:
         """A save whose shards are being written in the background, or are written."""
         state, engine = self.state, self.engine
-        state.newest_loss, state.loss_scale = self.newest_loss, engine.loss_scale
-        state.optimizer_numbers = engine.optimizer_numbers()
-        if any(others != state.optimizer_numbers for others in self.world.gather(state.optimizer_numbers)):
-            raise UserError(
-                f"optimizer.kind: its numbers are {state.optimizer_numbers}, and others on another rank; allowed are "
-                "those that are the same on all ranks, as of optimizers that work element by element"
-            )
+        state.newest_loss, state.fp16 = self.newest_loss, engine.fp16_state()
         save = _Save(
             step=state.step,
             temporary=self._folder / f"{TEMPORARY}{step_folder(state.step)}",
@@ -317,8 +317,8 @@ class Saver:
         needed = page_locked_bytes(FLOAT_BYTES * count) if locked else FLOAT_BYTES * count
         if self._buffer is not None and self._buffer.numel() != count:  # other parameters are trained
             self._buffer = None
-        reports = (socket.gethostname(), needed if self._buffer is None else 0, host_memory.available())
-        shortage = host_memory.shortage(self.world.gather(reports))
+        reports = (socket.gethostname(), needed if self._buffer is None else 0, available_memory())
+        shortage = shortage_of(self.world.gather(reports))
         if shortage is None and self._buffer is None:
             try:
                 self._buffer = torch.empty(count, pin_memory=locked)
@@ -396,3 +396,40 @@ def tensors_of(parameters: Iterable[ParameterState], own: Collection[str]) -> It
                 yield "optimizer", f"{key}/{parameter.name}", moment
             if parameter.ema is not None:
                 yield "ema", parameter.name, parameter.ema
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Free bytes: the system's estimate, or what a control group (version 2) of this process leaves, if that is less.
+
+    Args:
+        root: where /proc and /sys are.
+    """
+    left: list[int] = [psutil.virtual_memory().available]
+    with contextlib.suppress(OSError):
+        own = (
+            root
+            / "sys/fs/cgroup"
+            / (root / "proc/self/cgroup").read_text(encoding="utf-8").rpartition("0::/")[2].strip()
+        )
+        for group in (own, *own.parents):  # a limit holds for all groups below it
+            with contextlib.suppress(OSError, ValueError):  # there is none; in a container some are not visible
+                limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+                # the kernel reclaims inactive cached files when memory is needed
+                cached = re.search(r"^inactive_file (\d+)", (group / "memory.stat").read_text(), re.MULTILINE)
+                left.append(max(limit - used + int(cached[1] if cached else 0), 0))
+    return min(left)
+
+
+def shortage_of(reports: Sequence[tuple[str, int, int]]) -> str | None:
+    """A message that names a machine without enough memory for copies of its ranks' shards; None if all have enough.
+
+    Args:
+        reports: for every rank: the machine, bytes needed, bytes free on the machine.
+    """
+    needed = Counter[str]()
+    for host, amount, _ in reports:
+        needed[host] += amount
+    for host, _, left in reports:
+        if needed[host] > COPIES_FRACTION * left:
+            return f"{host} has {left:,} bytes of memory left, copies of its ranks' shards take {needed[host]:,}"
+    return None

@@ -50,10 +50,8 @@ class TrainerState:
     start_tokens: int = 0
     start_seconds: float = 0.0
     start_epoch: int = 0
-    loss_scale: float = 1.0
-    """Loss scale of fp16."""
-    optimizer_numbers: dict[str, Any] = field(default_factory=dict)
-    """What the optimizer keeps beside its tensors: see `trainer.engines.optimizer_states`."""
+    fp16: dict[str, float] = field(default_factory=dict)
+    """See `DeepSpeedEngine.fp16_state`."""
     scores: dict[str, dict[int, float]] = field(default_factory=dict)
     """Comparable scores by figure of an evaluation and by step: see `trainer.evaluation.series`."""
     unplanned: list[int] = field(default_factory=list)

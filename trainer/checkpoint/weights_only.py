@@ -22,7 +22,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.newest import point_to
 from trainer.checkpoint.state import TrainerState
 from trainer.runs import layout
-from trainer.runs.identity import versions
+from trainer.runs.layout import versions
 
 WEIGHTS_ONLY = "weights_only"
 """The manifest's key: an object with `command` and what it was made of."""

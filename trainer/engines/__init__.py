@@ -1,5 +1,10 @@
-"""What trains a model: the protocol that the trainer uses, and DeepSpeed as its implementation.
+"""What trains a model: DeepSpeed, batches for it, and what an optimizer keeps."""
 
-The rest of the trainer knows only `protocol.py`; only `deepspeed/` imports DeepSpeed. The other modules are for any
-engine: AdamW, the moving average of the weights, memory that ranks share, trials.
-"""
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer.engines.deepspeed.engine import DeepSpeedEngine as Engine
+else:
+    Engine = Any  # for annotations alone: DeepSpeed takes seconds to import
+
+__all__ = ["Engine"]

@@ -1,21 +1,24 @@
-"""Micro-batches on their way from the reader to the device, and the seed of each."""
+"""What passes between the trainer and its engine: micro-batches on their way to the device, and what a step came to."""
 
 import dataclasses
 import hashlib
+import math
 import operator
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.tokenizer import PAD_ID
+from model.layout import Layout
 
 Losses = Mapping[tuple[int, ...], torch.Tensor]
 """A rank's passes in an update, by the lanes that went through the model as one: (2,), sums of loss and negative
@@ -137,3 +140,96 @@ def micro_batch_seed(seed: int, epoch: int, update: int, lane: int) -> int:
     """The seed of a micro-batch's dropout. It does not depend on the rank, so any world size draws the same."""
     packed = struct.pack("<4q", seed, epoch, update, lane)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little") >> 1
+
+
+Shape = tuple[int, int, int]
+"""Shape of a micro-batch: rows, padded source length, padded target length."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class DeviceBatch:
+    """What goes through the model at once, on the device: source (B, S), target with BOS (B, T) and with EOS (B, T).
+
+    Packed, (1, N) each.
+    """
+
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+    layout: Layout | None = None
+    """Where the tokens stand, for kernels that know it."""
+    scales: Tensor | None = None
+    """(B, T) or (1, N) in fp32: weights of the targets' losses; None: all 1."""
+
+    def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
+        """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
+        layout = () if self.layout is None else (self.layout,)
+        return self.source, self.target_input, self.target_output, gradient_scale, *layout
+
+    def keywords(self) -> dict[str, Any]:
+        """Those of `Objective.forward` that only weighted pairs have."""
+        return {} if self.scales is None else {"scales_BT": self.scales}
+
+
+class HostCopy:
+    """A copy of a tensor to the host, made behind what the device has been given so far.
+
+    Read it once the device has been given more to do: a read that comes too early waits, but the device goes on.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        """Begin it."""
+        self._tensor = tensor.detach()
+        self._event: torch.Event | None = None
+        if tensor.device.type != "cpu":
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype).pin_memory()
+            self._tensor.copy_(tensor.detach(), non_blocking=True)
+            self._event = torch.get_device_module(tensor.device).Event()
+            self._event.record()
+
+    def read(self) -> Tensor:
+        """The copy, complete."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._tensor
+
+
+class StepResult:
+    """The outcome of an update. The device may not have made it yet: who asks too early waits for it."""
+
+    def __init__(self, *, grad_norm: Tensor | float | Callable[[], Tensor], applied: bool | None = None) -> None:
+        """Of a step that was made, or that the device decides on.
+
+        Args:
+            grad_norm: the property, or what reads it from the device.
+            applied: the property; None if the norm tells.
+        """
+        self._grad_norm = grad_norm
+        self._applied = applied
+
+    @property
+    def applied(self) -> bool:
+        """False if a gradient was not finite; then no rank changed anything."""
+        return math.isfinite(float(self.grad_norm)) if self._applied is None else self._applied
+
+    @property
+    def grad_norm(self) -> Tensor | float:
+        """Global L2 norm of the gradient before clipping; infinite or NaN if the update was not applied."""
+        if callable(self._grad_norm) and not isinstance(self._grad_norm, Tensor):
+            self._grad_norm = self._grad_norm()
+        return self._grad_norm
+
+
+class NotFiniteError(Exception):
+    """Nothing can be trained with an engine's weights: what a pass computes with them is not finite."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class ParameterState:
+    """One whole parameter in fp32, with its optimizer states (None before the first step, none of a frozen one)."""
+
+    name: str
+    weight: Tensor
+    moments: dict[str, Tensor] | None
+    ema: Tensor | None = None
+    """Its exponential moving average; None if none is kept, or before the first update or trial."""

@@ -31,10 +31,10 @@ class WeightAverage:
         """Follow the optimizer's steps inside `update`; steps outside it change nothing.
 
         Args:
-            optimizer: hooked, not stored.
+            optimizer: of the weights.
             decay: d after the first updates; see `decay_at`. 0 keeps no average.
         """
-        self._decay = decay
+        self._optimizer, self._decay = optimizer, decay
         self._is_on = False
         self._first: dict[Tensor, Tensor] = {}
         self.num_updates = 0
@@ -51,16 +51,15 @@ class WeightAverage:
         finally:
             self._is_on = False
 
-    @staticmethod
-    def begin(optimizer: torch.optim.Optimizer) -> None:
+    def begin(self) -> None:
         """Restart the average from the current tensors, which must have other state already: see `_before_step`."""
-        for tensor, state in optimizer.state.items():
+        for tensor, state in self._optimizer.state.items():
             state[EMA] = tensor.detach().clone()
 
-    @staticmethod
-    def has_begun(optimizer: torch.optim.Optimizer) -> bool:
+    @property
+    def has_begun(self) -> bool:
         """Whether there is an average; the same on all ranks."""
-        return any(EMA in state for state in optimizer.state.values())
+        return any(EMA in state for state in self._optimizer.state.values())
 
     def _before_step(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         """Remember the first weights: AdamW creates its own state only if there is none at all."""

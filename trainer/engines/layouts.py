@@ -18,8 +18,8 @@ from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines.batches import Update, micro_batch_seed
-from trainer.engines.protocol import DeviceBatch, Engine
+from trainer.engines import Engine
+from trainer.engines.batches import DeviceBatch, Update, micro_batch_seed
 
 ALIGNMENT = 16
 """Bytes: arrays that are copied as one begin at multiples of it."""

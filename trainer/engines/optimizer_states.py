@@ -1,8 +1,7 @@
-"""What an optimizer keeps: the tensors and numbers that its component declares, and nothing else.
+"""What an optimizer keeps: the tensors that its component declares, and nothing else.
 
 At stages 1 to 3 DeepSpeed gives an optimizer flat pieces of many parameters in their place, and each of its tensors
-must have the shape of what it steps on. A number beside them (`mu_product` of NAdam) is the same for all parameters.
-Where numbers are not declared, all are kept, those of groups (`d` of Prodigy) if they are others than at the beginning.
+must have the shape of what it steps on.
 """
 
 import contextlib
@@ -20,17 +19,12 @@ Kept = Mapping[str, tuple[int, ...]]
 """Shapes of what is kept of a parameter, by their names."""
 STEP = "step"
 """The number of steps, in the state of most optimizers; the engine counts for it."""
-_BESIDE = (STEP, EMA)
-"""What the engine adds to an optimizer's states, or counts for it."""
-_NOT_KEPT = ("params", "lr")
-"""What a group has that is no state of the optimizer's."""
-
 SINCE = "since"
-"""Key of a parameter group whose parameters were frozen at first: see `trainer.engines.protocol.Engine.trained`."""
+"""Key of a parameter group whose parameters were frozen at first, and of their states: `DeepSpeedEngine.trained`."""
 
 
 class OptimizerStates:
-    """The states of an optimizer: whether they can be saved, and the numbers among them."""
+    """The states of an optimizer, and whether they can be saved."""
 
     def __init__(
         self,
@@ -41,7 +35,7 @@ class OptimizerStates:
         stage: int,
         precision: Precision,
     ) -> None:
-        """Build it, and note what its groups hold before the first step.
+        """Build it.
 
         Args:
             section: of the configuration.
@@ -53,21 +47,18 @@ class OptimizerStates:
         Raises:
             UserError: it cannot be built, declares no state, or has some already, which those pieces would not have.
         """
-        self._kind, self._section = section.kind, section
+        self._kind = section.kind
         self._kinds = list(dict.fromkeys(tuple(shapes) for shapes in kept.values()))
-        self._names = tuple(dict.fromkeys(key for shapes in kept.values() for key in shapes))
         self.is_checked = False
         """Whether what it keeps was compared with what it declares."""
         if not kept or not all(kept.values()):
             raise UserError(f"{self._what}: its `states` is empty; name at least one tensor that it keeps")
         groups = by_states(groups, kept)
-        self._kept = [[kept[parameter] for parameter in group["params"]] for group in groups] if stage == 0 else None
+        self._kept = [kept[parameter] for group in groups for parameter in group["params"]] if stage == 0 else []
         with self._naming("cannot be built"):
             self.optimizer: torch.optim.Optimizer = section.build(groups)
-        self._since: dict[Tensor, int] = {}
-        if any(SINCE in group for group in groups):
-            self.optimizer.register_step_pre_hook(self._note_since)
-        self._first = [_numbers(group, _NOT_KEPT) for group in self.optimizer.param_groups]
+        self.optimizer.register_step_post_hook(_note_since)
+        self._first = self._numbers()
         if self.optimizer.state and (stage, precision) != (0, "fp32"):
             raise UserError(
                 f"{self._what}: it keeps state of parameters before its first step, and ZeRO then puts pieces in their "
@@ -89,68 +80,43 @@ class OptimizerStates:
             UserError: naming what differs; the same on all ranks.
         """
         self.is_checked = True
-        if (problem := next(self._problems(), None)) is not None:
-            raise UserError(f"{self._what}: {problem}")
-
-    def numbers(self) -> dict[str, Any]:
-        """The numbers beside its tensors, and those of its groups that have changed, for checkpoints.
-
-        Raises:
-            UserError: one is not the same for all parameters, or for all groups, of which another stage has others.
-        """
-        beside: dict[str, float] = {}
-        for state in self.optimizer.state.values():
-            for key, number in _numbers(state, (*self._names, *_BESIDE)).items():
-                if beside.setdefault(key, number) != number:
-                    raise UserError(
-                        f"{self._what}: its {key} is {beside[key]} for one parameter and {number} for another; allowed "
-                        "are numbers that are the same for all"
-                    )
-        of_groups = [
-            {key: number for key, number in _numbers(group, _NOT_KEPT).items() if first.get(key) != number}
-            for group, first in zip(self.optimizer.param_groups, self._first, strict=True)
-        ]
-        if (other := next((one for one in of_groups if one != of_groups[0]), None)) is not None:
-            raise UserError(
-                f"{self._what}: one of its groups has {of_groups[0]} and another {other}; allowed are numbers that are "
-                "the same for all"
-            )
-        return {"beside": beside, "group": of_groups[0]} if beside or of_groups[0] else {}
-
-    def set_numbers(self, numbers: Mapping[str, Any]) -> None:
-        """Set what `numbers` gave; its state must exist."""
-        for state in self.optimizer.state.values():
-            _set(state, numbers.get("beside", {}))
-        for group in self.optimizer.param_groups:
-            _set(group, numbers.get("group", {}))
+        tensors = [tensor for group in self.optimizer.param_groups for tensor in group["params"]]
+        declared = dict(zip(tensors, self._kept, strict=True)) if self._kept else {}
+        of_parameters = {
+            tensor: {
+                key: tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                for key, value in state.items()
+                if key not in (STEP, SINCE, EMA) and value is not None
+            }
+            for tensor, state in self.optimizer.state.items()
+        }
+        if not of_parameters:
+            raise UserError(f"{self._what}: it keeps nothing after a step, and it says {self._kinds[0]}")
+        for tensor, kept in of_parameters.items():
+            shape = tuple(tensor.shape)
+            allowed = [declared[tensor]] if declared else [dict.fromkeys(names, shape) for names in self._kinds]
+            if kept not in allowed:
+                raise UserError(
+                    f"{self._what}: of {shape} it keeps {kept}, and it says {dict(allowed[0])}; say so by `states` or "
+                    "`states_of`, and `scope`; allowed are tensors, and a count of steps"
+                )
+        if self._numbers() != self._first:
+            raise UserError(f"{self._what}: its steps change numbers of its groups, which a checkpoint would lack")
 
     def set_steps(self, num_steps: int) -> None:
         """Set its own counter of steps, which bias corrections use; less of parameters that were frozen at first."""
-        for tensor, state in self.optimizer.state.items():
-            if STEP in state:
-                _set(state, {STEP: max(num_steps - self._since.get(tensor, 0), 0)})
-
-    def close(self) -> None:
-        """Release the tensors that it steps on."""
-        self._since.clear()
-
-    def _note_since(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-        """Only in a step are a group's tensors there at every stage."""
-        self._since |= {tensor: group.get(SINCE, 0) for group in optimizer.param_groups for tensor in group["params"]}
-
-    def begin(self) -> None:
-        """Take back what steps at a rate of 0 have done to numbers: it makes its state anew if it keeps any."""
-        for group, first in zip(self.optimizer.param_groups, self._first, strict=True):
-            for key in _numbers(group, (*_NOT_KEPT, *first)):
-                del group[key]
-            _set(group, first)
-        if any(_numbers(state, (*self._names, *_BESIDE)) for state in self.optimizer.state.values()):
-            self.optimizer.state.clear()
+        for state in self.optimizer.state.values():
+            steps = max(num_steps - state.get(SINCE, 0), 0)
+            if isinstance(state.get(STEP), Tensor):
+                state[STEP].fill_(steps)
+            elif STEP in state:
+                state[STEP] = steps
 
     @property
     def have_begun(self) -> bool:
         """Whether it keeps tensors; the same on all ranks."""
-        return any(key in state for state in self.optimizer.state.values() for key in self._names)
+        names = {name for names in self._kinds for name in names}
+        return any(names & state.keys() for state in self.optimizer.state.values())
 
     @contextlib.contextmanager
     def _naming(self, what: str) -> Iterator[None]:
@@ -163,46 +129,18 @@ class OptimizerStates:
     def _what(self) -> str:
         return f"optimizer.kind: {self._kind}"
 
-    def _problems(self) -> Iterator[str]:
-        if not self.optimizer.state:
-            yield f"it keeps nothing after a step; its `states` are {', '.join(self._names)}"
-        declared = self._declared()
-        for tensor, state in self.optimizer.state.items():
-            shapes = declared.get(tensor) or dict.fromkeys(self._names_in(state), tuple(tensor.shape))
-            said = f"its `states` are {', '.join(shapes)}"
-            for key, shape in shapes.items():
-                kept = state.get(key)
-                if not isinstance(kept, Tensor):
-                    yield f"it keeps no tensor {key}; {said}"
-                elif tuple(kept.shape) != shape:
-                    yield (
-                        f"its {key} has the shape {list(kept.shape)} where it steps on {list(tensor.shape)}, and it "
-                        f"says {list(shape)}; say so in `states_of` and `scope`, or keep tensors of that shape"
-                    )
-            for key, kept in state.items():
-                if key in (*shapes, *_BESIDE):
-                    continue
-                if _number(kept) is not None:
-                    yield from _undeclared(key, self._section.numbers, "numbers")
-                elif isinstance(kept, Tensor):
-                    yield f"it keeps a tensor {key} too, and {said}; a checkpoint would lack it: add it there"
-                elif kept is not None:
-                    yield f"it keeps {key}, a {type(kept).__name__}; allowed are tensors and numbers"
-        for group, first in zip(self.optimizer.param_groups, self._first, strict=True):
-            for key, number in _numbers(group, _NOT_KEPT).items():
-                if first.get(key) != number:
-                    yield from _undeclared(key, self._section.group_numbers, "group_numbers")
+    def _numbers(self) -> list[dict[str, Any]]:
+        """The numbers of its groups, but for the rate."""
+        groups = self.optimizer.param_groups
+        return [{key: x for key, x in one.items() if isinstance(x, int | float) and key != "lr"} for one in groups]
 
-    def _names_in(self, state: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of the names that are said to be kept of one parameter or another, those that a piece's state has."""
-        return next((names for names in self._kinds if all(name in state for name in names)), self._kinds[0])
 
-    def _declared(self) -> dict[Tensor, Kept]:
-        """What it is said to keep of each parameter at stage 0; empty at the others, where it steps on pieces."""
-        if self._kept is None:
-            return {}
-        both = zip(self.optimizer.param_groups, self._kept, strict=True)
-        return {p: shapes for group, kept in both for p, shapes in zip(group["params"], kept, strict=True)}
+def _note_since(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    """Note it in states: only in a step are a group's tensors there at every stage."""
+    for group in optimizer.param_groups:
+        for tensor in group["params"] if SINCE in group else ():
+            if tensor in optimizer.state:
+                optimizer.state[tensor][SINCE] = group[SINCE]
 
 
 def decay_groups(
@@ -246,29 +184,3 @@ def by_states(groups: Sequence[Mapping[str, Any]], kept: Mapping[nn.Parameter, K
         for states in kinds
     ]
     return [group for group in divided if group["params"]]
-
-
-def _undeclared(key: str, declared: Sequence[str] | None, where: str) -> Iterator[str]:
-    if declared is not None and key not in declared:
-        said = ", ".join(declared) or "none"
-        yield f"it keeps a number {key} too, and its `{where}` are {said}; add it there"
-
-
-def _number(value: Any) -> float | int | bool | None:
-    """A number, or a tensor of one; None for anything else."""
-    if isinstance(value, Tensor):
-        return value.item() if value.numel() == 1 else None
-    return value if isinstance(value, bool | int | float) else None
-
-
-def _numbers(of: Mapping[str, Any], leaving_out: tuple[str, ...]) -> dict[str, Any]:
-    numbers = {key: _number(value) for key, value in of.items() if key not in leaving_out}
-    return {key: number for key, number in numbers.items() if number is not None}
-
-
-def _set(of: dict[str, Any], numbers: Mapping[str, Any]) -> None:
-    for key, number in numbers.items():
-        if isinstance(of.get(key), Tensor):
-            of[key].fill_(number)
-        else:
-            of[key] = number

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from model import Objective
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 
 
 def retrain(engine: Engine, objective: Objective, trained: Mapping[str, int], *, num_steps: int) -> None:
@@ -23,7 +23,7 @@ def retrain(engine: Engine, objective: Objective, trained: Mapping[str, int], *,
         num_steps: of the optimizer.
     """
     device, shapes, before = engine.device, engine.parameter_shapes(), engine.moments
-    numbers, loss_scale = engine.optimizer_numbers(), engine.loss_scale
+    fp16 = engine.fp16_state()
     owners = {name: number % dist.get_world_size() for number, name in enumerate(shapes)}
     kept: dict[str, dict[str, Tensor]] = {}
     has_moments = has_ema = False
@@ -58,5 +58,4 @@ def retrain(engine: Engine, objective: Objective, trained: Mapping[str, int], *,
             parameter.copy_(weight(name))  # the first pass computes with what DeepSpeed finds there
     engine.renew(objective, trained)
     engine.load_moments(moments, weight, average, num_steps=num_steps)
-    engine.set_optimizer_numbers(numbers)
-    engine.set_loss_scale(loss_scale)
+    engine.set_fp16_state(fp16)

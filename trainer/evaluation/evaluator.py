@@ -18,8 +18,8 @@ from model import Objective, ObjectiveOutput, Transformer
 from model.parameters import search_bytes
 from model.parts import UndeclaredError
 from trainer.checkpoint.model_files import build_model, place
+from trainer.engines import Engine
 from trainer.engines.layouts import to_device
-from trainer.engines.protocol import Engine
 from trainer.evaluation.scores import Evaluation
 from trainer.evaluation.sets import HeldOutSet
 from trainer.inference.translation.languages import LanguageTags, encode_source, encode_target

@@ -1,10 +1,8 @@
-"""Checks before training: what ranks were told, a compiler, what DeepSpeed can shard, a folder that all of them see."""
+"""Checks before training: what ranks were told, what DeepSpeed can shard, a folder that all of them see."""
 
 import contextlib
 import dataclasses
 import hashlib
-import shlex
-import shutil
 import socket
 import tempfile
 import uuid
@@ -17,8 +15,7 @@ from configs.process.files import exists, explain
 from configs.process.files.inside import look_again, write_text
 from data_pipeline.prepared.dataset import open_index
 from trainer.ranks.distributed import World
-from trainer.runs.identity import versions
-from trainer.runs.layout import CHECKPOINTS
+from trainer.runs.layout import CHECKPOINTS, versions
 
 OF_A_NODE = ("output", "prepare", "trackers", "workers", "cache", "cache_gigabytes", "file", "source", "references")
 """Fields that may differ between nodes: places, what one rank alone reads, and numbers of workers."""
@@ -75,29 +72,6 @@ def _fingerprint(path: str, config: RunConfig) -> str:
         return open_index(path, config.stream)[2]
     except UserError as error:  # said by the rank that opens it; or another rank has it
         return str(error)
-
-
-def check_compiler(environ: Mapping[str, str], *, has_gpu: bool) -> None:
-    """Check for a compiler: C on a GPU, with which Triton builds launchers for its kernels; C++ on a CPU.
-
-    Args:
-        environ: of the ranks; CC and CXX name the compilers if they are set.
-        has_gpu: whether a GPU computes.
-
-    Raises:
-        UserError: there is none.
-    """
-    variable, names = ("CC", ("gcc", "clang")) if has_gpu else ("CXX", ("g++",))
-    asked = environ.get(variable)
-    if asked:
-        names = (next(iter(shlex.split(asked)), asked),)
-    if any(shutil.which(name, path=environ.get("PATH")) for name in names):
-        return
-    said = f"{variable}={asked} is no program" if asked else f"this machine has no {' or '.join(names)}"
-    raise UserError(
-        f"engine.compile: true, and {said}: torch.compile needs a {'C' if has_gpu else 'C++'} compiler on a "
-        f"{'GPU' if has_gpu else 'CPU'}; install one, name it in {variable}, or set engine.compile=false"
-    )
 
 
 def make_shared(folder: Path, world: World) -> None:

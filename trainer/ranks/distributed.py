@@ -1,13 +1,20 @@
 """The ranks of a run and the small messages between them.
 
 The model's tensors are sent by DeepSpeed, over NCCL if there are GPUs. Flags, counts and short objects are sent over
-gloo in a group of their own, so that they never wait for the GPU or mix with its collectives.
+gloo in a group of their own, so that they never wait for the GPU or mix with its collectives. Objects go as JSON:
+torch's object collectives (`all_gather_object` and the like) unpickle what arrives, so who reaches a rank's port could
+run code there; nothing else in the tree may use them (a test sees to it).
 """
 
+import dataclasses
+import json
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
+from operator import methodcaller
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -17,8 +24,8 @@ from torch.distributed import FileStore, HashStore, PrefixStore, Store, rendezvo
 from configs import UserError
 from configs.process.environment import PRIVATE, is_one_node, read_environment
 from trainer.ranks.device import backend, choose_device, platform
-from trainer.ranks.messages import packed, unpacked
 from trainer.runs.failure import TrainingError
+from trainer.runs.run_lock import RunLockedError
 
 T = TypeVar("T")
 Sums = tuple[list[int], list[float]]
@@ -129,7 +136,7 @@ class World:
         """All ranks' items in rank order, on every rank.
 
         Args:
-            item: see `trainer.ranks.messages.packed`.
+            item: see `packed`.
             kinds: dataclasses that may be in it.
         """
         if self.size == 1:
@@ -217,3 +224,58 @@ def _shared_store(environ: Mapping[str, str], size: int) -> Store:
         return store
     tcp_store: Store = next(rendezvous("env://", timeout=timeout))[0]
     return tcp_store
+
+
+def packed(item: Any) -> bytes:
+    """An object as JSON: numbers, text, lists, tuples, sets, dictionaries, paths, dataclasses and errors of the user.
+
+    Raises:
+        AttributeError: it holds something else.
+    """
+    return json.dumps(_tree(item), default=methodcaller("item")).encode()  # numpy's numbers
+
+
+def _tree(item: Any) -> Any:
+    """For JSON: every kind but those that JSON has itself is an object of one key, its name."""
+    if isinstance(item, list):
+        return [_tree(one) for one in item]
+    if isinstance(item, (tuple, set, frozenset)):
+        value: Any = [*item]
+    elif isinstance(item, dict):
+        value = [[key, one] for key, one in item.items()]
+    elif isinstance(item, UserError):  # for other ranks a refusal is one, of whatever kind; but the lock's says all
+        return {"RunLockedError" if isinstance(item, RunLockedError) else "UserError": str(item)}
+    elif isinstance(item, Path):
+        value = str(item)
+    elif dataclasses.is_dataclass(item):
+        value = [getattr(item, field.name) for field in dataclasses.fields(item)]
+    else:
+        return item
+    return {type(item).__name__: _tree(value)}
+
+
+def unpacked(content: bytes, *kinds: type) -> Any:
+    """The object that `packed` was given.
+
+    Args:
+        content: JSON, perhaps of a stranger: nothing is called but constructors of these dataclasses.
+        kinds: dataclasses that may be in it.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    plain = (tuple, set, frozenset, dict, type(Path()), UserError, RunLockedError)
+    known: dict[str, Any] = {kind.__name__: kind for kind in plain}
+    known |= {kind.__name__: partial(_made, kind) for kind in kinds}
+
+    def made(tree: dict[str, Any]) -> Any:
+        [(name, value)] = tree.items()
+        if name not in known:
+            raise ValueError(f"ranks sent {name!r}; expected is one of {', '.join(known)}")
+        return known[name](value)
+
+    return json.loads(content, object_hook=made)
+
+
+def _made(kind: Any, values: list[Any]) -> Any:
+    return kind(**dict(zip((field.name for field in dataclasses.fields(kind)), values, strict=True)))

@@ -22,8 +22,8 @@ from model.flops import BatchShape, model_flops
 from model.gpus import known_gpu
 from model.parameters import Vocabularies
 from model.parts import UndeclaredError
+from trainer.engines import Engine
 from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
-from trainer.engines.protocol import Engine
 from trainer.ranks.device import device_name, kind
 from trainer.ranks.distributed import World
 

@@ -98,31 +98,3 @@ def read_position(run: Path, before: int) -> Position | None:
                 skipped_ranges=read_ranges(start[LEFT_OUT]),
             )
     return position
-
-
-def read_switches(run: Path, after: int) -> list[tuple[int, int]]:
-    """The beginnings of phases behind a position, of the updates that the run has as it is now.
-
-    Args:
-        run: its folder.
-        after: updates done at the position. A phase that begins with the next one counts.
-
-    Returns:
-        Updates done before each, and its number from 0, in their order.
-
-    Raises:
-        OSError: the file is there and cannot be read.
-    """
-    switches: dict[int, int] = {}
-    phase = 0
-    for line in read_lines(run / HISTORY_FILE):
-        step, stream = whole(line.get("step")), line.get("stream")
-        if step is None or not isinstance(stream, dict):
-            continue
-        now = whole(stream.get("phase")) or 0
-        if line.get("kind") == "start":  # one that resumes where a phase had begun, but before that was saved
-            switches = {place: number for place, number in switches.items() if place < step or number <= now}
-        if now > phase and step >= after:
-            switches[step] = now
-        phase = now
-    return sorted(switches.items())

@@ -21,8 +21,11 @@
 `trainer.checkpoint.format` describes the files of a checkpoint.
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,8 @@ import yaml
 
 from configs.load import CHECKPOINT_FILE, RUN_CONFIG, RUN_FILES
 from configs.process.files import file_in
-from configs.process.files.inside import read_text
+from configs.process.files.inside import read_json, read_text
+from configs.process.text import digest
 
 CONFIG = RUN_CONFIG
 """The resolved configuration: in the run's folder the current one, in a checkpoint the one at the save."""
@@ -156,3 +160,30 @@ def complete_steps(run: Path) -> list[int]:
 def newest_step(run: Path) -> int:
     """Step of the newest committed checkpoint; 0 if there is none."""
     return max(complete_steps(run), default=0)
+
+
+PACKAGES = ("torch", "deepspeed", "webdataset", "sentencepiece", "sacrebleu", "safetensors")
+"""Those that have a part in the result, as every checkpoint notes them."""
+_PARTS = ("model-", "ema-", "tokenizer")
+"""Beginnings of the names of files of weights and of the vocabulary."""
+
+
+def model_identity(checkpoint: Path) -> dict[str, Any]:
+    """The step of a checkpoint, and a hash of its weights, vocabulary and section `model`.
+
+    The trainer's state, its moments and the rest of the configuration do not count: they have times and paths, so they
+    differ where a run was killed and resumed, or was moved.
+    """
+    manifest = read_json(checkpoint / MANIFEST)
+    files = {name: one["sha256"] for name, one in manifest["files"].items() if name.startswith(_PARTS)}
+    model = yaml.safe_load(read_text(checkpoint / CONFIG)).get("model")
+    return {"step": manifest.get("step"), "sha256": digest([files, model])}
+
+
+def versions(packages: Sequence[str] = PACKAGES) -> Mapping[str, str]:
+    """The versions of packages."""
+    found = dict.fromkeys(packages, "unknown")
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

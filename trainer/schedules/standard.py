@@ -1,7 +1,7 @@
 """The usual schedules: the peak for good, decays to the last update or by scores, and the original Transformer's."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -33,35 +33,6 @@ class Cosine(Schedule):
     @override
     def factor(self, update: int, last: int) -> float:
         return above(self.min_lr_ratio, half_cosine(self.done(update, last)))
-
-
-@component("schedule", "cosine_restarts")
-class CosineRestarts(Schedule):
-    """Half a cosine, then again from the peak (SGDR; Loshchilov and Hutter, 2017, section 3). It has no end."""
-
-    cycle_updates: Positive = 10_000
-    """Number of updates of the first cosine; it begins with the last update of the warm-up."""
-    cycle_tokens: Positive | None = None
-    """Number of target tokens of it, in a schedule with `warmup_tokens`."""
-    cycle_growth: Annotated[float, Field(ge=1, le=100)] = 1.0
-    """How many times as long each cosine is as the one before (the paper's T_mult)."""
-    min_lr_ratio: Ratio = 0.0
-    """What is left at the end of a cosine, as a fraction of the peak."""
-
-    @override
-    def unit_problems(self) -> Iterator[str]:
-        yield from super().unit_problems()
-        if self.counts == "tokens" and self.cycle_tokens is None:
-            yield f"warmup_tokens: {self.warmup_tokens} without cycle_tokens; set both"
-
-    @override
-    def factor(self, update: int, last: int) -> float:
-        place, length = float(update - max(self.length("warmup"), 1)), float(self.length("cycle"))
-        if self.cycle_growth == 1:
-            place %= length
-        while place >= length:
-            place, length = place - length, length * self.cycle_growth
-        return above(self.min_lr_ratio, half_cosine(place / length))
 
 
 @component("schedule", "linear")

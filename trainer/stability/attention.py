@@ -12,7 +12,7 @@ from configs import RunConfig, UserError, load_saved
 from model.kernels.check import problem
 from model.layout import PACKED, LayoutKind, first_possible
 from trainer.checkpoint.format import Checkpoint
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import DTYPES

@@ -15,7 +15,8 @@ from model import Objective
 from model.layout import PACKED
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import SIDES
-from trainer.engines.protocol import Engine, Shape
+from trainer.engines import Engine
+from trainer.engines.batches import Shape
 from trainer.evaluation.evaluator import Evaluator
 from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World

@@ -73,15 +73,15 @@ def _optimizers() -> Iterator[str]:
     yield (
         "At which ZeRO stages (`engine.zero_stage`) each is sound, in any precision; a run with another is refused "
         "before it starts. Offloaded: with `engine.offload_optimizer`. What is kept is in a checkpoint under these "
-        "names; the count of steps is kept for all. On another number of ranks: whether a run may be resumed there.\n"
+        "names; the count of steps is kept for all.\n"
     )
     heads = [*map(str, ALL_STAGES), "offloaded"]
-    yield f"| optimizer | it works by | {' | '.join(heads)} | on another number of ranks | it keeps of |"
-    yield "|---" * (len(heads) + 4) + "|"
+    yield f"| optimizer | it works by | {' | '.join(heads)} | it keeps of |"
+    yield "|---" * (len(heads) + 3) + "|"
     for kind in kinds("optimizer"):
         made: Optimizer = make("optimizer", kind)
         sound = [made.stage_problem(stage, offload=False) is None for stage in ALL_STAGES]
-        sound += [made.stage_problem(1, offload=True) is None, made.elastic]
+        sound.append(made.stage_problem(1, offload=True) is None)
         marks = " | ".join("yes" if one else "no" for one in sound)
         yield f"| `{kind}` | {made.scope} | {marks} | {_kept(made)} |"
     yield ""

@@ -14,7 +14,7 @@ from data_pipeline.stream.reader import StreamReader
 from trainer.checkpoint.format import Checkpoint, CheckpointError, read_whole
 from trainer.datasets import open_datasets, open_reader
 from trainer.engines.batches import UpdateCounts, count
-from trainer.runs.history import Position, read_position, read_switches
+from trainer.runs.history import Position, read_position
 from trainer.runs.layout import CHECKPOINTS, CONFIG, HISTORY_FILE, LEDGER_FILE, METRICS_FILE, list_steps, step_of
 from trainer.runs.ledger import read_highest_step
 from trainer.runs.metrics_file import read_lines, whole
@@ -66,7 +66,7 @@ def find_update(run: Path, step: int) -> FoundUpdate:
     )
     try:
         reader.restore(StreamState.from_json(dict(position.stream)))
-        updates = _updates_from(reader, position, dict(read_switches(run, position.step)))
+        updates = _updates_from(reader, position)
         epoch, number, micro_batches = next(itertools.islice(updates, step - position.step - 1, None))
     finally:
         reader.close()
@@ -83,29 +83,22 @@ def find_update(run: Path, step: int) -> FoundUpdate:
     )
 
 
-def _updates_from(
-    reader: StreamReader, position: Position, phases: dict[int, int]
-) -> Iterator[tuple[int, int, list[MicroBatch]]]:
+def _updates_from(reader: StreamReader, position: Position) -> Iterator[tuple[int, int, list[MicroBatch]]]:
     """An endless iterator of updates as in training: epoch, number within it, micro-batches.
 
     Args:
         reader: of all lanes, at the position.
         position: says which updates are skipped.
-        phases: that begin from there on, by the updates done before.
 
     Raises:
         DataError: a block is corrupt.
     """
-    done = position.step
     while True:
-        if (phase := phases.pop(done, None)) is not None and phase != reader.phase.number:
-            reader.begin_phase(phase, epoch=reader.epoch + (reader.update > 0))
         epoch, number = reader.epoch, reader.update
         micro_batches = [m for m in reader.next_update() if m is not None]
         if not micro_batches:
             reader.end_epoch()
         elif not is_skipped(position.skipped_ranges, epoch, number) and count(micro_batches).has_weight:
-            done += 1
             yield epoch, number, micro_batches
 
 

@@ -18,8 +18,7 @@ from configs.errors import UserError
 from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
 from data_pipeline.prepared.index import INDEX_FILE
-from trainer.runs.identity import model_identity
-from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps
+from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps, model_identity
 from zeromt.translating.corpus.options import is_corpus
 
 _BLOCK = 1 << 20

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer.runs.identity import versions
+from trainer.runs.layout import versions
 from zeromt.pipeline.digests import Digests
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import Records

@@ -28,8 +28,7 @@ from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
 from trainer.ranks.process import tune_process
-from trainer.runs.identity import model_identity
-from trainer.runs.layout import CONFIG
+from trainer.runs.layout import CONFIG, model_identity
 from zeromt.scoring.judging import Judging
 from zeromt.translating.command import start_work
 from zeromt.translating.worker import Answer, Chunk, Settings

@@ -17,14 +17,12 @@ from benchmarks.device.plain_loop import peaks, wait
 from benchmarks.device.profiling import profiled
 from benchmarks.device.programs import setting_of
 from benchmarks.device.work import Figures, flops_per_target_token, planned_peak
-from configs import RunConfig, UserError, load_run
+from configs import RunConfig, load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import Objective, SpecialIds, build_transformer
-from trainer.engines.batches import Update, count
+from trainer.engines.batches import DeviceBatch, Update, count
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.layouts import lay_out
-from trainer.engines.protocol import DeviceBatch
-from trainer.ranks.checks import check_compiler
 from trainer.ranks.distributed import World
 from trainer.ranks.process import tune_process
 from trainer.stability.attention import settle_attention
@@ -160,11 +158,8 @@ def _why_not(config: RunConfig, device: str) -> str | None:
     """Why this machine cannot train so; None if it can."""
     if config.engine.precision == "fp16" and device == "cpu":
         return "fp16 needs a card: DeepSpeed has none on a CPU"
-    try:
-        if config.engine.compile:
-            check_compiler(os.environ, has_gpu=device == "cuda")
-    except UserError as error:
-        return str(error)
+    if config.engine.compile and not any(map(shutil.which, (os.environ.get("CC", "gcc"), "g++"))):
+        return "engine.compile needs a compiler"
     return None
 
 

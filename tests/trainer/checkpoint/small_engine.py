@@ -14,7 +14,8 @@ from configs import CheckpointSection, RunConfig
 from data_pipeline.order.state import StreamState
 from trainer.checkpoint.save import RunIdentity, Saver
 from trainer.checkpoint.state import TrainerState
-from trainer.engines.protocol import Engine, ParameterState
+from trainer.engines import Engine
+from trainer.engines.batches import ParameterState
 from trainer.ranks.distributed import World
 
 IDENTITY = RunIdentity(
@@ -30,7 +31,6 @@ class SmallEngine:
     """What a save asks of an engine; its tensors are a function of the step."""
 
     device = torch.device("cpu")
-    loss_scale = 1.0
 
     def __init__(self, *, keeps_ema: bool = False, scale: int = 1) -> None:
         self.keeps_ema, self._scale = keeps_ema, scale
@@ -48,7 +48,7 @@ class SmallEngine:
     def own_weights(self) -> Iterator[tuple[str, int, torch.Tensor]]:
         return ((name, 0, t[0]) for name, t in self.tensors.items())
 
-    def optimizer_numbers(self) -> dict[str, Any]:
+    def fp16_state(self) -> dict[str, float]:
         return {}
 
     def parameter_sizes(self) -> dict[str, int]:

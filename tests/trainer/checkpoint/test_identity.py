@@ -16,7 +16,6 @@ from tests.trainer.conftest import TrainedRun
 from tests.trainer.stability.engine_checks import make_engine, train
 from trainer.checkpoint.format import CheckpointError, read_whole
 from trainer.checkpoint.resume import check_identity, restore_optimizer
-from trainer.optimizers.adamw import AdamW
 from trainer.ranks.distributed import World
 
 Refused = Callable[..., str]
@@ -30,12 +29,12 @@ def refused(trained: TrainedRun) -> Refused:
     config = load_run(str(trained.config))
     dataset = Dataset.load(config.datasets[0].path, config.stream)
 
-    def check(*overrides: str, reset: Collection[str] = (), ranks: int = 2, data: str = "", **manifest: Any) -> str:
+    def check(*overrides: str, reset: Collection[str] = (), data: str = "", **manifest: Any) -> str:
         checkpoint = dataclasses.replace(found, manifest={**found.manifest, **manifest})
         now = load_run(str(found.folder / "config.yaml"), overrides)
         fingerprints = [data or dataset.fingerprint]
         try:
-            check_identity(checkpoint, now, dataset.tokenizer, fingerprints, reset=set(reset), num_ranks=ranks)
+            check_identity(checkpoint, now, dataset.tokenizer, fingerprints, reset=set(reset))
         except UserError as error:
             return str(error)
         return ""
@@ -44,17 +43,8 @@ def refused(trained: TrainedRun) -> Refused:
 
 
 def test_the_same_run_is_resumed(refused: Refused) -> None:
-    assert not refused("optimizer.lr=1", "engine.zero_stage=0", "training.max_updates=999", "name=other", ranks=3)
+    assert not refused("optimizer.lr=1", "engine.zero_stage=0", "training.max_updates=999", "name=other")
     assert not refused("model.activation_checkpointing=true")
-
-
-def test_an_optimizer_of_a_number_of_ranks_goes_on_with_no_other(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AdamW, "elastic", False)
-    assert not refused(ranks=2)
-    assert not refused(ranks=3, reset=("optimizer",))
-    assert "optimizer.kind: adamw resumes on as many ranks as it was saved on: 2, not 3; train on " in refused(ranks=3)
 
 
 def test_another_architecture_is_refused_field_by_field(refused: Refused) -> None:

@@ -15,9 +15,10 @@ from tests.conftest import contents, small_disk
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import KEPT, Saving, SmallEngine, leftovers
 from trainer.checkpoint import format as format_
+from trainer.checkpoint import save
 from trainer.checkpoint.format import read_whole
-from trainer.engines.protocol import ParameterState
-from trainer.ranks import host_memory
+from trainer.checkpoint.save import available_memory, shortage_of
+from trainer.engines.batches import ParameterState
 from trainer.ranks.distributed import World
 from trainer.runs.layout import complete_steps
 
@@ -166,10 +167,28 @@ def test_without_memory_for_a_copy_training_stops_for_the_save(keeps_ema: bool, 
     def task(world: World) -> None:
         saving = Saving(tmp_path / "run", world, SmallEngine(keeps_ema=keeps_ema))
         for step, left in ((1, 2 * share - 1), (2, 2 * share)):
-            vars(host_memory)["available"] = lambda: left if world.rank == 0 else 2 * share  # noqa: B023 (called at once)
+            vars(save)["available_memory"] = lambda: left if world.rank == 0 else 2 * share  # noqa: B023 (called at once)
             saving.begin(step)
             assert saving.saver.in_flight == (step == 2)
             saving.saver.commit()
             assert saving.events[-1]["succeeded"]
 
     fork_ranks(2, task)
+
+
+def test_memory_is_what_the_least_of_machine_and_groups_leaves_to_all_ranks_of_a_machine(tmp_path: Path) -> None:
+    """By what the kernel says in its files; what it caches and does not need is free."""
+    assert available_memory(tmp_path) > 1 << 20, "what the machine has"
+    for name, content in {
+        "proc/self/cgroup": "0::/job/step\n",
+        "sys/fs/cgroup/job/memory.max": f"{(7 << 30) + 4}\n",
+        "sys/fs/cgroup/job/memory.current": f"{7 << 30}\n",
+        "sys/fs/cgroup/job/memory.stat": "anon 5\nactive_file 3\ninactive_file 6\n",
+        "sys/fs/cgroup/job/step/memory.max": "max\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert available_memory(tmp_path) == 10
+    assert shortage_of([("a", 25, 100), ("a", 25, 110), ("b", 10, 20), ("c", 50, 100)]) is None
+    problem = shortage_of([("a", 10, 100), ("b", 30, 100), ("b", 30, 90)])
+    assert problem == "b has 100 bytes of memory left, copies of its ranks' shards take 60"

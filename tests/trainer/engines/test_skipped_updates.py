@@ -13,7 +13,7 @@ from tests.forked import Forked
 from tests.trainer.many_runs import train_all
 from trainer.build import build
 from trainer.checkpoint.format import read_checkpoint
-from trainer.engines.protocol import DeviceBatch, StepResult
+from trainer.engines.batches import DeviceBatch, StepResult
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import checkpoint_folder

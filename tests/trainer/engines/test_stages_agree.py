@@ -19,8 +19,8 @@ from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
 from tests.forked import Forked
 from tests.model.flat import section_of
+from trainer.engines.batches import DeviceBatch
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.device import seed
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision

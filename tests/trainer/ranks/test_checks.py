@@ -12,7 +12,7 @@ from tests.forked import Forked, fork_ranks
 from trainer.ranks import checks
 from trainer.ranks.checks import VERSIONS, check_agreement, what_was_told
 from trainer.ranks.distributed import World
-from trainer.runs.identity import versions
+from trainer.runs.layout import versions
 
 PLUGIN = Plugin(file="/a/x.py", sha256="0" * 64, components=["schedule x"])
 

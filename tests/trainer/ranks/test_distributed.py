@@ -23,8 +23,7 @@ from tests.forked import Forked, exit_codes, fork_ranks
 from tests.house import sources
 from tests.waiting import PATIENCE
 from trainer.ranks import distributed
-from trainer.ranks.distributed import World
-from trainer.ranks.messages import packed, unpacked
+from trainer.ranks.distributed import World, packed, unpacked
 from trainer.runs.failure import TrainingError
 from trainer.runs.run_lock import RunLockedError
 

@@ -13,7 +13,7 @@ from model import SpecialIds, build_transformer
 from model.flops import BatchShape, executed_flops
 from model.gpus import GPUS, known_gpu
 from model.parameters import Vocabularies
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.records import interval
 from trainer.records.interval import Work
 

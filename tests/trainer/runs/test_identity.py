@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.small import small_runs
-from trainer.runs.identity import model_identity
-from trainer.runs.layout import CONFIG, MANIFEST
+from trainer.runs.layout import CONFIG, MANIFEST, model_identity
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,12 @@ def test_shapes_that_are_tried_leave_no_trace(found: list[dict[str, Any]], case:
 def test_digests_are_equal_until_a_bit_flips(found: list[dict[str, Any]], case: str) -> None:
     for rank in found:
         digests = rank["digests"][case]
-        assert digests["problem"] is None
-        if case.startswith("3"):
-            assert set(digests["trained"]) == {None}
-            continue
-        assert digests["changes"]
-        assert len(set(digests["trained"])) == 1
-        assert (digests["problem_when_flipped"] is not None) == (len(found) > 1)
+        [trained] = set(digests["trained"])
+        assert (trained is None) == case.startswith("3")
+        if trained is not None:
+            assert trained != digests["first"]
+            assert digests["flipped"][:-1] == [trained] * (len(found) - 1)
+            assert digests["flipped"][-1] != trained
 
 
 @pytest.mark.parametrize("stage", [1, 3])

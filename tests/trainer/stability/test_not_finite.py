@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.engines.protocol import Engine
+from trainer.engines import Engine
 from trainer.evaluation.scores import Evaluation
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World

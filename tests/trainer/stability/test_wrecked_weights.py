@@ -14,7 +14,7 @@ from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
 from trainer.checkpoint.format import read_whole
-from trainer.engines.protocol import DeviceBatch
+from trainer.engines.batches import DeviceBatch
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.failure import TrainingError

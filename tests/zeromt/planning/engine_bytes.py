@@ -13,9 +13,9 @@ from configs import EngineSection, RunConfig
 from model import Objective, SpecialIds, build_transformer
 from model.loss import CrossEntropy
 from tests.model.flat import section_of
+from trainer.engines.batches import DeviceBatch
 from trainer.engines.deepspeed import reduction
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.protocol import DeviceBatch
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 from zeromt.planning.costs.memory import Stage
@@ -93,7 +93,9 @@ def held(engine: DeepSpeedEngine) -> dict[str, int]:
 
     weights = storages(parameters, [getattr(p, "ds_tensor", None) for p in parameters], named(WEIGHTS))
     masters = named(MASTERS)
-    states = [value for state in engine._base_optimizer.state.values() for key, value in state.items() if key != "step"]
+    states = [
+        value for state in engine._states.optimizer.state.values() for key, value in state.items() if key != "step"
+    ]
     gradients = storages(
         [[p.grad, getattr(p, "grad_accum", None)] for p in parameters],
         named(GRADIENTS),

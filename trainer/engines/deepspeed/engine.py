@@ -10,18 +10,17 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
-from typing_extensions import override
 
 from configs import EngineSection, Optimizer
 from model import Objective, ObjectiveOutput, Transformer
 from model.kernels import use_kernels
-from model.layout import first_possible
+from model.layout import LayoutKind, first_possible
+from trainer.engines.batches import DeviceBatch, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.engines.deepspeed import patches
 from trainer.engines.deepspeed.config import deepspeed_config, early_bucket_elements
 from trainer.engines.deepspeed.frozen import FrozenWeights
@@ -29,18 +28,28 @@ from trainer.engines.deepspeed.stages import STAGES, prepare_for_stage_3
 from trainer.engines.ema import EMA, WeightAverage
 from trainer.engines.layouts import full_batch
 from trainer.engines.optimizer_states import OptimizerStates, decay_groups
-from trainer.engines.protocol import DeviceBatch, Engine, NotFiniteError, ParameterState, Shape, StepResult
 from trainer.ranks.precision import DTYPES, Precision
 
 deepspeed_logger.setLevel(logging.ERROR)
 log = logging.getLogger(__name__)
 
 
-class DeepSpeedEngine(Engine):
-    """ZeRO stages 0 to 3 (Rajbhandari et al., 2020) around an Objective.
+class DeepSpeedEngine:
+    """ZeRO stages 0 to 3 (Rajbhandari et al., 2020) around an Objective. All ranks call every method alike.
 
     The model must have its weights before: DeepSpeed copies its fp32 master weights from them.
     """
+
+    layouts: Mapping[LayoutKind, str]
+    """What `Objective.layouts` says of this rank's device."""
+    layout_kind: LayoutKind
+    """Layout of the batches that it is to be given: the first possible until `settle_attention` says otherwise."""
+    moments: Mapping[str, Mapping[str, tuple[int, ...]]]
+    """By each parameter's name: shapes of what the optimizer keeps of it, by their names; none where it is frozen."""
+    trained: Mapping[str, int]
+    """By the name of each parameter that is trained: steps of the optimizer before its own first one; it was frozen
+    until then, and bias corrections count from there. The others are frozen: they have no moments, and their average is
+    themselves."""
 
     def __init__(
         self,
@@ -64,11 +73,12 @@ class DeepSpeedEngine(Engine):
             device: to train on.
             world_size: number of ranks.
             ema_decay: of the weights' moving average; 0: none.
-            trained: see `Engine.trained`; None: all parameters, from the first step on.
+            trained: see the attribute; None: all parameters, from the first step on.
         """
         self.device = device
         self.precision = precision
         self.keeps_ema = ema_decay > 0
+        """Whether it keeps an exponential moving average of the weights."""
         self._section, self._optimizer = section.in_precision(precision, optimizer.stages), optimizer
         self._world_size = world_size
         self._clip_norm = optimizer.clip_norm
@@ -85,7 +95,9 @@ class DeepSpeedEngine(Engine):
             self._section = dataclasses.replace(self._section, plain_deepspeed=True)
         self._wrap(objective, trained)
         self.layout_kind, self.why_padded = first_possible(self.layouts)
+        """And why rows are padded, where the kernels could pack them; else empty."""
         self.merged_lanes = 1
+        """Lanes of a rank in one batch, until `settle_memory` says otherwise."""
 
     def _wrap(self, objective: Objective, trained: Mapping[str, int] | None) -> None:
         """Make the optimizer and DeepSpeed's engine; for the arguments see `__init__`."""
@@ -113,7 +125,7 @@ class DeepSpeedEngine(Engine):
         )
         self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, self._clip_norm)
         if self._optimizer.gathers:
-            self._base_optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
+            self._states.optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
         self._states.set_steps(0)
 
     def _optimize(
@@ -128,14 +140,21 @@ class DeepSpeedEngine(Engine):
         self.moments = {name: kept.get(name, {}) for name in parameters}
         self._average = WeightAverage(self._states.optimizer, self._ema_decay)
 
-    @override
     def renew(self, objective: Objective, trained: Mapping[str, int]) -> None:
+        """Train other parameters: all is made anew around a new module with the weights of now.
+
+        `load_moments` must follow: see `trainer.engines.retraining`.
+
+        Args:
+            objective: of the same model.
+            trained: what is trained from now on.
+        """
         self.close()
         gc.collect()
         self._wrap(objective, trained)
 
-    @override
     def accumulate(self, batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
+        """Forward and backward of one micro-batch; the loss sum times `scale` is differentiated."""
         self._engine.set_gradient_accumulation_boundary(is_last)
         self._stage.begin_micro_batch(is_last=is_last)
         # with the caller's scale, what is averaged over the ranks is to be a sum over the update's tokens
@@ -155,10 +174,12 @@ class DeepSpeedEngine(Engine):
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 
-    @override
     def step(self, lr: float) -> StepResult:
-        if self._is_fresh:
-            self._states.begin()
+        """Apply the accumulated gradient at this rate, or skip it if it is not finite; then reset it.
+
+        Where the device can decide which, this does not wait for it. What is asked of the engine afterwards is asked of
+        the weights after this step.
+        """
         self._is_fresh = False
         self._settle_loss_scale()
         if self._last is not None and self.keeps_ema:
@@ -183,25 +204,29 @@ class DeepSpeedEngine(Engine):
             self._states.check()
         return result
 
-    @override
     def parameter_sizes(self) -> dict[str, int]:
+        """Number of elements of every whole parameter."""
         return {name: math.prod(shape) for name, shape in self.parameter_shapes().items()}
 
-    @override
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every whole parameter, in the order of `parameter_states`."""
         # at stage 3 a parameter is empty while it is not in use
         return {name: tuple(getattr(p, "ds_shape", p.shape)) for name, p in self._model.named_parameters()}
 
-    @override
     def own_weights(self) -> Iterator[tuple[str, int, Tensor]]:
+        """This rank's part of the fp32 weights, as it is updated: name, place of its first element, elements in a row.
+
+        All ranks' parts together are every weight once, but for what is frozen. Asked of one rank alone it sends
+        nothing; never waits.
+        """
         for name, parameter in self._model.named_parameters():
             if name in self.trained:
                 yield name, *self._stage.own_part(parameter)
 
-    @override
     def parameter_states(self) -> Iterator[ParameterState]:
+        """Every parameter, gathered one at a time in the order of `named_parameters`."""
         has_stepped = self._states.have_begun
-        has_ema = WeightAverage.has_begun(self._base_optimizer)
+        has_ema = self._average.has_begun
         for name, parameter in self._model.named_parameters():
             if name not in self.trained:
                 weight = self._frozen.weight(name)
@@ -215,7 +240,6 @@ class DeepSpeedEngine(Engine):
                 ema=self._stage.state(parameter, EMA) if has_ema else None,
             )
 
-    @override
     def load_moments(
         self,
         moments: Callable[[str], dict[str, Tensor]],
@@ -224,10 +248,22 @@ class DeepSpeedEngine(Engine):
         *,
         num_steps: int,
     ) -> None:
-        self._create_optimizer_state()
+        """Load a checkpoint's optimizer state and fp32 master weights, one parameter after the other.
+
+        Args:
+            moments: gives the moments of a parameter that is trained by its name; whole, in fp32.
+            weights: gives a parameter, by its name.
+            ema: gives its moving average, by its name; not called if none is kept, or of what is frozen.
+            num_steps: updates that are averaged in the moments.
+
+        Raises:
+            NotFiniteError: see `try_shapes`; on all ranks.
+        """
+        if not self._states.have_begun:  # DeepSpeed can set the moments only once they exist
+            self.try_shapes([(1, 1, 1)])
         self._is_fresh = False
-        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
-            WeightAverage.begin(self._base_optimizer)
+        if self.keeps_ema and not self._average.has_begun:
+            self._average.begin()
         for name, parameter in self._model.named_parameters():
             if name not in self.trained:
                 self._frozen.set(name, weights(name))
@@ -237,31 +273,26 @@ class DeepSpeedEngine(Engine):
             for key, value in values.items():
                 self._stage.set_state(parameter, key, value)
         self._states.set_steps(num_steps)
-        if not num_steps:
-            self._states.begin()
         self._average.num_updates, self._last = num_steps, None
 
-    @override
-    def optimizer_numbers(self) -> dict[str, Any]:
-        """With the counts by which fp16's loss scale changes: updates since the last overflow, overflows left to it."""
+    def fp16_state(self) -> dict[str, float]:
+        """The loss scale of fp16, and its counts: updates since the last overflow, overflows left; else empty."""
         self._settle_loss_scale()
-        numbers, scaler = self._states.numbers(), self._stage.scaler
-        if scaler is not None:
-            since = scaler.cur_iter - scaler.last_overflow_iter - 1
-            numbers["fp16"] = {"since": since, "hysteresis": getattr(scaler, "cur_hysteresis", 1)}
-        return numbers
+        if (scaler := self._stage.scaler) is None:
+            return {}
+        since = scaler.cur_iter - scaler.last_overflow_iter - 1
+        return {"scale": self.loss_scale, "since": since, "hysteresis": getattr(scaler, "cur_hysteresis", 1)}
 
-    @override
-    def set_optimizer_numbers(self, numbers: Mapping[str, Any]) -> None:
-        self._states.set_numbers(numbers)
-        if (scaler := self._stage.scaler) is not None and (counts := numbers.get("fp16")) is not None:
-            scaler.cur_iter, scaler.last_overflow_iter = counts["since"], -1
-            scaler.cur_hysteresis = counts["hysteresis"]
+    def set_fp16_state(self, state: Mapping[str, float]) -> None:
+        """Set what `fp16_state` gave, after `load_moments`; does nothing in other precisions."""
+        if (scaler := self._stage.scaler) is not None and state:
+            scaler.cur_scale, scaler.cur_hysteresis = state["scale"], state["hysteresis"]
+            scaler.cur_iter, scaler.last_overflow_iter = state["since"], -1
 
-    @override
     def copy_weights_to(self, model: nn.Module) -> None:
+        """Fill a plain model with the weights to evaluate: their moving average if one is kept."""
         targets = dict(model.named_parameters())
-        has_ema = WeightAverage.has_begun(self._base_optimizer)
+        has_ema = self._average.has_begun
         with torch.no_grad():
             for name, parameter in self._model.named_parameters():
                 if has_ema and name in self.trained:
@@ -270,29 +301,35 @@ class DeepSpeedEngine(Engine):
                     self._stage.copy(parameter, targets[name])
 
     @property
-    @override
     def loss_scale(self) -> float:
+        """The current loss scale of fp16; 1 in other precisions."""
         return 1.0 if self._stage.scaler is None else float(self._stage.scaler.cur_scale)
 
-    @override
-    def set_loss_scale(self, value: float) -> None:
-        if self._stage.scaler is not None:
-            self._stage.scaler.cur_scale = value
-
-    @override
     def replica_digest(self) -> int | None:
+        """A hash of the weights if every rank holds a copy of them; None otherwise (stage 3)."""
         return self._stage.digest(self._model)
 
-    @override
     def take_forward_seconds(self) -> float:
+        """Seconds that this rank spent in forward passes since the last call. Never waits for the device."""
         return self._forward_clock.take()
 
-    @override
     def try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
+        """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
+
+        Must be called before the first update and before `load_moments`.
+
+        Args:
+            shapes: of the micro-batches.
+            steps: False: only their passes, in which at stages 0 and 1 no rank waits for another. A call that steps
+                must follow.
+
+        Raises:
+            NotFiniteError: on all ranks.
+        """
         assert self._is_fresh, "a step at a rate of 0 would let the moments decay"
-        if self.keeps_ema and not WeightAverage.has_begun(self._base_optimizer):
+        if self.keeps_ema and not self._average.has_begun:
             self._try_shapes([(1, 1, 1)])
-            WeightAverage.begin(self._base_optimizer)  # so that its memory is in use while the shapes are tried
+            self._average.begin()  # so that its memory is in use while the shapes are tried
         self._try_shapes(shapes, steps=steps)
 
     def _try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
@@ -308,9 +345,9 @@ class DeepSpeedEngine(Engine):
             self._stage.scaler.cur_iter = 0
         self.take_forward_seconds()
 
-    @override
     def close(self) -> None:
-        parameters, masters = list(self._model.parameters()), self._base_optimizer
+        """Free the memory, so that another engine can be made."""
+        parameters, masters = list(self._model.parameters()), self._states.optimizer
         self._stage.close()
         self._engine.destroy()
         # Hooks keep the wrappers of stages 1 and 3 alive for ever (0.19.8), so their contents are removed.
@@ -318,7 +355,6 @@ class DeepSpeedEngine(Engine):
             vars(self._engine.optimizer).clear()
         self._engine.optimizer = None
         masters.state.clear()
-        self._states.close()
         masters.param_groups.clear()
         for parameter in parameters:
             parameter.grad, parameter.data = None, parameter.new_empty(0)
@@ -328,17 +364,6 @@ class DeepSpeedEngine(Engine):
     def _model(self) -> Transformer:
         objective: Objective = self._engine.module
         return objective.model
-
-    def _create_optimizer_state(self) -> None:
-        """Make one step at a rate of 0: DeepSpeed can set the moments only once they exist."""
-        if not self._states.have_begun:
-            self.try_shapes([(1, 1, 1)])
-
-    @property
-    def _base_optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer inside DeepSpeed's wrappers."""
-        base: torch.optim.Optimizer = self._engine.basic_optimizer
-        return base
 
 
 class ForwardClock:

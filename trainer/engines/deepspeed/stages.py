@@ -21,11 +21,10 @@ from typing_extensions import override
 
 from configs import EngineSection
 from model import Objective
-from trainer.engines import replicas
+from trainer.engines.batches import HostCopy, StepResult
 from trainer.engines.deepspeed.patches import REDUCE_IN_BACKWARD
 from trainer.engines.deepspeed.reduction import Reduction
 from trainer.engines.muon import Place
-from trainer.engines.protocol import HostCopy, StepResult
 from trainer.ranks.precision import Precision
 
 
@@ -40,8 +39,6 @@ class Stage:
         clip_norm: of gradients; 0 clips none.
     """
 
-    has_replicas = True
-    """Whether every rank holds all weights."""
     averages = True
     """Whether gradients are averaged over the ranks, and not added."""
 
@@ -155,8 +152,10 @@ class Stage:
         """Release what its hooks hold."""
 
     def digest(self, module: nn.Module) -> int | None:
-        """A hash of the weights where every rank has all of them; else None. See `Engine.replica_digest`."""
-        return replicas.digest(module.parameters()) if self.has_replicas else None
+        """A sum of the weights' bits where every rank has all of them; else None. One changed bit changes it."""
+        integers = {2: torch.int16, 4: torch.int32}
+        sums = [p.detach().view(integers[p.element_size()]).sum(dtype=torch.int64) for p in module.parameters()]
+        return int(torch.stack(sums).sum())
 
 
 def can_be_late(optimizer: torch.optim.Optimizer, device: torch.device) -> bool:
@@ -365,12 +364,6 @@ class Partitioned(Stage):
 class Sharded(Stage):
     """Stage 3: every rank holds its part of everything."""
 
-    has_replicas = False
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.can_be_late = False
-
     @override
     def own_part(self, parameter: Any) -> tuple[int, Tensor]:
         begin = dist.get_rank(parameter.ds_process_group) * int(parameter.ds_tensor.numel())
@@ -393,6 +386,10 @@ class Sharded(Stage):
     def copy(self, parameter: nn.Parameter, target: Tensor) -> None:
         with deepspeed.zero.GatheredParameters([parameter]):
             target.copy_(parameter)
+
+    @override
+    def digest(self, module: nn.Module) -> int | None:
+        return None
 
 
 STAGES: dict[int, type[Stage]] = {0: Replicated, 1: Partitioned, 2: Partitioned, 3: Sharded}

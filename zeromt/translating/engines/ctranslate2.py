@@ -91,7 +91,7 @@ class _PreparedExport(PreparedRun):
 
     @override
     def build(self) -> Mapping[str, str]:
-        from trainer.runs.identity import versions
+        from trainer.runs.layout import versions
 
         return {**super().build(), **versions(["ctranslate2"])}
 

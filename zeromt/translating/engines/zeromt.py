@@ -59,8 +59,7 @@ class PreparedRun:
         from trainer.inference.loading import check_same_tokenizer, find_checkpoint
         from trainer.inference.translation.languages import language_tags
         from trainer.inference.translation.sources import SourceCounts
-        from trainer.runs.identity import model_identity
-        from trainer.runs.layout import CONFIG
+        from trainer.runs.layout import CONFIG, model_identity
         from zeromt.translating.command import check_settings
         from zeromt.translating.worker import Settings
 
@@ -133,7 +132,7 @@ class PreparedRun:
         """Versions and the kind of processor, among which translations may differ in a few pieces."""
         import torch
 
-        from trainer.runs.identity import versions
+        from trainer.runs.layout import versions
 
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else torch.backends.cpu.get_cpu_capability()
         return {**versions(["zeromt", "torch", "sentencepiece"]), "processor": device}

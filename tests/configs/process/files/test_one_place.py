@@ -25,7 +25,7 @@ OTHERS = {
         "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
         "launcher/machine/supervise.py",
-        "trainer/ranks/host_memory.py",
+        "trainer/checkpoint/save.py",
         "configs/process/environment.py",
         "launcher/monitoring/look.py",
         "configs/process/streams.py",
