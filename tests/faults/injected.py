@@ -142,9 +142,6 @@ class Injector:
     def _fill_pipe(self, _: Any) -> None:
         os.write(os.pipe()[1], bytes(1 << 20))
 
-    def _read(self, path: str) -> None:
-        Path(path).read_bytes()
-
     def _hold_gil(self, _: Any) -> None:
         re.match(r"(a+)+$", 50 * "a" + "b")  # backtracks for years, in C
 

@@ -7,7 +7,7 @@ import pytest
 from configs import ConfigError, load_run
 from model.parameters import Vocabularies
 from tests.configs.plugins.cases import OPTIMIZER
-from tests.conftest import ask_python, install_plugin, read_metrics
+from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
 from zeromt.cli.main import main
@@ -76,17 +76,3 @@ def test_plans_count_what_each_keeps() -> None:
     assert found["adamw"] == 8 * planned.num_parameters
     assert found["adafactor"] == 4 * (vectors + sum(sum(p.shape) for p in whole))
     assert found["muon"] == 8 * planned.num_parameters - 4 * of_layers
-
-
-def test_a_plan_counts_its_states(tmp_path: Path) -> None:
-    plugin = install_plugin(tmp_path, "optimizers", OPTIMIZER)
-    code = """
-from configs import load_run
-from model.parameters import Vocabularies, parameters
-from zeromt.planning.costs.model_states import num_moments
-of_debug = parameters(load_run("debug").model, Vocabularies(source=100, target=100))
-answer = [
-    num_moments(load_run("debug", settings), of_debug) for settings in (["optimizer.kind=their_momentum"], [])
-]
-"""
-    assert ask_python(code, cwd=tmp_path, variables=plugin) == [1, 2]

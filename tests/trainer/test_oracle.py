@@ -50,7 +50,7 @@ SHARED_OUT = (
     "engine.zero_optimization={stage3_max_live_parameters: 0, stage3_max_reuse_distance: 0, "
     "stage3_param_persistence_threshold: 0}"
 )
-"""Every parameter is sharded, and gathered for each use."""
+"""Every parameter is sharded, and gathered for each use: kernels that reach into modules must leave those alone."""
 ROWS: dict[str, tuple[str, int, Sequence[str]]] = {
     "tied": ("adamw", 0, ("model.tied_embeddings=three-way", "model.dropout=0.1")),
     "frozen": ("adamw", 1, (*FROZEN, "loss.label_smoothing=0")),
@@ -64,7 +64,7 @@ ROWS: dict[str, tuple[str, int, Sequence[str]]] = {
     "few": ("adamw", 1, FEW),
     "modern": ("adamw", 3, (*MODERN, CHECKPOINTED, SHARED_OUT, *DROPOUTS)),
     "notebook": ("adamw", 1, ("preset=notebook_postnorm_es", CHECKPOINTED, *DROPOUTS)),
-    "packed": ("adamw", 3, (GPU, WEIGHTED, "engine.merge_lanes=2")),
+    "packed": ("adamw", 3, (GPU, WEIGHTED, "engine.merge_lanes=2", SHARED_OUT)),
     "merged": ("adamw", 2, (GPU, "engine.merge_lanes=3", "engine.attention=short", *DROPOUTS)),
     "padded": ("adamw", 1, (GPU, "engine.merge_lanes=1", "engine.attention=padded", *DROPOUTS)),
     "unchanged": ("adamw", 2, ("engine.plain_deepspeed=true",)),

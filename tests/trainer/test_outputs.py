@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Command, Corpus, environment, small_disk
+from tests.conftest import Corpus, environment, small_disk
 from tests.forked import Forked
 from tests.waiting import PATIENCE
 
@@ -72,48 +72,3 @@ def test_a_disk_that_fills(corpus_en_fr: Corpus, tmp_path: Path) -> None:
         assert line.startswith(f"zeromt: error: output: {str(runs / 'new')!r} cannot be written: No space left")
         assert done.returncode == 2
         assert not list(runs.glob("*/.shared-*"))
-
-
-FILL = """if True:
-    import contextlib, sys
-    from trainer import main
-    from trainer.checkpoint import save
-
-    def save_and_fill(self, *, is_finished):
-        as_it_is(self, is_finished=is_finished)
-        with contextlib.suppress(OSError), open("full/filler", "wb", buffering=0) as file:
-            while file.write(bytes(4096)):
-                pass
-        for step in range(9):
-            self.event(step, {"event": "test", "text": 1000 * "x"})
-        if how == "fails":
-            open("full/more", "wb", buffering=0).write(bytes(4096))
-
-    as_it_is, save.Saver.save_for_good = save.Saver.save_for_good, save_and_fill
-    how, *arguments = sys.argv[1:]
-    sys.exit(main.main(arguments))
-"""
-"""Trains, and fills the disk behind the last checkpoint."""
-
-
-@pytest.mark.parametrize("how", ["finishes", pytest.param("fails", marks=pytest.mark.slow)])
-def test_a_disk_that_is_full_at_the_end(how: str, corpus_en_fr: Corpus, tmp_path: Path) -> None:
-    """A run that has saved everything is finished, whatever else cannot be written, and each such file is named."""
-    settings = [*corpus_en_fr.overrides, *SHORT, "output=full", "trackers=[prometheus]", "training.record_pairs=true"]
-    command = [sys.executable, "-c", FILL, how, "debug", *settings]
-    with small_disk(tmp_path / "full", "16m") as folder:
-        if folder is None:
-            pytest.skip("no file system can be mounted here")
-        done = Command(command, cwd=tmp_path).finish()
-        assert (folder / "debug" / "checkpoints" / "step-00000002").is_dir()
-    assert "Traceback" not in done.out + done.err
-    assert "Exception ignored" not in done.err
-    if how == "fails":
-        assert done.code == 1
-        assert "No space left on device" in done.err
-        return
-    assert done.code == 0, done.err
-    for name in ("metrics.jsonl", "status.json", "ledger.json"):
-        assert f"full/debug/{name}" in done.out
-    assert "TensorBoard failed" in done.out
-    assert "Prometheus failed" in done.out

@@ -1,6 +1,5 @@
 """Saving with and without stopping: the same bytes, and failures that cost nothing but the save."""
 
-import resource
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,7 +12,7 @@ import torch
 
 from tests.conftest import contents, small_disk
 from tests.forked import fork_ranks
-from tests.trainer.checkpoint.small_engine import KEPT, Saving, SmallEngine, leftovers
+from tests.trainer.checkpoint.small_engine import KEPT, Saving, SmallEngine
 from trainer.checkpoint import format as format_
 from trainer.checkpoint import save
 from trainer.checkpoint.format import read_whole
@@ -106,33 +105,6 @@ def test_the_next_save_finishes_the_one_in_flight_and_a_step_is_saved_again_with
     assert complete_steps(tmp_path / "run") == [1, 2]
     state = read_whole(tmp_path / "run" / "checkpoints" / "step-00000002").state()
     assert state["trainer"]["scores"] == {"nll": {"2": 1.0}}
-
-
-def limit_files(num_bytes: int) -> None:
-    """A disk that is full for this process alone."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, resource.RLIM_INFINITY))
-
-
-@pytest.mark.parametrize("asynchronous", [True, False])
-@pytest.mark.parametrize("full", [0, 1])
-def test_disk_full_on_one_rank_fails_the_save_on_all(full: int, asynchronous: bool, tmp_path: Path) -> None:
-    def task(world: World) -> None:
-        saving = Saving(tmp_path / "run", world, asynchronous=asynchronous)
-        assert saving.save(1) is None
-        if world.rank == full:
-            limit_files(100)
-        for num_failures, step in enumerate((2, 3), start=1):
-            assert f"rank {full}: [Errno 27] File too large" in (saving.save(step) or "")
-            assert saving.events[-1]["checkpoint_failures"] == num_failures
-            assert saving.saver.saved_step == 1, "it stands"
-            world.barrier()
-            assert leftovers(tmp_path / "run" / "checkpoints") == []
-            world.barrier()  # before the next save makes its folder
-        limit_files(resource.RLIM_INFINITY)
-        assert saving.save(4) is None
-
-    fork_ranks(2, task)
-    assert complete_steps(tmp_path / "run") == [1, 4]
 
 
 def test_a_real_disk_that_is_full(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from configs import Plugin, RunConfig, UserError, load_run
+from configs import Plugin, RunConfig, load_run
 from tests.conftest import Corpus
-from tests.forked import Forked, fork_ranks
+from tests.forked import Forked
 from trainer.ranks import checks
-from trainer.ranks.checks import VERSIONS, check_agreement, what_was_told
-from trainer.ranks.distributed import World
+from trainer.ranks.checks import VERSIONS, what_was_told
 from trainer.runs.layout import versions
 
 PLUGIN = Plugin(file="/a/x.py", sha256="0" * 64, components=["schedule x"])
@@ -77,20 +76,6 @@ def test_data_plugins_parents_and_versions_may_not(
         found = {**versions(VERSIONS), package: "0.0"}
         monkeypatch.setattr(checks, "versions", lambda _, found=found: found)
         assert what_was_told(config, None).items() ^ ours.items() >= {(package, ours[package])}
-
-
-def test_the_message_names_rank_host_and_field(corpus_en_fr: Corpus) -> None:
-    """On all ranks."""
-
-    def asked(world: World) -> str:
-        check_agreement(load(corpus_en_fr.folder), None, world)
-        with pytest.raises(UserError) as refused:
-            check_agreement(load(corpus_en_fr.folder, f"optimizer.lr=0.{world.rank + 1}"), None, world)
-        return str(refused.value)
-
-    one, other = fork_ranks(2, asked)
-    assert one == other
-    assert one.startswith("optimizer.lr: rank 1 on ")
 
 
 def test_a_run_of_ranks_that_were_told_different_things_makes_nothing(

@@ -9,10 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
-import torch
 
 from configs import UserError
 from configs.process.environment import PRIVATE
@@ -54,24 +52,6 @@ def test_a_rank_that_does_not_come_or_has_another_device(
     assert [said.startswith(told) for said in found] == [rank < comes for rank in range(3)]
     if comes == 3:
         assert [re.findall(r"\w of 3", said) for said in found] == [["2 of 3"], ["1 of 3"], ["2 of 3"]]
-
-
-@pytest.mark.parametrize(("device", "expected"), [("cuda:1", torch.device("cuda", 1)), ("cpu", None)])
-def test_nccl_connects_at_the_start(
-    device: str, expected: torch.device | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does when it is told its GPU; else at the first collective."""
-    for name, value in {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(World, "_meet_at_first", mock.Mock())
-    for name in ("_shared_store", "PrefixStore"):
-        monkeypatch.setattr(distributed, name, mock.Mock())
-    monkeypatch.setattr(distributed, "choose_device", lambda _: torch.device(device))
-    started = mock.Mock()
-    monkeypatch.setattr("torch.distributed.init_process_group", started)
-    monkeypatch.setattr("torch.distributed.new_group", mock.Mock())
-    World(timeout_minutes=1)
-    assert started.call_args.kwargs["device_id"] == expected
 
 
 def test_restarts_of_a_torchrun_that_keeps_its_store_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,22 +11,6 @@ from configs import UserError
 from tests.forked import fork
 from trainer.ranks.process import compute_deterministically, stay_on_this_machine, tune_process
 
-ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-
-
-def allocator_after_tuning(given: dict[str, str], *, has_gpu: bool) -> dict[str, str]:
-    """What the environment says of torch's memory then."""
-
-    def task() -> dict[str, str]:
-        for name in ALLOCATOR:
-            os.environ.pop(name, None)
-        os.environ.update(given)
-        with mock.patch.object(torch.cuda, "is_available", return_value=has_gpu):
-            tune_process()
-        return {name: os.environ[name] for name in ALLOCATOR if name in os.environ}
-
-    return fork(task)
-
 
 @pytest.mark.parametrize("given", [{}, {"TORCHINDUCTOR_CACHE_DIR": "mine", "TRITON_CACHE_DIR": "mine"}])
 def test_nobody_else_writes_where_compiled_code_is_kept(given: dict[str, str], tmp_path: Path) -> None:
@@ -42,21 +26,6 @@ def test_nobody_else_writes_where_compiled_code_is_kept(given: dict[str, str], t
 
     assert fork(task) == (given or {name: f"{tmp_path}/zeromt/{place}" for name, place in names.items()})
     assert given or {path.stat().st_mode & 0o777 for path in (tmp_path / "zeromt").iterdir()} == {0o700}
-
-
-@pytest.mark.parametrize(
-    ("given", "has_gpu", "expected"),
-    [
-        ({}, True, {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
-        ({}, False, {}),
-        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}, True, {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, True, {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}),
-    ],
-)
-def test_segments_grow_unless_the_user_says_otherwise(
-    given: dict[str, str], has_gpu: bool, expected: dict[str, str]
-) -> None:
-    assert allocator_after_tuning(given, has_gpu=has_gpu) == expected
 
 
 @pytest.mark.parametrize("given", ["eth0", None])

@@ -81,10 +81,3 @@ def test_file_that_is_no_ledger_is_replaced(tmp_path: Path, content: str, caplog
     ledger.add("productive", 1)
     ledger.write()
     assert (read_figures(path) or {})["productive_seconds"] == 1
-
-
-def test_folder_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ledger = Ledger(tmp_path / "gone" / "ledger.json")
-    ledger.write()
-    ledger.write()
-    assert caplog.text.count("cannot be written, training goes on") == 1

@@ -55,12 +55,3 @@ def test_a_line_that_is_being_written_changes_none_before_it(tmp_path: Path) -> 
         assert [line["step"] for line in read_lines(path)] == [1, 2][:num_whole]
         cut_back(path, 1)
         assert path.read_text() == "".join(lines[: min(num_whole, 1)])
-
-
-def test_saves_that_say_little(tmp_path: Path) -> None:
-    path, nothing = tmp_path / "metrics.jsonl", [save(4, seconds="x"), {"event": "checkpoint"}]
-    assert slowest_save(path) == 0
-    write(path, [save(1, seconds=1), save(3, succeeded=False), *nothing, {"event": "checkpoints", "seconds": 9}])
-    assert slowest_save(path) == 2.5
-    with pytest.raises(OSError, match="directory"):
-        slowest_save(tmp_path)

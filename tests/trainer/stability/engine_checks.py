@@ -16,8 +16,6 @@ from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 
 CASES: list[tuple[int, Precision]] = [(stage, precision) for stage in range(4) for precision in ("fp32", "bf16")]
-AVERAGED: list[tuple[int, Precision]] = [(0, "fp32"), (1, "bf16"), (2, "fp32"), (3, "bf16")]
-"""Of which the moving average is followed."""
 VOCABULARY = 100
 TOKENS = 8 * 12
 EMA_DECAY = 0.5
@@ -116,29 +114,6 @@ def skips(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
         "next_changes": not same(after, everything(engine)),
         "num_averages": sum(len(v) == 4 for v in before.values()),
         "steps": sorted(set(before["steps"])),
-    }
-
-
-def averages(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
-    """How far the moving average is from one that is made here, in fp64, of the weights after each update."""
-    weights = full_weights(engine)
-    expected = dict(weights)
-    has_none_at_first = all(p.ema is None for p in engine.parameter_states())
-    for update in range(10):
-        train(engine, world, updates=1, micro_batches=1)
-        decay = min(EMA_DECAY, (1 + update) / (10 + update))
-        weights = full_weights(engine)
-        expected = {name: decay * expected[name] + (1 - decay) * weights[name] for name in weights}
-    plain = small_model()
-    engine.copy_weights_to(plain)
-    judged = dict(plain.named_parameters())
-    states = {p.name: p.ema for p in engine.parameter_states() if p.ema is not None}
-    return {
-        "has_none_at_first": has_none_at_first,
-        "names": sorted(states) == sorted(weights),
-        "error": max(float((states[name] - expected[name]).abs().max()) for name in weights),
-        "lag": max(float((states[name] - weights[name]).abs().max()) for name in weights),
-        "is_judged": all(torch.equal(judged[name], states[name]) for name in weights),
     }
 
 
@@ -243,7 +218,7 @@ def fp16_losses(world: World) -> dict[str, Any]:
 
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}, "averages": {}}
+    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}}
     for stage, precision in CASES:
         case = f"{stage} {precision}"
         engine = make_engine(stage, precision, world)
@@ -251,11 +226,8 @@ def cases(world: World) -> dict[str, Any]:
         found["digests"][case] = digests(engine, world)
         engine.close()
         found["tries"][case] = tries(stage, precision, world)
-        if (stage, precision) in AVERAGED:
-            found["averages"][case] = averages(make_engine(stage, precision, world), world)
     engine = make_engine(2, "fp32", world, offload=True)
     found["skips"]["2 fp32 offload"] = skips(engine, world)
-    found["averages"]["3 fp32 offload"] = averages(make_engine(3, "fp32", world, offload=True), world)
     return found
 
 
