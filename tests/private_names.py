@@ -5,7 +5,7 @@ operator, among its arguments. `test_private_names` looks all of it up, and fail
 not listed.
 """
 
-from trainer.engines.deepspeed.patches import PATCHES, Row
+from trainer.engines.deepspeed.patches import NEEDS, Row
 
 ROWS: tuple[Row, ...] = (
     ("torch", "_foreach_copy_", "_foreach_add_", "_foreach_mul_", "_foreach_lerp_", "_foreach_norm"),
@@ -54,5 +54,5 @@ ROWS: tuple[Row, ...] = (
     ),
     ("deepspeed.runtime.zero.partition_parameters", "ds_tensor", "ds_numel", "ds_shape", "ds_process_group", "ds_id"),
     ("fsspec.asyn:AsyncFileSystem", "_info", "_cat_file"),
-    *(row for patch in PATCHES for row in patch.needs),
+    *(row for rows in NEEDS.values() for row in rows),
 )

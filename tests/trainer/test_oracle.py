@@ -21,7 +21,7 @@ from tests.trainer.oracle import optimizers_of, plain_run
 from tests.trainer.stability.engine_checks import TOKENS, random_batch, small_model
 from trainer.checkpoint.format import read_checkpoint
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.deepspeed.patches import KEEP_OUT_SHARED_MEMORY_OP
+from trainer.engines.deepspeed.patches import keep_out_shared_memory_op
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision
 from trainer.runs.layout import checkpoint_folder
@@ -99,7 +99,7 @@ def train(world: World, runs: list[list[str]]) -> None:
     """As a rank: see `train_all`."""
     from deepspeed.accelerator import get_accelerator
 
-    KEEP_OUT_SHARED_MEMORY_OP.apply()  # which DeepSpeed would compile, unchanged
+    keep_out_shared_memory_op()  # which DeepSpeed would compile, unchanged
     fp16 = patch.object(get_accelerator(), "is_fp16_supported", lambda: True)  # on a CPU it says no, as we do
     with IN_FP32, fp16, patch("trainer.build.agreed_precision", lambda asked, _: asked):
         train_all(world, runs)

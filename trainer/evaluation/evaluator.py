@@ -1,6 +1,5 @@
 """Loss and scores on held-out sets, divided among the ranks under every ZeRO stage."""
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -10,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from configs import ModelSection, RunConfig
+from configs import RunConfig
 from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective, ObjectiveOutput, Transformer
-from model.parameters import search_bytes
-from model.parts import UndeclaredError
 from trainer.checkpoint.model_files import build_model, place
 from trainer.engines import Engine
 from trainer.engines.layouts import to_device
@@ -72,20 +69,6 @@ class Evaluator:
         if self._model is None and self.has_sets:
             model = build_model(self._config.model, self._tokenizer, seed=self._config.seed)
             self._model = place(model, self._world.device, self._dtype, self._config.engine.kernels).eval()
-
-    def bytes_to_come(self, model: ModelSection, num_parameters: int) -> int:
-        """Bytes that an evaluation will still need at most: for a search, and for the model if it is not allocated yet.
-
-        Args:
-            model: its sections. Nothing is counted for a part that does not say how much it keeps.
-            num_parameters: number of elements of its weights.
-        """
-        if not self.has_sets:
-            return 0
-        element, held = self._dtype.itemsize, 0
-        with contextlib.suppress(UndeclaredError):
-            held = search_bytes(model, self._section.search, self._tokenizer.target_vocab_size, element)
-        return held + (element * num_parameters if self._model is None else 0)
 
     def evaluate(self, engine: Engine, step: int) -> Evaluation | None:
         """Score the engine's weights; every rank gets the result, rank 0 writes the translations to `eval/`.

@@ -47,7 +47,7 @@ def settle_memory(
     checkpoint: Checkpoint | None,
     objective: Callable[[], Objective],
 ) -> RunConfig:
-    """Try the largest shapes on the engine, next to the evaluator's model, and then what a search holds.
+    """Try the largest shapes on the engine, next to the evaluator's model.
 
     Where they are too large, fewer lanes are merged, and a new run with `training.fit_memory` gets smaller budgets; a
     resumed one has those of its checkpoint. On a CPU only that one is tried with more than a token: there the system
@@ -90,17 +90,14 @@ def settle_memory(
             engine.try_shapes(update, steps=steps)
         del spare
 
-    def hold() -> None:
-        held = evaluator.bytes_to_come(config.model, sum(engine.parameter_sizes().values()))
-        torch.empty(held, dtype=torch.uint8, device=world.device)
-
     problem: str | None = None
     for number, (config, engine.merged_lanes) in enumerate(trials):
         if number:
             log.info("too large: %s; the engine starts again with less", problem)
             engine.renew(objective(), engine.trained)
             torch.cuda.empty_cache()
-        _must_fit(begin, "model", config, world)
+        if (problem := _problem(begin, "model", config, world)) is not None:
+            raise UserError(problem)
         if is_host(world.device) and not is_fitted:
             return config
         # a rank that runs out of memory alone can tell the others as long as they do not wait for it in the engine
@@ -110,7 +107,6 @@ def settle_memory(
             break
     else:
         raise UserError(problem)
-    _must_fit(hold, "evaluation", config, world)
     if is_fitted:
         log.info("stream.source_tokens=%d, stream.target_tokens=%d fit the memory", *_budgets(config.stream))
     return config
@@ -187,12 +183,6 @@ def _budgets(stream: StreamSection) -> tuple[int, int]:
 def _with_budgets(config: RunConfig, source: int, target: int) -> RunConfig:
     stream = dataclasses.replace(config.stream, source_tokens=source, target_tokens=target)
     return dataclasses.replace(config, stream=stream)
-
-
-def _must_fit(action: Callable[[], None], of: Of, config: RunConfig, world: World) -> None:
-    """See `_problem`, which is an error."""
-    if (problem := _problem(action, of, config, world)) is not None:
-        raise UserError(problem)
 
 
 def _problem(action: Callable[[], None], of: Of, config: RunConfig, world: World) -> str | None:

@@ -22,7 +22,6 @@ from trainer.stability import attention, memory
 from trainer.stability.attention import settle_attention
 from trainer.stability.memory import _trials, is_out_of_memory, largest_shapes, settle_memory
 
-SEARCH = "evaluation.search.batch_tokens"
 GPU = torch.device("meta")
 """Stands for one: not the host, and nothing runs on it."""
 WHY = "it needs a GPU of compute capability 8.0 or newer"
@@ -65,7 +64,7 @@ def test_lanes_first_and_then_budgets_get_smaller(given: str, lanes: list[int]) 
     assert budgets == [(16384, 8192)] * (len(lanes) - len(smaller)) + smaller
 
 
-def fitted(world: World, settings: Sequence[str]) -> tuple[int, int | None, str]:
+def fitted(world: World, settings: Sequence[str], shrink: float) -> tuple[int, int | None, str]:
     """As a rank, of which the last may take 60 MB more to settle budgets: the one found, updates made, or a refusal."""
     from trainer import build
 
@@ -81,7 +80,7 @@ def fitted(world: World, settings: Sequence[str]) -> tuple[int, int | None, str]
         finally:
             resource.setrlimit(resource.RLIMIT_DATA, unlimited)
 
-    vars(build)["settle_memory"], vars(memory)["SHRINK"] = limited, 0.1
+    vars(build)["settle_memory"], vars(memory)["SHRINK"] = limited, shrink
     config = load_run("debug", settings)
     Path(config.folder).mkdir(exist_ok=True)
     try:
@@ -94,20 +93,20 @@ def fitted(world: World, settings: Sequence[str]) -> tuple[int, int | None, str]
 
 
 @pytest.mark.parametrize(
-    ("settings", "budget", "refusal"),
+    ("given", "shrink", "budget", "refusal"),
     [
-        (["stream.source_tokens=32000", "stream.target_tokens=32000"], 3200, ""),
-        ([], 256, ""),
-        ([f"{SEARCH}=10000000000"], 0, f"{SEARCH}=10000000000: out of memory ("),
+        (32000, 0.1, 3200, ""),
+        (256, 0.1, 256, ""),
+        (32000, 0.001, 0, "stream.source_tokens=32000, stream.target_tokens=32000: out of memory ("),
     ],
-)  # fmt: skip
+)
 def test_the_engine_starts_again_with_budgets_that_fit(
-    settings: list[str], budget: int, refusal: str, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
+    given: int, shrink: float, budget: int, refusal: str, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     """Ranks try updates on the real engine, and train with what fits the smallest of them, or end alike."""
-    small = ("stream.source_tokens=256", "stream.target_tokens=256", "stream.micro_batches=2")
+    small = (f"stream.source_tokens={given}", f"stream.target_tokens={given}", "stream.micro_batches=2")
     limits = (f"output={tmp_path}", "training.max_updates=2", "training.fit_memory=true", "evaluation.max_pairs=2")
-    found = forked.ranks(2, fitted, (*corpus_en_fr.overrides, *small, *limits, *settings), cwd=tmp_path)
+    found = forked.ranks(2, fitted, (*corpus_en_fr.overrides, *small, *limits), shrink, cwd=tmp_path)
     assert found[0] == found[1]
     assert found[0][:2] == (budget, None if refusal else 2)
     assert refusal in found[0][2]

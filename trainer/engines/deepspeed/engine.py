@@ -88,9 +88,9 @@ class DeepSpeedEngine:
                 "engine.zero_stage=0 in %s: stage 1 runs, which sends as much and adds gradients up in fp32", precision
             )
         if not section.plain_deepspeed and patches.can_be_applied():
-            patches.KEEP_OUT_SHARED_MEMORY_OP.apply()
-            patches.ASK_TORCH_FOR_MEMORY.apply()
-            patches.TIME_OUT_GROUPS.apply(timedelta(minutes=section.communication_timeout_minutes))
+            patches.keep_out_shared_memory_op()
+            patches.ask_torch_for_memory()
+            patches.time_out_groups(timedelta(minutes=section.communication_timeout_minutes))
         else:
             self._section = dataclasses.replace(self._section, plain_deepspeed=True)
         self._wrap(objective, trained)

@@ -22,7 +22,7 @@ from typing_extensions import override
 from configs import EngineSection
 from model import Objective
 from trainer.engines.batches import HostCopy, StepResult
-from trainer.engines.deepspeed.patches import REDUCE_IN_BACKWARD
+from trainer.engines.deepspeed.patches import reduce_in_backward
 from trainer.engines.deepspeed.reduction import Reduction
 from trainer.engines.muon import Place
 from trainer.ranks.precision import Precision
@@ -274,7 +274,7 @@ class Partitioned(Stage):
         if section.reduces_in_buckets:
             is_half = self.precision != "fp32"
             each = section.zero_stage == 2
-            self._reduction = REDUCE_IN_BACKWARD.apply(engine, each=each, in_place=is_half and not each)
+            self._reduction = reduce_in_backward(engine, each=each, in_place=is_half and not each)
             self.averages = False
 
     @override
