@@ -128,11 +128,6 @@ class Injector:
     def _raise(self, value: Any) -> None:
         raise RuntimeError(f"injected: {value}")
 
-    def _out_of_memory(self, _: Any) -> None:
-        import torch
-
-        torch.empty(1 << 60, dtype=torch.uint8)  # the allocator's own error
-
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

@@ -10,7 +10,6 @@ from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
-from zeromt.cli.main import main
 from zeromt.planning.costs.memory import MemoryModel, Setting
 
 
@@ -47,18 +46,6 @@ def test_where_it_is_not_sound_it_is_refused_by_name(kind: str, stage: int, why:
     settings = [f"optimizer.kind={kind}", f"engine.zero_stage={stage}", "engine.offload_optimizer=true"]
     with pytest.raises(ConfigError, match=rf"optimizer\.kind: {kind} works {why}.*element by element, such as adamw$"):
         load_run("debug", settings)
-
-
-@pytest.mark.parametrize("command", [("train", "debug"), ("plan", "debug", "--nodes", "1", "--gpus-per-node", "2")])
-def test_every_command_refuses_it_before_anything_runs(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command, "optimizer.kind=adafactor", "engine.zero_stage=2"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(
-        "zeromt: error: optimizer.kind: adafactor works by rows and columns of matrices, which engine"
-    )
-    assert len(error.splitlines()) == 1
 
 
 def test_plans_count_what_each_keeps() -> None:

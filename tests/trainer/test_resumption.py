@@ -13,9 +13,7 @@ from launcher.monitoring.look import look
 from launcher.monitoring.show import lines_of
 from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
-from tests.trainer.checkpoint.small_engine import put
 from trainer.changes import changed_fields
-from trainer.checkpoint.format import read_whole
 
 Again = Callable[..., Finished]
 
@@ -54,14 +52,6 @@ class TestStarts:
         assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
         assert train("--fresh", "training.max_updates=2").code == 0
         assert status(run)["step"] == 2
-
-    def test_one_that_never_saved_begins_again(self, place: Path, train: Again) -> None:
-        """As after a crash before the first checkpoint, when a restart must need nobody."""
-        run = place / "runs" / "small"
-        shutil.rmtree(run / "checkpoints")
-        (run / "status.json").write_text(json.dumps({"state": "failed", "step": 3, "launch_id": "old"}))
-        assert train("training.max_updates=4").code == 0
-        assert status(run)["step"] == 4
 
     @pytest.mark.parametrize("command", [("train",), ("launch", "local", "--nproc", "1")], ids=["train", "launch"])
     def test_nothing_is_reset_without_a_checkpoint(self, command: tuple[str, ...], place: Path, forked: Forked) -> None:
@@ -129,22 +119,6 @@ class TestLimits:
         assert "training.max_updates=3, counted from step 10 is reached at step 13" in done.out
         assert train("training.max_updates=4").code == 0
         assert read_metrics(run)[-1]["step"] == 14
-
-    def test_time_that_is_up_makes_no_further_update(self, place: Path, train: Again) -> None:
-        """Nor where the last evaluation is still to be made, as after a stop in the middle of it."""
-        run = place / "runs" / "small"
-        (run / "status.json").write_text(json.dumps({**status(run), "state": "stopped"}))
-        checkpoint = read_whole(run / "checkpoints" / "step-00000010")
-        tree = checkpoint.state()
-        tree["trainer"]["scores"] = {name: {} for name in tree["trainer"]["scores"]}
-        put(checkpoint.folder, "state.json", json.dumps(tree).encode())
-        for _ in range(2):
-            done = train("training.max_updates=100", "training.max_minutes=1e-6", "schedule.kind=constant")
-            assert done.code == 0, done.err
-            assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
-        assert "nothing to do" in done.out
-        scores = read_whole(checkpoint.folder).state()["trainer"]["scores"]
-        assert "10" in scores["bleu"], "the checkpoint has the score that came late"
 
 
 class TestChanges:

@@ -34,12 +34,6 @@ def test_a_jump_is_found_and_moves_nothing_that_follows() -> None:
         assert losses == falling_losses(500)[-128:]
 
 
-def test_an_ordinary_curve_has_no_spike() -> None:
-    for seed in range(20):
-        losses: list[float] = []
-        assert not [loss for loss in falling_losses(3000, seed=seed) if spike(loss, losses, SECTION)]
-
-
 @pytest.mark.parametrize(
     ("before", "loss", "is_spike"),
     [

@@ -50,18 +50,6 @@ def copied(trained: TrainedRun, tmp_path: Path) -> tuple[Path, Path]:
     return run, config
 
 
-def test_the_canary_would_show_it(tmp_path: Path) -> None:
-    plain, zipped, array = pickles(tmp_path / "canary")
-    loads: list[Callable[[], object]] = [
-        lambda: pickle.loads(plain),
-        lambda: torch.load(io.BytesIO(zipped), weights_only=False),
-        lambda: np.load(io.BytesIO(array), allow_pickle=True),
-    ]
-    for load in loads:
-        load()
-        (tmp_path / "canary").rmdir()
-
-
 def is_refused(action: Callable[[], object]) -> bool:
     """Whether it raises in a process of its own, or gives an exit code of failure."""
 

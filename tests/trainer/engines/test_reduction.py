@@ -28,20 +28,6 @@ def model_of(dtype: torch.dtype) -> nn.Module:
     return nn.ParameterList([nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in SHAPES])
 
 
-@pytest.mark.parametrize("most", MOST_ELEMENTS)
-def test_buckets_are_cut_from_the_end(most: int) -> None:
-    model = model_of(torch.float32)
-    parameters = list(model.parameters())
-    groups = decay_groups(model, 0.1, dict.fromkeys(parameters, 0), most)
-    assert len(groups) == MOST_ELEMENTS[most]
-    assert sorted(id(p) for group in groups for p in group["params"]) == sorted(map(id, parameters))
-    for group in groups:
-        members = group["params"]
-        assert group["weight_decay"] == (0.1 if members[0].ndim == 2 else 0.0)
-        assert len({p.ndim for p in members}) == 1
-        assert len(members) == 1 or sum(p.numel() for p in members) <= most
-
-
 class Wire:
     """What is sent: the numbers of elements, and whether the backward pass was over."""
 

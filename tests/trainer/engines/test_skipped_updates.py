@@ -1,4 +1,7 @@
-"""A gradient that is not finite on one rank is skipped on all, at every stage, and does not advance the rate."""
+"""A gradient that is not finite on one rank is skipped on all, and does not advance the rate, however the run ends.
+
+At every stage: `tests/trainer/stability/test_engine_checks.py`.
+"""
 
 import math
 from pathlib import Path
@@ -10,67 +13,11 @@ from configs import RunConfig, load_run
 from model import ObjectiveOutput
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
-from tests.trainer.many_runs import train_all
 from trainer.build import build
 from trainer.checkpoint.format import read_checkpoint
 from trainer.engines.batches import DeviceBatch, StepResult
-from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.runs.layout import checkpoint_folder
-
-
-def poison(built: Trainer, world: World) -> None:
-    """Let loss and gradient of update 4 be NaN on the last rank alone."""
-    engine = built.run.engine
-    accumulate, steps = engine.accumulate, [0]
-
-    def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
-        hit = steps[0] == 3 and world.rank == world.size - 1
-        steps[0] += is_last
-        factor = float("nan") if hit else 1.0
-        out = accumulate(batch, scale=scale * factor, is_last=is_last)
-        return ObjectiveOutput(out.loss_sum * factor, out.nll_sum * factor)
-
-    engine.accumulate = poisoned  # type: ignore[method-assign]
-
-
-@pytest.mark.parametrize(
-    ("precision", "stages", "rel"),
-    [("fp32", (0, 3), 1e-5), pytest.param("bf16", (0, 1, 2, 3), 1e-3, marks=pytest.mark.slow)],
-)
-def test_nan_on_one_rank_is_skipped_on_all(
-    precision: str, stages: tuple[int, ...], rel: float, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
-) -> None:
-    settings = [
-        *corpus_en_fr.overrides,
-        f"output={tmp_path}",
-        "stream.micro_batches=3",
-        "schedule.warmup_updates=100",
-        "training.max_updates=6",
-        "training.log_every=1",
-        "training.tensorboard=false",
-        "evaluation.max_pairs=2",
-        f"engine.precision={precision}",
-    ]
-    runs = [[*settings, f"engine.zero_stage={stage}", f"name=zero{stage}"] for stage in stages]
-    forked.ranks(2, train_all, runs, poison, cwd=tmp_path)
-    first = None
-    for stage in stages:
-        run = tmp_path / f"zero{stage}"
-        events = [e for e in read_metrics(run, "event") if e["event"] == "skipped_update"]
-        assert [(e["step"], e["epoch"], e["update"]) for e in events] == [(4, 0, 3)]
-        lines = read_metrics(run)
-        assert events[0]["pairs_digest"] == lines[3]["pairs_digest"]
-        assert events[0]["not_finite_losses"] == [1], "the last rank's only lane"
-        assert [line["skipped_updates"] for line in lines] == [0, 0, 0, 1, 1, 1]
-        rates = [line["lr"] for line in lines]
-        assert rates[4] == rates[3], "the rate advanced with an update that was skipped"
-        assert rates[5] > rates[4]
-        losses = [line["loss"] for line in lines]
-        assert losses.pop(3) is None
-        assert all(math.isfinite(loss) for loss in losses)
-        first = first or losses
-        assert losses == pytest.approx(first, rel=rel), stage
 
 
 class Killed(BaseException):
@@ -108,7 +55,10 @@ def end_after_a_skip(world: World, config: RunConfig, how: str) -> None:
     def poisoned(batch: DeviceBatch, *, scale: float, is_last: bool) -> ObjectiveOutput:
         if how == "kill before its outcome is read" and state.step == 4:
             raise Killed
-        return accumulate(batch, scale=math.nan if state.step == 3 else scale, is_last=is_last)
+        if state.step != 3 or world.rank < world.size - 1:
+            return accumulate(batch, scale=scale, is_last=is_last)
+        out = accumulate(batch, scale=math.nan, is_last=is_last)
+        return ObjectiveOutput(out.loss_sum * math.nan, out.nll_sum * math.nan)
 
     def killed(lr: float) -> StepResult:
         if how == "kill once it is read" and state.step == 4:
@@ -136,13 +86,13 @@ HOW = ("", "stop", "kill before its outcome is read", "kill once it is read")
         pytest.param("on the pseudo device", 3, marks=pytest.mark.slow),
     ],
 )
-def test_a_run_that_ends_right_after_a_skip_goes_on_as_if_it_had_not(
+def test_nan_on_one_rank_is_skipped_on_all_also_where_the_run_ends_right_after(
     place: str, stage: int, corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
 ) -> None:
     """Rates, losses, counts, weights, moments and averages, to the bit, though the outcome is read an update late."""
     settings = [
         *corpus_en_fr.overrides, f"output={tmp_path}", "stream.micro_batches=2", "schedule.warmup_updates=100",
-        "training.max_updates=9", "training.log_every=3", "training.tensorboard=false", "training.ema_decay=0.9",
+        "training.max_updates=9", "training.log_every=1", "training.tensorboard=false", "training.ema_decay=0.9",
         "checkpoint.every_updates=3", "evaluation.every_updates=0", "evaluation.max_pairs=2",
         "engine.precision=bf16",
     ]  # fmt: skip
@@ -153,13 +103,16 @@ def test_a_run_that_ends_right_after_a_skip_goes_on_as_if_it_had_not(
         forked.ranks(2, ended_after_a_skip, None, runs, cwd=tmp_path, meet=False, seconds=280)
     keys = ("loss", "lr", "grad_norm", "skipped_updates", "pairs_digest")
     expected, *others = [tmp_path / f"run{number}" for number in range(len(HOW))]
-    lines = [line for line in read_metrics(expected) if line["step"] != 6]  # of which an end may take a part
-    assert [line["skipped_updates"] for line in lines] == [0, 1]
+    lines = read_metrics(expected)
+    assert [line["skipped_updates"] for line in lines] == [0] * 3 + [1] * 6
+    assert lines[2]["lr"] < lines[3]["lr"] == lines[4]["lr"] < lines[5]["lr"], "it advanced with what was skipped"
+    assert [line["step"] for line in lines if line["loss"] is None] == [4]
     checkpoint = read_checkpoint(checkpoint_folder(expected, 9))
-    for run in others:
+    for run in (expected, *others):
         [skipped] = [e for e in read_metrics(run, "event") if e["event"] == "skipped_update"]
         assert (skipped["step"], skipped["epoch"], skipped["update"]) == (4, 0, 3)
-        found = [line for line in read_metrics(run) if line["step"] in (3, 9)]
+        assert (skipped["not_finite_losses"], skipped["pairs_digest"]) == ([1], lines[3]["pairs_digest"])
+        found = read_metrics(run)
         assert [[line[key] for key in keys] for line in found] == [[line[key] for key in keys] for line in lines]
         resumed = read_checkpoint(checkpoint_folder(run, 9))
         for kind in ("model", "optimizer", "ema"):

@@ -1,18 +1,22 @@
 """Names in a run's folder: other programs, and runs that were made before, have them too."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from configs.process.files import FileError
+from tests.small import small_runs
 from trainer.runs import layout
-from trainer.runs.layout import checkpoint_folder, complete_steps, hypotheses_file, list_steps, newest_step, step_of
-
-
-def test_hypotheses_stay_in_their_folder() -> None:
-    assert hypotheses_file(Path("r"), 123_456_789, "news") == Path("r/eval/step-123456789.news.hyp")
-    with pytest.raises(FileError, match="names no file in 'r/eval'"):
-        hypotheses_file(Path("r"), 500, "../news")
+from trainer.runs.layout import (
+    CONFIG,
+    MANIFEST,
+    checkpoint_folder,
+    complete_steps,
+    list_steps,
+    model_identity,
+    newest_step,
+    step_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,23 @@ def test_what_counts_as_complete(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / layout.CHECKPOINTS).touch()  # a file: nothing is there
     assert complete_steps(tmp_path / "other") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "now", "counts"),
+    [
+        (MANIFEST, '"state.json"', '"other.json"', False),
+        (MANIFEST, '"optimizer-', '"other-', False),
+        (CONFIG, "output: dataset", "output: elsewhere", False),
+        (MANIFEST, '"model-', '"other-', True),
+        (MANIFEST, '"tokenizer', '"other', True),
+        (CONFIG, "num_heads: 2", "num_heads: 1", True),
+    ],
+)
+def test_state_and_paths_do_not_count(tmp_path: Path, file: str, was: str, now: str, counts: bool) -> None:
+    newest = max((small_runs() / "runs/small/checkpoints").glob("step-*"))
+    checkpoint = Path(shutil.copytree(newest, tmp_path / "checkpoint"))
+    before, text = model_identity(checkpoint), (checkpoint / file).read_text()
+    assert was in text
+    (checkpoint / file).write_text(text.replace(was, now))
+    assert (model_identity(checkpoint) != before) is counts

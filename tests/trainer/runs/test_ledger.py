@@ -70,7 +70,7 @@ def test_after_a_run_that_was_over_nobody_was_to_work(tmp_path: Path, before: di
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", '{"seconds": {}, "highest_step": 1, "time": 1}', json.dumps({"seconds": 1})],
+    ["", '{"seconds": {}, "highest_step": 1, "time": 1}'],
 )
 def test_file_that_is_no_ledger_is_replaced(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "ledger.json"

@@ -21,24 +21,14 @@ from trainer.runs.failure import TrainingError
 from trainer.runs.layout import list_steps, step_of
 
 BANG = '''
-import os
-import signal
-
 from configs.components import Schedule, component
-
-calls = []
 
 
 @component("schedule", "one_bang")
 class OneBang(Schedule):
-    """Constant, but for one update; a few updates after it, this process is asked to stop if `stops`."""
-
-    stops: bool = False
+    """Constant, but for one update."""
 
     def factor(self, update, last):
-        calls.append(update)
-        if self.stops and calls[-3:] == [14] * 3:
-            os.kill(os.getpid(), signal.SIGTERM)
         return 1e30 if update == 13 else 1.0
 '''
 QUIET = [
@@ -81,18 +71,6 @@ def test_good_checkpoints_stand_and_are_gone_on_from(corpus_en_fr: Corpus, forke
     assert math.isfinite(read_metrics(run)[-1]["loss"])
     whole = read_whole(run / "checkpoints" / "step-00000016")
     assert all(bool(torch.isfinite(tensor).all()) for _, tensor in whole.tensors("model"))
-
-
-def test_a_stop_among_skipped_updates_names_the_checkpoint_that_stands(
-    corpus_en_fr: Corpus, forked: Forked, tmp_path: Path
-) -> None:
-    (tmp_path / "bang.py").write_text(BANG)
-    settings = [*SETTINGS, "schedule.stops=true", "training.max_updates=60", "checkpoint.every_updates=4"]
-    common = [*corpus_en_fr.overrides, f"output={tmp_path}", "name=a", "--plugins", "bang.py"]
-    done = forked.trainer(1, "debug", *common, *settings, cwd=tmp_path)
-    assert done.code == 75, done.err
-    assert steps(tmp_path / "a") == [12, 8]
-    assert "is not saved: the newest loss is not finite" in done.out + done.err
 
 
 def spoil(built: Trainer, world: World, gradients: tuple[int, ...], losses: tuple[int, ...], weights: int) -> None:

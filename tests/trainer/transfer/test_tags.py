@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from data_pipeline.prepared.dataset import Dataset
-from tests.conftest import Refused, bundled, contents
+from tests.conftest import Refused, bundled
 from tests.forked import Forked
 from trainer.checkpoint.format import read_whole
 
@@ -74,27 +74,6 @@ def test_a_run_takes_a_tag_that_nobody_had_thought_of(base: Path, forked: Forked
     assert tuned.manifest["parent"]["rows"] == {"both": {"kept": 300, "averaged": 0, "new": 0}}
     ours, theirs = tuned.stored("model"), again.stored("model")
     assert all(ours[name].equal(theirs[name]) for name in theirs)
-
-
-def test_data_of_another_tokenizer_are_prepared_again_by_one_flag(base: Path, forked: Forked) -> None:
-    own = [*BACK[:2], "prepare.output=data/own", "prepare.tokenizer.vocab_size=250", "prepare.tokenizer.spare=0"]
-    done = forked.zeromt("prepare", "run.yaml", *own, cwd=base)
-    assert done.code == 0, done.err
-    before = contents(base / "data" / "own")
-    done = forked.zeromt("prepare", "run.yaml", *own, "seed=1", "--tokenizer-of", "runs/base@2", cwd=base)
-    assert done.code == 0, done.err
-    assert "the dataset that was in data/own is now in data/own.replaced-" in done.err + done.out
-    [aside] = (base / "data").glob("own.replaced-*")
-    assert contents(aside) == before
-    found = Dataset.load(base / "data" / "own")
-    assert found.tokenizer_fingerprint == Dataset.load(base / "data" / "a").tokenizer_fingerprint
-    again = forked.zeromt("prepare", "run.yaml", *own, "--tokenizer-of", "runs/base", cwd=base)
-    assert "already prepared" in again.out
-    for how in (["--from", "runs/base"], ["training.max_updates=5"]):
-        done = forked.zeromt("train", "run.yaml", *own, *how, "name=own", cwd=base)
-        assert done.code == 0, done.err
-        assert "was not prepared as" not in done.out + done.err
-        assert "vocabulary: of" not in done.out, "the parent's, row for row"
 
 
 @pytest.mark.parametrize(
