@@ -40,14 +40,14 @@ class Fault:
     """What happens where and when, once in every rank that it concerns unless `times` says more."""
 
     point: str
-    """setup, fit, data, accumulate, forward, step, stepped, evaluate, evaluated, save, saved, commit; or `audit:EVENT`
-    of sys.audit, such as audit:os.rename."""
+    """data, accumulate, forward, stepped, evaluate, save, saved, commit; or `audit:EVENT` of sys.audit, such as
+    audit:os.rename."""
     action: str
-    """A method of `Injector` without its underscore, or nan or spike at accumulate."""
+    """A method of `Injector` without its underscore, or spike at accumulate."""
     rank: int | None = None
     step: int | None = None
-    """The update that is made (data, where the next one is fetched, accumulate, forward, step, stepped) or was made
-    last (elsewhere), from 1."""
+    """The update that is made (data, where the next one is fetched, accumulate, forward, stepped) or was made last
+    (elsewhere), from 1."""
     since: int = 0
     """From this step on."""
     update: int | None = None
@@ -162,11 +162,6 @@ class Injector:
         while not stop_request()():
             time.sleep(0.01)
 
-    def _wait(self, path: str) -> None:
-        """Until there is such a file."""
-        while not os.path.exists(path):  # noqa: PTH110
-            time.sleep(0.01)
-
     def _drift(self, _: Any) -> None:
         """Change a weight that all ranks should hold alike."""
         next(iter(self.objective.parameters())).data[0, 0] += 0.25
@@ -253,7 +248,6 @@ def _patch_build(injector: Injector, module: Any) -> None:
     @functools.wraps(build)
     def wrapped(*arguments: Any, **options: Any) -> Any:
         injector.step = -1
-        injector.meet("setup")
         built = build(*arguments, **options)
         injector.step = built.resumed_step
         return built
@@ -265,7 +259,6 @@ def _patch_loop(injector: Injector, module: Any) -> None:
     def note(_trainer: Any, update: Any) -> None:
         injector.update = update.number
 
-    _before(module.Trainer, "fit", lambda *_: injector.meet("fit", step=injector.step))
     _before(module.Trainer, "_train_on", note)
 
 
@@ -286,45 +279,36 @@ def _patch_engine(injector: Injector, module: Any) -> None:
         if injector.step < 0:
             return accumulate(self, *arguments, **options)
         met = injector.meet("accumulate", step=injector.step + 1)
-        if "nan" in met:
-            options["scale"] = float("nan")
         out = accumulate(self, *arguments, **options)
         return type(out)(*(20 * figure for figure in out)) if "spike" in met else out
 
     @functools.wraps(step)
     def step_here(self: Any, *arguments: Any, **options: Any) -> Any:
-        if injector.step < 0:
-            return step(self, *arguments, **options)
-        injector.meet("step", step=injector.step + 1)
         result = step(self, *arguments, **options)
-        injector.step += 1
-        injector.meet("stepped", step=injector.step)
+        if injector.step >= 0:
+            injector.step += 1
+            injector.meet("stepped", step=injector.step)
         return result
 
     _before(engine, "__init__", note)
     engine.accumulate, engine.step = accumulate_here, step_here
 
 
-def _meet_around(injector: Injector, owner: Any, name: str, *, after: str) -> None:
-    """Meet the point of a method's name before it, and another after it."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        injector.meet(name.replace("_begun", "save"), step=injector.step)
-        outcome = method(*arguments, **options)
-        injector.meet(after, step=injector.step)
-        return outcome
-
-    setattr(owner, name, wrapped)
-
-
 def _patch_evaluation(injector: Injector, module: Any) -> None:
-    _meet_around(injector, module.Evaluator, "evaluate", after="evaluated")
+    _before(module.Evaluator, "evaluate", lambda *_: injector.meet("evaluate", step=injector.step))
 
 
 def _patch_saver(injector: Injector, module: Any) -> None:
-    _meet_around(injector, module.Saver, "_begun", after="saved")
+    begun = module.Saver._begun
+
+    @functools.wraps(begun)
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        injector.meet("save", step=injector.step)
+        save = begun(*arguments, **options)
+        injector.meet("saved", step=injector.step)
+        return save
+
+    module.Saver._begun = wrapped
     _before(module.Saver, "commit", lambda *_: injector.meet("commit", step=injector.step))
 
 
