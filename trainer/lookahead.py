@@ -9,11 +9,18 @@ updates late, as they are read from the device one update late.
 import dataclasses
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.reader import StreamReader, StreamState
-from trainer.engines.batches import Update, UpdateCounts, count
+from trainer.engines import Engine
+from trainer.engines.batches import DeviceBatch, Update, UpdateCounts, count, micro_batch_seed
+from trainer.engines.layouts import stage
 from trainer.ranks.distributed import World
 
 log = logging.getLogger(__name__)
@@ -154,3 +161,74 @@ class Lookahead:
             self._state = self.reader.state()
             return None
         return update
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Pass:
+    """Micro-batches of one or several lanes, to go through the model as one: ready on the host."""
+
+    micro_batches: list[MicroBatch]
+    """Empty where all lanes are dry; then the batch is one token, of weight 0."""
+    seed: int
+    """Seed of what is drawn from torch's generator."""
+    send: Callable[[], DeviceBatch]
+    """Begins to copy it to the device."""
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """Lanes of the micro-batches."""
+        return tuple(m.lane for m in self.micro_batches)
+
+
+def lay_out(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
+    """This rank's micro-batches of an update, for an engine, ready for the device; as many passes on all ranks.
+
+    A thread may do so.
+
+    Args:
+        update: of which they are.
+        engine: that they are for.
+        seed: of the run.
+    """
+    slots, step, of_rank = update.micro_batches, engine.merged_lanes, []
+    for begin in range(0, len(slots), step):
+        filled = [m for m in slots[begin : begin + step] if m is not None]
+        seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
+        send = stage(filled, seeds, engine.device, kind=engine.layout_kind)
+        of_rank.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, send=send))
+    return of_rank
+
+
+class Layouts:
+    """Lays updates out in a thread, before they are needed: a device that waits for them computes nothing.
+
+    On a CPU there is nothing to win, and it is done where it is needed.
+    """
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        self._engine = engine
+        self._seed = seed
+        self._thread = None if engine.device.type == "cpu" else Background()
+        self._begun = deque[tuple[Update, Callable[[], list[Pass]]]]()
+
+    def begin(self, update: Update) -> None:
+        """Begin with an update that is going to be trained on, unless it is left out."""
+        if self._thread is not None:
+            self._begun.append((update, self._thread.begin(lambda: self._lay_out(update))))
+
+    def _lay_out(self, update: Update) -> list[Pass]:
+        with torch.get_device_module(self._engine.device).device(self._engine.device):  # memory is pinned for this one
+            return lay_out(update, self._engine, seed=self._seed)
+
+    def passes(self, update: Update) -> list[Pass]:
+        """`lay_out` of an update, once it is done."""
+        while self._begun:  # those before it were left out
+            one, wait = self._begun.popleft()
+            if one.micro_batches is update.micro_batches:
+                return wait()
+        return lay_out(update, self._engine, seed=self._seed)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._thread.close()

@@ -21,11 +21,10 @@ from trainer.checkpoint.save import Saver
 from trainer.context import RunContext
 from trainer.datasets import dataset_names
 from trainer.engines.batches import HostCopy, Losses, StepResult, Update
-from trainer.engines.layouts import Layouts
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.scores import last_and_best
 from trainer.limits import Limits
-from trainer.lookahead import Flags
+from trainer.lookahead import Flags, Layouts
 from trainer.phases import begin_next, ends_with_next, next_is_due
 from trainer.ranks.device import seed
 from trainer.records.interval import Interval, Work, machine_figures

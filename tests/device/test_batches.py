@@ -11,7 +11,7 @@ import torch
 from data_pipeline.stream.batch import MicroBatch
 from model.layout import Layout, LayoutKind
 from tests.device.pseudo import DEVICE, metered
-from trainer.engines import layouts
+from trainer import lookahead
 from trainer.engines.batches import DeviceBatch, HostCopy, Update
 
 
@@ -31,13 +31,13 @@ def test_an_update_is_laid_out_ahead_and_sent_when_it_is_needed(
     update = Update(epoch=1, number=2, micro_batches=lanes, seconds_step=0)
     engine: Any = SimpleNamespace(device=DEVICE, merged_lanes=2 if kind == "flash" else 1, layout_kind=kind)
     plain: Any = SimpleNamespace(**{**vars(engine), "device": torch.device("cpu")})
-    expected = layouts.Layouts(plain, 3).passes(update)
-    ahead = layouts.Layouts(engine, 3)
+    expected = lookahead.Layouts(plain, 3).passes(update)
+    ahead = lookahead.Layouts(engine, 3)
     ahead.begin(dataclasses.replace(update, micro_batches=[lanes[2]]))  # which is left out
     ahead.begin(update)
     ahead._thread.begin(lambda: None)()  # type: ignore[union-attr]  # behind them
     ahead.close()
-    monkeypatch.setattr(layouts, "lay_out", None)
+    monkeypatch.setattr(lookahead, "lay_out", None)
     found = ahead.passes(update)
     with metered() as meter:
         sent = [one.send() for one in found]

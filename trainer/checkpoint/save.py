@@ -31,9 +31,8 @@ from configs.process.files.inside import sync_folder
 from configs.process.gpus import page_locked_bytes
 from data_pipeline.order.state import StreamState
 from trainer.checkpoint import format as format_
-from trainer.checkpoint import retention
 from trainer.checkpoint.format import FLOAT_BYTES, Named
-from trainer.checkpoint.newest import attempt, of_rank, point_to
+from trainer.checkpoint.newest import attempt, of_rank, point_to, publish, remove_leftovers, retain
 from trainer.checkpoint.state import TrainerState
 from trainer.engines import Engine
 from trainer.engines.batches import ParameterState
@@ -301,7 +300,7 @@ class Saver:
             OSError: there is none.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        retention.remove_leftovers(self._folder)
+        remove_leftovers(self._folder)
         disk = os.statvfs(self._folder)
         free, needed = disk.f_bavail * disk.f_frsize, needed + _SMALL_FILES_BYTES
         if disk.f_blocks and free < needed:  # some network file systems tell nothing
@@ -360,7 +359,7 @@ class Saver:
             records = {name: record for shard, _ in answers for name, record in shard.items()}
             problem = attempt(self.world, partial(self._publish, save, records))
         if problem is not None:
-            attempt(self.world, partial(retention.remove_leftovers, self._folder))
+            attempt(self.world, partial(remove_leftovers, self._folder))
             log.error("checkpoint of step %d failed, the older ones stand: %s", save.step, problem)
             return problem
         self.refused.discard(step_folder(save.step))
@@ -378,13 +377,13 @@ class Saver:
             tokenizer_files=self.identity.tokenizer_files,
             manifest={"step": save.step, "world_size": self.world.size, **self.identity.manifest},
         )
-        retention.publish(self._folder, save.temporary, save.step)
+        publish(self._folder, save.temporary, save.step)
 
     def _tidy(self, save: _Save) -> None:
         sync_folder(self._folder)
         point_to(self._folder, step_folder(save.step))
         if save.replaces:
-            retention.retain(self._folder, save.scores, self.config.checkpoint, self.refused)
+            retain(self._folder, save.scores, self.config.checkpoint, self.refused)
 
 
 def tensors_of(parameters: Iterable[ParameterState], own: Collection[str]) -> Iterator[Named]:

@@ -3,9 +3,7 @@
 For kernels that know a `model.layout.Layout`. Shapes: N tokens of a side, R pairs, of all lanes together.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,85 +13,12 @@ from numpy.typing import NDArray
 
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.pair_weights import WEIGHT_ONE
-from data_pipeline.stream.prefetch import Background
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
-from trainer.engines import Engine
-from trainer.engines.batches import DeviceBatch, Update, micro_batch_seed
+from trainer.engines.batches import DeviceBatch
 
 ALIGNMENT = 16
 """Bytes: arrays that are copied as one begin at multiples of it."""
-
-
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Pass:
-    """Micro-batches of one or several lanes, to go through the model as one: ready on the host."""
-
-    micro_batches: list[MicroBatch]
-    """Empty where all lanes are dry; then the batch is one token, of weight 0."""
-    seed: int
-    """Seed of what is drawn from torch's generator."""
-    send: Callable[[], DeviceBatch]
-    """Begins to copy it to the device."""
-
-    @property
-    def lanes(self) -> tuple[int, ...]:
-        """Lanes of the micro-batches."""
-        return tuple(m.lane for m in self.micro_batches)
-
-
-def lay_out(update: Update, engine: Engine, *, seed: int) -> list[Pass]:
-    """This rank's micro-batches of an update, for an engine, ready for the device; as many passes on all ranks.
-
-    A thread may do so.
-
-    Args:
-        update: of which they are.
-        engine: that they are for.
-        seed: of the run.
-    """
-    slots, step, of_rank = update.micro_batches, engine.merged_lanes, []
-    for begin in range(0, len(slots), step):
-        filled = [m for m in slots[begin : begin + step] if m is not None]
-        seeds = [micro_batch_seed(seed, update.epoch, update.number, m.lane) for m in filled]
-        send = stage(filled, seeds, engine.device, kind=engine.layout_kind)
-        of_rank.append(Pass(micro_batches=filled, seed=seeds[0] if seeds else 0, send=send))
-    return of_rank
-
-
-class Layouts:
-    """Lays updates out in a thread, before they are needed: a device that waits for them computes nothing.
-
-    On a CPU there is nothing to win, and it is done where it is needed.
-    """
-
-    def __init__(self, engine: Engine, seed: int) -> None:
-        self._engine = engine
-        self._seed = seed
-        self._thread = None if engine.device.type == "cpu" else Background()
-        self._begun = deque[tuple[Update, Callable[[], list[Pass]]]]()
-
-    def begin(self, update: Update) -> None:
-        """Begin with an update that is going to be trained on, unless it is left out."""
-        if self._thread is not None:
-            self._begun.append((update, self._thread.begin(lambda: self._lay_out(update))))
-
-    def _lay_out(self, update: Update) -> list[Pass]:
-        with torch.get_device_module(self._engine.device).device(self._engine.device):  # memory is pinned for this one
-            return lay_out(update, self._engine, seed=self._seed)
-
-    def passes(self, update: Update) -> list[Pass]:
-        """`lay_out` of an update, once it is done."""
-        while self._begun:  # those before it were left out
-            one, wait = self._begun.popleft()
-            if one.micro_batches is update.micro_batches:
-                return wait()
-        return lay_out(update, self._engine, seed=self._seed)
-
-    def close(self) -> None:
-        """End the thread."""
-        if self._thread is not None:
-            self._thread.close()
 
 
 def full_batch(rows: int, source: int, target: int, device: torch.device, kind: LayoutKind) -> DeviceBatch:

@@ -22,7 +22,7 @@ from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import Objective, SpecialIds, build_transformer
 from trainer.engines.batches import DeviceBatch, Update, count
 from trainer.engines.deepspeed.engine import DeepSpeedEngine
-from trainer.engines.layouts import lay_out
+from trainer.lookahead import lay_out
 from trainer.ranks.distributed import World
 from trainer.ranks.process import tune_process
 from trainer.stability.attention import settle_attention

@@ -6,8 +6,7 @@ import pytest
 
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import Saving, leftovers
-from trainer.checkpoint.newest import find_newest
-from trainer.checkpoint.retention import remove_leftovers, steps_to_keep
+from trainer.checkpoint.newest import find_newest, remove_leftovers, steps_to_keep
 from trainer.ranks.distributed import World
 from trainer.runs.layout import list_steps, step_of
 
