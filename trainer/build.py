@@ -186,7 +186,6 @@ def _engine(
         optimizer=config.optimizer,
         precision=precision,
         device=world.device,
-        world_size=world.size,
         ema_decay=config.training.ema_decay,
         trained=trained,
     )

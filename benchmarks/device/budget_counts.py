@@ -210,7 +210,6 @@ def _count_update(config: RunConfig, world: World, reader: _SyntheticReader, voc
         optimizer=config.optimizer,
         precision="bf16",
         device=world.device,
-        world_size=world.size,
         ema_decay=config.training.ema_decay,
     )
     watch, source = _Watch(engine), cast(Any, reader)

@@ -36,7 +36,6 @@ def peak(*, preset: str, stage: int, tokens: int, length: int, vocabulary: int) 
         optimizer=RunConfig().optimizer,
         precision="bf16",
         device=world.device,
-        world_size=world.size,
     )
     torch.cuda.reset_peak_memory_stats()
     ids = torch.full((tokens // length, length), 5, device=world.device)

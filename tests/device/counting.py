@@ -90,7 +90,6 @@ def _train(stage: Any, world: Any) -> list[float]:
         optimizer=RunConfig().optimizer,
         precision="fp32",
         device=world.device,
-        world_size=world.size,
     )
     dice = torch.Generator().manual_seed(world.rank)
     found = []

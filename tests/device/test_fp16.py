@@ -77,7 +77,6 @@ def _norm(stage: Any, precision: Any, world: Any) -> float:
         optimizer=RunConfig().optimizer,
         precision=precision,
         device=world.device,
-        world_size=world.size,
     )
     ids = torch.full((2, 6), 5, device=world.device)
     engine.accumulate(DeviceBatch(source=ids, target_input=ids, target_output=ids), scale=0.5, is_last=True)

@@ -54,7 +54,6 @@ def _train(stage: Any, precision: Any, world: Any, *, is_late: bool) -> Found:
         optimizer=make("optimizer", "adamw", clip_norm=CLIP_NORM, eps=EPS),
         precision=precision,
         device=world.device,
-        world_size=world.size,
         ema_decay=0.5,
     )
     assert engine._stage.can_be_late

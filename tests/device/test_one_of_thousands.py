@@ -61,7 +61,6 @@ def as_one_of_many(case: Case) -> dict[str, Any]:
         optimizer=RunConfig().optimizer,
         precision="bf16",
         device=world.device,
-        world_size=world.size,
     )
     ids = torch.full((3, 7), 5).to(world.device)
     batch = DeviceBatch(source=ids, target_input=ids, target_output=ids)

@@ -171,7 +171,6 @@ def _engine(config: RunConfig, vocab: int, precision: Any, world: World) -> Deep
         optimizer=config.optimizer,
         precision=precision,
         device=world.device,
-        world_size=world.size,
     )
 
 

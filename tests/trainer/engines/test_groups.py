@@ -45,7 +45,6 @@ def minutes_of_groups(setting: dict[str, Any]) -> tuple[int, list[float]]:
         optimizer=make("optimizer", "adamw"),
         precision="bf16",
         device=world.device,
-        world_size=world.size,
     )
     engine.accumulate(random_batch(world.rank), scale=0.01, is_last=True)
     engine.step(1e-3)

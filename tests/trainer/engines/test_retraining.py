@@ -53,7 +53,6 @@ def engines(world: World, stage: int, precision: Precision) -> dict[str, Any]:
         optimizer=make("optimizer", "adamw", **OPTIMIZER),
         precision=precision,
         device=world.device,
-        world_size=world.size,
         ema_decay=EMA,
         trained=trained_in(0, begun),
     )

@@ -110,7 +110,6 @@ def train_all(world: World, kind: str, precision: Precision) -> dict[str, dict[s
             optimizer=make("optimizer", "adamw", clip_norm=CLIP_NORM),
             precision=precision,
             device=world.device,
-            world_size=world.size,
         )
         found[name] = train(engine, size, world)
         engine.close()

@@ -58,7 +58,6 @@ def found_under(setting: tuple[Stage, bool, dict[str, Any]], world: World) -> di
         optimizer=make("optimizer", "adamw", clip_norm=0.0 if "compute_grad_norm" in keys else 0.05),
         precision="bf16",
         device=world.device,
-        world_size=world.size,
     )
     results, states = [], []
     for update in range(3):

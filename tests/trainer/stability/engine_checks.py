@@ -45,7 +45,6 @@ def make_engine(
         optimizer=make("optimizer", "adamw", weight_decay=0.1),
         precision=precision,
         device=world.device,
-        world_size=world.size,
         ema_decay=EMA_DECAY,
     )
 

@@ -160,6 +160,5 @@ def _engine(case: Case, world: World) -> DeepSpeedEngine:
         optimizer=RunConfig().optimizer,
         precision=case.precision,
         device=world.device,
-        world_size=world.size,
         ema_decay=0.99 if case.keeps_ema else 0.0,
     )

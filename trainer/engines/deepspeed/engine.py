@@ -13,6 +13,7 @@ from types import TracebackType
 
 import deepspeed
 import torch
+import torch.distributed as dist
 from deepspeed.utils import logger as deepspeed_logger
 from torch import Tensor, nn
 
@@ -59,7 +60,6 @@ class DeepSpeedEngine:
         optimizer: Optimizer,
         precision: Precision,
         device: torch.device,
-        world_size: int,
         ema_decay: float = 0.0,
         trained: Mapping[str, int] | None = None,
     ) -> None:
@@ -71,7 +71,6 @@ class DeepSpeedEngine:
             optimizer: of the configuration.
             precision: of the model.
             device: to train on.
-            world_size: number of ranks.
             ema_decay: of the weights' moving average; 0: none.
             trained: see the attribute; None: all parameters, from the first step on.
         """
@@ -80,8 +79,6 @@ class DeepSpeedEngine:
         self.keeps_ema = ema_decay > 0
         """Whether it keeps an exponential moving average of the weights."""
         self._section, self._optimizer = section.in_precision(precision, optimizer.stages), optimizer
-        self._world_size = world_size
-        self._clip_norm = optimizer.clip_norm
         self._ema_decay = ema_decay
         if self._section.zero_stage != section.zero_stage:
             log.info(
@@ -119,11 +116,13 @@ class DeepSpeedEngine:
         self._last: StepResult | None = None
         if section.zero_stage == 3:
             prepare_for_stage_3(objective)
-        config = deepspeed_config(section, precision=precision, clip_norm=self._clip_norm, world_size=self._world_size)
+        config = deepspeed_config(
+            section, precision=precision, clip_norm=self._optimizer.clip_norm, world_size=dist.get_world_size()
+        )
         self._engine, *_ = deepspeed.initialize(
             model=objective, optimizer=self._states.optimizer, config=config, dist_init_required=False
         )
-        self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, self._clip_norm)
+        self._stage = STAGES[section.zero_stage](self._engine, section, precision, device, self._optimizer.clip_norm)
         if self._optimizer.gathers:
             self._states.optimizer.places = self._stage.places([parameters[n] for n in self.trained])  # type: ignore[attr-defined]
         self._states.set_steps(0)
@@ -158,7 +157,7 @@ class DeepSpeedEngine:
         self._engine.set_gradient_accumulation_boundary(is_last)
         self._stage.begin_micro_batch(is_last=is_last)
         # with the caller's scale, what is averaged over the ranks is to be a sum over the update's tokens
-        factor = scale * (self._world_size if self._stage.averages else 1)
+        factor = scale * (dist.get_world_size() if self._stage.averages else 1)
 
         def gradient_scale() -> float:
             self._settle_loss_scale()
