@@ -123,9 +123,7 @@ def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
     tried.try_shapes([(1, 1, 1)])
     tried.try_shapes([(2, 3, 5), (16, 2, 3), (1, 30, 40)])
     same_weights = all(torch.equal(p.weight, weights[p.name]) for p in tried.parameter_states())
-    seconds = tried.take_forward_seconds()
     losses = train(untouched, world, updates=3), train(tried, world, updates=3)
-    took = [tried.take_forward_seconds(), tried.take_forward_seconds()]
     refused = False
     try:
         tried.try_shapes([(1, 1, 1)])
@@ -136,7 +134,6 @@ def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
         "same_losses": losses[0] == losses[1],
         "same_states": same(everything(untouched), everything(tried)),
         "learns": losses[1][-1] < losses[1][0],
-        "forward_seconds": [seconds, *took],
         "refused_later": refused,
     }
 

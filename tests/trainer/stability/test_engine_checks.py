@@ -59,8 +59,6 @@ def test_shapes_that_are_tried_leave_no_trace(found: list[dict[str, Any]], case:
         assert tried["same_states"]
         assert tried["learns"]
         assert tried["refused_later"]
-        before, while_training, after = tried["forward_seconds"]
-        assert before == after == 0 < while_training < 60
 
 
 @pytest.mark.parametrize("case", NAMES)

@@ -5,11 +5,8 @@ import gc
 import logging
 import math
 import os
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
 
 import deepspeed
 import torch
@@ -107,7 +104,6 @@ class DeepSpeedEngine:
         self._frozen = FrozenWeights(frozen, precision, device)
         use_kernels(objective, device, section.kernels)
         self.layouts = objective.layouts(device, DTYPES[precision])
-        self._forward_clock = ForwardClock(device)
         self._is_fresh = True
         if section.compile:
             objective.model.compile_layers()
@@ -165,9 +161,8 @@ class DeepSpeedEngine:
 
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         is_scaled = self.precision == "fp16" and factor
-        with self._forward_clock:
-            arguments = batch.arguments(gradient_scale if is_scaled else 1.0)
-            loss_sum, nll_sum = self._engine(*arguments, **batch.keywords())
+        arguments = batch.arguments(gradient_scale if is_scaled else 1.0)
+        loss_sum, nll_sum = self._engine(*arguments, **batch.keywords())
         self._settle_loss_scale()
         self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
         self._stage.end_micro_batch()
@@ -308,10 +303,6 @@ class DeepSpeedEngine:
         """A hash of the weights if every rank holds a copy of them; None otherwise (stage 3)."""
         return self._stage.digest(self._model)
 
-    def take_forward_seconds(self) -> float:
-        """Seconds that this rank spent in forward passes since the last call. Never waits for the device."""
-        return self._forward_clock.take()
-
     def try_shapes(self, shapes: Sequence[Shape], *, steps: bool = True) -> None:
         """Try one update with micro-batches of these shapes: it uses all its memory and changes nothing.
 
@@ -342,7 +333,6 @@ class DeepSpeedEngine:
         self._states.set_steps(0)
         if self._stage.scaler is not None:
             self._stage.scaler.cur_iter = 0
-        self.take_forward_seconds()
 
     def close(self) -> None:
         """Free the memory, so that another engine can be made."""
@@ -363,42 +353,3 @@ class DeepSpeedEngine:
     def _model(self) -> Transformer:
         objective: Objective = self._engine.module
         return objective.model
-
-
-class ForwardClock:
-    """`with clock: model(...)` adds the time up; on a GPU by events on its stream, so that the host never waits."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._seconds = 0.0
-        self._begin = 0.0
-        self._first: torch.cuda.Event | None = None
-        self._pairs: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
-
-    def __enter__(self) -> None:
-        if self._device.type == "cuda":
-            self._first = _recorded()
-        else:
-            self._begin = time.perf_counter()
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        if self._first is not None:
-            self._pairs.append((self._first, _recorded()))
-        else:
-            self._seconds += time.perf_counter() - self._begin
-
-    def take(self) -> float:
-        """Seconds since the last call; what the GPU has not finished is counted at the next."""
-        while self._pairs and self._pairs[0][1].query():  # type: ignore[no-untyped-call]
-            first, last = self._pairs.popleft()
-            self._seconds += first.elapsed_time(last) / 1000
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
-
-
-def _recorded() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    event.record()
-    return event
