@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from data_pipeline.order.randomness import GOLDEN
 from data_pipeline.order.state import LaneCursor
 
 SCALE = 1 << 32
@@ -96,16 +97,21 @@ class Mixture:
 
         return min(range(len(self.proportions)), key=growth)
 
-    def ahead(self, turn: int, usual_pairs: Fraction) -> int:
+    def ahead(self, dataset: int, lane: int, usual_pairs: Fraction) -> int:
         """How many parts of pairs a lane's count of a dataset starts ahead of its proportion; behind it: below 0.
 
         The lanes' counts start up to half a micro-batch off the proportion, evenly spread, so that lanes take the
-        dataset's micro-batches in different updates, not all at once.
+        dataset's micro-batches in different updates, not all at once. Lanes that are early for one dataset are late
+        for the next one.
 
         Args:
-            turn: the lane's; see `Sharing.turn`.
+            dataset: its number.
+            lane: which.
             usual_pairs: mean pairs of a micro-batch of the dataset.
         """
+        turn = (lane + (dataset * int(GOLDEN) % 2**64 * self.num_lanes >> 64)) % self.num_lanes
+        if dataset % 2:
+            turn = self.num_lanes - 1 - turn
         return int(PARTS * usual_pairs * (2 * turn + 1 - self.num_lanes) / (2 * self.num_lanes))
 
     def next_epoch(self, cursors: tuple[LaneCursor, ...]) -> tuple[LaneCursor, ...]:

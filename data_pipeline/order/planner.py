@@ -37,6 +37,11 @@ class Units:
         """Number of pairs of the largest unit."""
         return int(np.diff(self.bounds).max())
 
+    @classmethod
+    def of_pairs(cls, lengths: NDArray[np.uint16]) -> "Units":
+        """Each pair a unit."""
+        return cls(np.arange(len(lengths) + 1), lengths.sum(axis=1, dtype=np.int64))
+
     def merged(self, firsts: Integers) -> "Units":
         """Merge units into larger ones, which begin at the units `firsts`, the first being 0."""
         return Units(np.append(self.bounds[firsts], self.bounds[-1]), np.add.reduceat(self.tokens, firsts))
@@ -76,7 +81,7 @@ def choose_units(
     for units, in_window in ((blocks.merged(first_blocks), SHARDS_A_WINDOW), (blocks, 1)):
         if len(units) >= UNITS_A_LANE * num_lanes and units.largest * in_window <= window_pairs:
             return units
-    return Units(np.arange(len(lengths) + 1), lengths.sum(axis=1, dtype=np.int64))
+    return Units.of_pairs(lengths)
 
 
 def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: int) -> Deal:

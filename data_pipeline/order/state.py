@@ -4,33 +4,28 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from configs import UserError
 
-Count = Annotated[int, Field(ge=0)]
-
-VERSION: Final = 5
+Count = Annotated[int, Field(ge=0, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class LaneCursor:
+class LaneCursor(NamedTuple):
     """A lane's next micro-batch of one dataset."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     pass_: Count
     """Pass over the dataset; equals the epoch if there is one dataset."""
     window: Count
     """Window of the lane in this pass; if it equals the number of windows, the lane has finished the pass."""
     position: Count
-    """The lane's next micro-batch in the window; beyond its end, counted into the following windows."""
+    """The lane's next micro-batch in the window."""
     taken: Count = 0
     """Pairs of the dataset that the lane has handed out: in a mixture over all epochs, otherwise in this pass."""
     before: Count = 0
-    """Micro-batches of the pass before this window: the lane's, or in a mixture its group's."""
+    """The lane's micro-batches of the pass before this window."""
 
 
 @dataclass(frozen=True)
@@ -49,44 +44,31 @@ class StreamState:
     """K."""
     fingerprints: list[str]
     """Fingerprints of the datasets."""
-    shares: list[int]
-    """Proportions of the datasets; see `Mixture.proportions`. The name is the key in saved states."""
+    proportions: list[int]
+    """Of the datasets: `Mixture.proportions`."""
     settings: dict[str, int] = field(default_factory=dict)
     """Fields of the section `stream` on which positions within an epoch depend."""
-    version: Literal[5] = VERSION
     phase: Count = 0
     """Number of the run's phase, whose datasets these are; 0 too where it has no phases."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; a lane is a list of five integers for each dataset."""
-        tree = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        lanes = {str(n): [list(dataclasses.astuple(c)) for c in cursors] for n, cursors in sorted(self.lanes.items())}
-        return {**tree, "lanes": lanes}
+        tree: dict[str, Any] = json.loads(TypeAdapter(StreamState).dump_json(self))
+        return tree
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "StreamState":
         """Read what `to_json` gave.
 
         Raises:
-            UserError: it is invalid, or of another version.
+            UserError: it is invalid.
         """
-        names = [f.name for f in dataclasses.fields(LaneCursor)]
         try:
-            fields = dict(tree)
-            if (version := fields.get("version")) != VERSION:
-                raise UserError(f"stream state: version {version!r}; allowed is {VERSION}: start a new run")
-            fields["lanes"] = {
-                lane: [dict(zip(names, cursor, strict=True)) for cursor in cursors]
-                for lane, cursors in tree["lanes"].items()
-            }
-            # Through JSON, for which pydantic's strict mode accepts a mapping for a dataclass and text for a key.
-            return TypeAdapter(cls).validate_json(json.dumps(fields))
+            return TypeAdapter(cls).validate_json(json.dumps(tree))  # strictly: of JSON, a key of a number is text
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise UserError(f"stream state: {where}: {first['input']!r:.100}: {first['msg']}") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"stream state: is broken: {type(error).__name__}: {error}") from error
 
     @staticmethod
     def merge(states: Sequence["StreamState"]) -> "StreamState":

@@ -22,19 +22,13 @@ from configs import StreamSection
 from data_pipeline.order.randomness import Purpose, permutation, random_bits
 
 Integers = NDArray[np.int64]
-Sides = NDArray[np.int32]
 
 GROUPS = (0.5, 1.0, 2.0)
 """Numbers of groups to try, as multiples of the square root of the number of micro-batches."""
 
 
-REFINED = range(32, 513)
-"""Windows of so many micro-batches are cut anew. Larger ones have little padding left to win; in smaller ones the
-numbers of lanes would differ more, and their epoch would end in empty micro-batches."""
-PLACES_A_BATCH = 16
 OVERHEAD = 3
-"""The cost of a micro-batch beyond its tokens, as a fraction of its budget, when cuts are compared."""
-IMPOSSIBLE = 1 << 60
+"""A micro-batch costs a third of its budget beyond its tokens where candidates are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +118,6 @@ def plan_window(
         cost = int((np.diff(starts, append=len(order)) * longest).sum()) + overhead * len(starts)
         if best_cost < 0 or cost < best_cost:
             best_cost, best_order, best_starts = cost, order, starts
-    if len(best_starts) in REFINED:
-        sides = source[best_order], target[best_order], allowed[best_order]
-        best_starts, best_cost = _refine(*sides, best_starts, overhead=overhead)
     bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
     if before is None:
         turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
@@ -174,69 +165,3 @@ def _cut(allowed: NDArray[np.int32]) -> Integers:
         # What fits is a prefix: the number of rows grows and the allowed number falls.
         start += int(np.count_nonzero(rows[: len(least)] <= least))
     return np.array(starts, dtype=np.int64)
-
-
-def _refine(source: Sides, target: Sides, allowed: Sides, greedy: Integers, *, overhead: int) -> tuple[Integers, int]:
-    """The cuts with the fewest padded tokens, counting `overhead` extra tokens per micro-batch.
-
-    Greedy filling puts a few longer pairs at the end of many micro-batches; stopping before them costs a few more
-    micro-batches and saves much padding. This is dynamic programming over about 16 places per micro-batch, preferably
-    where lengths change, and the greedy cuts, so the result is never worse than these.
-
-    Args:
-        source: (pairs,): padded lengths, in the order of the pairs.
-        target: (pairs,).
-        allowed: (pairs,): `Budget.rows`.
-        greedy: first rows of the greedily filled micro-batches.
-        overhead: tokens.
-
-    Returns:
-        The micro-batches' first rows, and their cost.
-    """
-    places = _places(source, target, greedy)
-    firsts = places[:-1]
-    longest_source = np.maximum.reduceat(source, firsts).astype(np.int64)
-    longest_target = np.maximum.reduceat(target, firsts).astype(np.int64)
-    least = np.minimum.reduceat(allowed, firsts).astype(np.int64)
-    # costs[d - 1][j]: of a micro-batch from place j - d up to place j.
-    costs, steps = [], (longest_source, longest_target, least)
-    for distance in range(1, len(places)):
-        rows = places[distance:] - places[:-distance]
-        fits = rows <= least
-        if not fits.any():
-            break
-        cost = np.full(len(places), IMPOSSIBLE)
-        cost[distance:][fits] = (rows * (longest_source + longest_target) + overhead)[fits]
-        costs.append(cost)
-        longest_source = np.maximum(longest_source[:-1], steps[0][distance:])
-        longest_target = np.maximum(longest_target[:-1], steps[1][distance:])
-        least = np.minimum(least[:-1], steps[2][distance:])
-    table = np.stack(costs[::-1], axis=1)  # by place; the farthest start first
-    reach = table.shape[1]
-    total = np.full(reach + len(places), IMPOSSIBLE)  # of all up to a place, behind `reach` that are none
-    total[reach] = 0
-    chosen = [0] * len(places)
-    for place in range(1, len(places)):
-        candidates = total[place : place + reach] + table[place]
-        start = int(candidates.argmin())
-        total[reach + place] = candidates[start]
-        chosen[place] = place + start - reach
-    cuts = [chosen[-1]]
-    while cuts[-1]:
-        cuts.append(chosen[cuts[-1]])
-    return places[cuts[::-1]], int(total[-1])
-
-
-def _places(source: Sides, target: Sides, greedy: Integers) -> Integers:
-    """Rows at which a micro-batch may begin, and the number of all rows."""
-    count = len(source)
-    tokens = np.cumsum(source + target, dtype=np.int64)
-    bucket = (tokens - 1) * (PLACES_A_BATCH * len(greedy)) // tokens[-1]
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    changes = np.full(count, count)
-    is_change = (source[1:] != source[:-1]) | (target[1:] != target[:-1])
-    changes[1:][is_change] = np.flatnonzero(is_change) + 1
-    first_changes = np.minimum.reduceat(changes, starts)
-    return np.unique(
-        np.concatenate([np.minimum(first_changes, count), starts[first_changes == count], greedy, [count]])
-    )

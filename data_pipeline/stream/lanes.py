@@ -1,22 +1,166 @@
-"""A lane: windows in memory, and their micro-batches one after the other."""
+"""Lanes: windows in memory and their micro-batches one after the other, in this process or in one of their own."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 
+import numpy as np
+from numpy.typing import NDArray
+
+from configs import StreamSection
 from data_pipeline.errors import DataError
 from data_pipeline.order.mixture import PARTS, Mixture
 from data_pipeline.order.state import LaneCursor
+from data_pipeline.order.stream_plan import LanePass, StreamPlan
+from data_pipeline.order.windows import WindowPlan
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, collate
-from data_pipeline.stream.lane_windows import GroupWindows, Source, Window
+from data_pipeline.stream.prefetch import Background
+from data_pipeline.stream.window_tokens import (
+    BLOCKS_AT_ONCE,
+    CACHE_BYTES,
+    BlockCache,
+    CorruptBlocks,
+    Tokens,
+    read_pairs,
+)
 
-__all__ = ["GroupWindows", "Lane", "Source", "Track"]
+Integers = NDArray[np.int64]
 
+LEAST_WINDOW_PAIRS = 16_384
+"""Minimum for a dataset in a mixture, whatever its proportion."""
 READ_NEXT_AFTER = 0.125
 """The fraction of a window that is handed out before the next one is read. So a run's first updates, in which kernels
 are built, have the processor for themselves; the rest of a large window lasts far longer than reading the next."""
-
 MAX_EMPTY_PASSES = 10_000
-"""Passes in a row that have no micro-batch for a lane or its group, as where hardly a pair fits one."""
+"""Passes in a row that have no micro-batch for a lane, as where hardly a pair fits one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An update of some lanes."""
+
+    micro_batches: dict[int, MicroBatch] | None
+    """By lane, those that are not dry; None where all of them are dry for this epoch."""
+    cursors: dict[int, tuple[LaneCursor, ...]]
+    """By lane, after this update."""
+    corrupt: dict[tuple[int, int], str]
+    """What is wrong with the blocks skipped so far, by numbers of dataset and block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStreamSpec:
+    """What another process needs to make the updates of some lanes: `lane_updates`."""
+
+    locations: tuple[str, ...]
+    """Where the datasets are."""
+    fingerprints: tuple[str, ...]
+    numbers: tuple[int, ...]
+    """Numbers of the datasets among all of the run."""
+    first_ids: tuple[int, ...]
+    """The id of each dataset's first pair."""
+    section: StreamSection
+    mixture: Mixture
+    seed: int
+    epoch: int
+    update: int
+    """The next one within the epoch."""
+    cursors: dict[int, tuple[LaneCursor, ...]]
+    """By lane, where to go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A dataset as the lanes of a rank read it."""
+
+    number: int
+    """Number of the dataset among all of the run."""
+    first_id: int
+    """The id of its first pair: pairs of the run's datasets before it."""
+    plan: StreamPlan
+    cache: BlockCache
+    augmenter: Augmenter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window in memory."""
+
+    num_windows: int
+    """Of the lane in the pass; what is beyond them is empty."""
+    pairs: Integers
+    """In ascending order."""
+    plan: WindowPlan
+    tokens: Tokens
+    augmented: Augmented | None = None
+    """Whose rows these are, where they are not those of the dataset."""
+
+
+def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:
+    """The plan of each dataset.
+
+    In a mixture the pairs of `section.window_pairs` are divided among the datasets as those of an update are, so that
+    memory does not grow with their number; each has at least 16,384, or a block, that its batches are not padded more.
+    """
+    if mixture.is_single:
+        return [StreamPlan(datasets[0].lengths, datasets[0].blocks, section, seed=seed)]
+    plans = []
+    for number, dataset in enumerate(datasets):
+        least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
+        window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
+        own = dataclasses.replace(section, window_pairs=window_pairs)
+        place = {"dataset": number, "lane_pairs": mixture.lane_pairs}
+        plans.append(StreamPlan(dataset.lengths, dataset.blocks, own, seed=seed, **place))
+    return plans
+
+
+def lane_updates(spec: LaneStreamSpec) -> Iterator[Fetched]:
+    """Open the datasets and make updates without end: what a loader process runs.
+
+    Raises:
+        UserError: a dataset is not what it was in the process that wrote the spec.
+        DataError: as `updates`.
+    """
+    datasets = [Dataset.load(location, spec.section) for location in spec.locations]
+    for dataset, fingerprint in zip(datasets, spec.fingerprints, strict=True):
+        if dataset.fingerprint != fingerprint:
+            raise DataError(f"{dataset.location}: was replaced while it was read; start again")
+    yield from updates(datasets, make_plans(datasets, spec.section, spec.mixture, seed=spec.seed), spec)
+
+
+def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: LaneStreamSpec) -> Iterator[Fetched]:
+    """Updates without end; each epoch's are followed by a mark that the consumer waits at.
+
+    Raises:
+        DataError: more blocks are corrupt than `stream.max_corrupt_blocks`.
+    """
+    section = spec.section
+    background = Background() if section.prefetch_updates or section.workers else None
+    fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in datasets) else None
+    try:
+        corrupt = CorruptBlocks(section.max_corrupt_blocks)
+        sources = []
+        augmenters = make_augmenters(datasets, section, seed=spec.seed)
+        places = zip(spec.numbers, spec.first_ids, strict=True)
+        for (number, first_id), dataset, plan, augmenter in zip(places, datasets, plans, augmenters, strict=True):
+            # Blocks and shards belong to one lane and one window, which reads them once.
+            blocks = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
+            sources.append(Source(number=number, first_id=first_id, plan=plan, cache=blocks, augmenter=augmenter))
+        lanes = {number: Lane(spec, sources, number, corrupt, background) for number in spec.cursors}
+        while True:
+            micro_batches: dict[int, MicroBatch] | None = {}
+            while micro_batches is not None:
+                coming = {number: lane.next() for number, lane in lanes.items()}
+                micro_batches = {n: m for n, m in coming.items() if m is not None} or None
+                yield Fetched(micro_batches, {n: lane.cursors for n, lane in lanes.items()}, dict(corrupt.messages))
+            for lane in lanes.values():
+                lane.next_epoch()
+    finally:
+        for threads in (fetching, background):  # what waits for blocks need not
+            if threads is not None:
+                threads.close()
 
 
 class Track:
@@ -25,24 +169,40 @@ class Track:
     So up to two windows are in memory; without reading in the background it is one.
     """
 
-    def __init__(self, windows: GroupWindows, lane: int, cursor: LaneCursor) -> None:
-        self._windows = windows
-        self._source = windows.source
-        self._lane = lane
-        sharing = self._source.plan.sharing
-        self._step, self._member = sharing.num_members, sharing.member(lane)
-        self._window: Window | None = None
-        self._num_windows: int | None = None
-        self._is_next_begun = False
-        self.cursor = cursor
-        """The micro-batch that comes next. Its position may be beyond the window's end where lanes take turns."""
-        windows.stand(lane, (cursor.pass_, cursor.window))
+    def __init__(
+        self, source: Source, lane: int, cursor: LaneCursor, corrupt: CorruptBlocks, background: Background | None
+    ) -> None:
+        """See the class.
 
-    def begin(self) -> Callable[[], Window]:
-        """Begin to read the cursor's window, and return what waits for it."""
-        at = self.cursor
-        first = (self._member - at.position) % self._step
-        return self._windows.begin((at.pass_, at.window), before=at.before, first=first)
+        Args:
+            source: the dataset.
+            lane: which.
+            cursor: where to go on.
+            corrupt: corrupt blocks so far.
+            background: reads ahead.
+        """
+        self._source = source
+        self._lane = lane
+        self._corrupt = corrupt
+        self._background = background
+        self._lane_pass: LanePass | None = None
+        self._begun: dict[tuple[int, int], Callable[[], Window]] = {}
+        """What waits for windows, by pass and number."""
+        self._window: Window | None = None
+        """The cursor's, once it is there."""
+        self.cursor = cursor
+        """The micro-batch that comes next."""
+
+    def begin(self, pass_: int, window: int, before: int) -> None:
+        """Begin to read a window.
+
+        Args:
+            pass_, window: which.
+            before: the lane's micro-batches of the pass before it.
+        """
+        if (pass_, window) not in self._begun:
+            job = partial(self._read, pass_, window, before)
+            self._begun[pass_, window] = cache(job) if self._background is None else self._background.begin(job)
 
     def peek(self) -> int | None:
         """Pairs of the next micro-batch, those of corrupt blocks included; None where the pass is over for the lane.
@@ -51,29 +211,26 @@ class Track:
             DataError: more blocks are corrupt than may be, or the cursor points at what is not there.
         """
         while True:
-            if self._num_windows is not None and self.cursor.window >= self._num_windows:
+            at, window = self.cursor, self._current()
+            if at.window >= window.num_windows:
                 return None
-            if self._window is None:
-                self._load()
-                continue
-            plan, position = self._window.plan, self.cursor.position
-            if not self._is_next_begun and position >= int(READ_NEXT_AFTER * len(plan)):
-                self._begin_next(self._window)
-            if position < len(plan):
-                first, last = plan.bounds[position].tolist()
+            count = len(window.plan)
+            if at.position >= int(READ_NEXT_AFTER * count):
+                is_last = at.window + 1 >= window.num_windows
+                self.begin(*((at.pass_ + 1, 0, 0) if is_last else (at.pass_, at.window + 1, at.before + count)))
+            if at.position < count:
+                first, last = window.plan.bounds[at.position].tolist()
                 return int(last - first)
-            if position > len(plan) and self._step == 1:
-                raise DataError(f"lane {self._lane}: position {position} of {len(plan)} micro-batches")
-            self._move(position, num_pairs=0)
+            if at.position > count:
+                raise DataError(f"lane {self._lane}: position {at.position} of {count} micro-batches")
+            self._go(at._replace(window=at.window + 1, position=0, before=at.before + count))
 
     def take(self) -> MicroBatch | None:
         """The micro-batch that was peeked at; None where all its pairs stand in corrupt blocks."""
-        assert self._window is not None
-        window = self._window
-        rows = window.plan.micro_batch(self.cursor.position)
-        self._move(self.cursor.position + self._step, num_pairs=len(rows))
-        if window.tokens.corrupt:
-            rows = rows[window.tokens.is_there[rows]]
+        at, window = self.cursor, self._current()
+        rows = window.plan.micro_batch(at.position)
+        self.cursor = at._replace(position=at.position + 1, taken=at.taken + len(rows))
+        rows = rows[window.tokens.is_there[rows]]
         if len(rows) == 0:
             return None
         augmented = window.augmented
@@ -90,54 +247,55 @@ class Track:
 
     def next_pass(self, *, taken: int) -> None:
         """Go on with the next pass. To be called where this one is over."""
-        assert self._num_windows is not None
-        self._window = self._num_windows = None
-        self._go(LaneCursor(self.cursor.pass_ + 1, 0, self.cursor.position, taken))
+        self._go(LaneCursor(self.cursor.pass_ + 1, 0, 0, taken))
 
     def find(self) -> int:
         """`peek`, in the next pass of which the lane gets something where this one is over."""
-        num_empty = 0
-        while num_empty < MAX_EMPTY_PASSES:
-            position = self.cursor.position
+        for _ in range(MAX_EMPTY_PASSES):
             if (num_pairs := self.peek()) is not None:
                 return num_pairs
-            num_empty = num_empty + 1 if self.cursor.position == position else 0
             self.next_pass(taken=self.cursor.taken)
-        raise DataError(
-            f"lane {self._lane}: gets nothing of {self._source.cache.dataset.location}; allowed is fewer lanes"
-        )
-
-    def _move(self, position: int, *, num_pairs: int) -> None:
-        """Set the cursor, on the next window where this one is used up, whose memory is let go of."""
-        assert self._window is not None
-        count = len(self._window.plan)
-        at = dataclasses.replace(self.cursor, position=position, taken=self.cursor.taken + num_pairs)
-        if position >= count:
-            at = dataclasses.replace(at, window=at.window + 1, position=position - count, before=at.before + count)
-            self._window = None
-        self._go(at)
+        location = self._source.cache.dataset.location
+        raise DataError(f"lane {self._lane}: gets nothing of {location}; allowed is fewer lanes")
 
     def _go(self, cursor: LaneCursor) -> None:
-        if (cursor.pass_, cursor.window) != (self.cursor.pass_, self.cursor.window):
-            self._is_next_begun = False
-            self._windows.stand(self._lane, (cursor.pass_, cursor.window))
-        self.cursor = cursor
+        """Set the cursor on another window, and let go of this one's memory."""
+        self.cursor, self._window = cursor, None
 
-    def _load(self) -> None:
-        """Wait for the cursor's window."""
-        window = self.begin()()
-        number = self._source.number
-        self._windows.corrupt.add({(number, block): what for block, what in window.tokens.corrupt.items()})
-        self._window, self._num_windows = window, window.num_windows
+    def _current(self) -> Window:
+        """The cursor's window, waited for."""
+        if self._window is None:
+            at = self.cursor
+            self.begin(at.pass_, at.window, at.before)
+            self._window = self._begun.pop((at.pass_, at.window))()
+            self._begun.clear()
+            number = self._source.number
+            self._corrupt.add({(number, block): what for block, what in self._window.tokens.corrupt.items()})
+        return self._window
 
-    def _begin_next(self, window: Window) -> None:
-        """Begin to read what follows the cursor's window: the next one, or the next pass's first."""
-        at, count = self.cursor, len(window.plan)
-        first = (self._member - at.position + count) % self._step
-        is_last = at.window + 1 >= window.num_windows
-        place, before = ((at.pass_ + 1, 0), 0) if is_last else ((at.pass_, at.window + 1), at.before + count)
-        self._windows.begin(place, before=before, first=first)
-        self._is_next_begun = True
+    def _read(self, pass_: int, number: int, before: int) -> Window:
+        plan, augmenter = self._source.plan, self._source.augmenter
+        if self._lane_pass is None or self._lane_pass.number != pass_:
+            self._lane_pass = plan.lane(pass_, self._lane)
+        num_windows = self._lane_pass.num_windows
+        pairs = passes = np.empty(0, dtype=np.int64)
+        if number < num_windows:
+            pairs, passes = plan.pairs(self._lane_pass, number)
+        tokens, lengths, augmented = self._tokens(pairs), plan.lengths[pairs], None
+        if augmenter is not None:
+            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, passes)
+            lengths = np.where(tokens.is_there[:, None], augmented.lengths, lengths)
+            tokens = dataclasses.replace(tokens, source=augmented.source, target=augmented.target)
+        micro_batches = plan.cut(lengths, pass_=pass_, lane=self._lane, window=number, before=before)
+        return Window(num_windows, pairs, micro_batches, tokens, augmented)
+
+    def _tokens(self, pairs: Integers) -> Tokens:
+        """A row for each pair, the tokens of those that occur several times once in memory."""
+        if self._source.plan.num_copies == 1:
+            return read_pairs(self._source.cache, pairs, self._corrupt.limit)
+        needed, rows = np.unique(pairs, return_inverse=True)
+        read = read_pairs(self._source.cache, needed, self._corrupt.limit)
+        return Tokens(read.source.rows(rows), read.target.rows(rows), read.is_there[rows], read.corrupt)
 
 
 class Lane:
@@ -145,33 +303,22 @@ class Lane:
 
     def __init__(
         self,
-        mixture: Mixture,
-        windows: Sequence[GroupWindows],
+        spec: LaneStreamSpec,
+        sources: Sequence[Source],
         lane: int,
-        cursors: Sequence[LaneCursor],
-        *,
-        epoch: int,
-        update: int,
+        corrupt: CorruptBlocks,
+        background: Background | None,
     ) -> None:
-        """See the class.
-
-        Args:
-            mixture: the proportions.
-            windows: of the lane's group, for each dataset.
-            lane: which.
-            cursors: where to go on in each dataset.
-            epoch: which.
-            update: the next one within the epoch.
-        """
-        self._mixture = mixture
-        self._epoch, self._update = epoch, update
-        self._tracks = [Track(of_group, lane, cursor) for of_group, cursor in zip(windows, cursors, strict=True)]
-        plans = [of_group.source.plan for of_group in windows]
-        self._usual_pairs = [plan.usual_pairs for plan in plans]
-        self._ahead = [mixture.ahead(plan.sharing.turn(lane), plan.usual_pairs) for plan in plans]
-        self._num_updates = mixture.epoch_updates(epoch, self._usual_pairs)
-        if mixture.is_single:
-            self._tracks[0].begin()  # which of many datasets a lane needs, and when, shows in time
+        """See the class; its arguments are those of `Track`."""
+        self._mixture = spec.mixture
+        self._epoch, self._update = spec.epoch, spec.update
+        cursors = spec.cursors[lane]
+        self._tracks = [Track(s, lane, at, corrupt, background) for s, at in zip(sources, cursors, strict=True)]
+        self._usual_pairs = [source.plan.usual_pairs for source in sources]
+        self._ahead = [self._mixture.ahead(n, lane, pairs) for n, pairs in enumerate(self._usual_pairs)]
+        self._num_updates = self._mixture.epoch_updates(self._epoch, self._usual_pairs)
+        if self._mixture.is_single:  # which of many datasets a lane needs, and when, shows in time
+            self._tracks[0].begin(cursors[0].pass_, cursors[0].window, cursors[0].before)
 
     @property
     def cursors(self) -> tuple[LaneCursor, ...]:

@@ -12,7 +12,7 @@ from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.pair_weights import PairWeights
 from data_pipeline.vocabularies import widest
 

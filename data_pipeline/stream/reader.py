@@ -10,10 +10,9 @@ from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import LaneCursor, StreamState
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lane_stream import Fetched, LaneStreamSpec, lane_updates, updates
+from data_pipeline.stream.lanes import Fetched, LaneStreamSpec, lane_updates, updates
 from data_pipeline.stream.phase_data import PhaseData, StreamPhase, check_tokenizers
-from data_pipeline.stream.prefetch import Prefetch
-from data_pipeline.stream.process_prefetch import ProcessPrefetch
+from data_pipeline.stream.prefetch import LoaderProcess, Prefetch
 from data_pipeline.stream.window_tokens import CorruptBlocks
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
@@ -75,7 +74,7 @@ class StreamReader:
         self.update = 0
         """Updates handed out within the epoch."""
         self._cursors = self._start([0] * len(self._phase.datasets))
-        self._streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
+        self._streams: list[Prefetch[Fetched]] = []
         self._dry: set[int] = set()
         """Numbers of the streams that have no more for this epoch."""
 
@@ -167,7 +166,7 @@ class StreamReader:
             seed=self._seed,
             micro_batches=self._phase.section.micro_batches,
             fingerprints=[dataset.fingerprint for dataset in self._phase.datasets],
-            shares=list(self.mixture.proportions),
+            proportions=list(self.mixture.proportions),
             settings=self._settings(),
             phase=self._phase.number,
         )
@@ -191,7 +190,7 @@ class StreamReader:
             self._check_settings(state)
         now = (self._phase.section.micro_batches, self._settings(), list(self.mixture.proportions))
         ours = {name: value for name, value in self._settings().items() if name != "augment"}
-        saved = (state.micro_batches, {**ours, **state.settings}, state.shares)
+        saved = (state.micro_batches, {**ours, **state.settings}, state.proportions)
         if now == saved:
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._phase.datasets)]
             if missing:
@@ -216,19 +215,15 @@ class StreamReader:
 
     def _start(self, passes: Sequence[int]) -> dict[int, tuple[LaneCursor, ...]]:
         """This rank's cursors at the start of an epoch where every dataset begins a new pass."""
-        begun = list(zip(passes, self._phase.plans, strict=True))
-        return {
-            lane: tuple(LaneCursor(pass_, 0, plan.sharing.member(lane)) for pass_, plan in begun)
-            for lane in self._lanes
-        }
+        return {lane: tuple(LaneCursor(pass_, 0, 0) for pass_ in passes) for lane in self._lanes}
 
     @property
     def _num_streams(self) -> int:
         return min(max(self._phase.section.workers, 1), len(self._lanes))
 
-    def _open_streams(self) -> list[Prefetch[Fetched] | ProcessPrefetch[Fetched]]:
+    def _open_streams(self) -> list[Prefetch[Fetched]]:
         """One for each worker, or one in this process, with the lanes dealt out in turns."""
-        streams: list[Prefetch[Fetched] | ProcessPrefetch[Fetched]] = []
+        streams: list[Prefetch[Fetched]] = []
         phase, section = self._phase, self._phase.section
         for number in range(self._num_streams):
             spec = LaneStreamSpec(
@@ -244,7 +239,8 @@ class StreamReader:
                 cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
             )
             if section.workers:
-                streams.append(ProcessPrefetch(partial(lane_updates, spec), max(1, section.prefetch_updates)))
+                loader = LoaderProcess(partial(lane_updates, spec))
+                streams.append(Prefetch(loader, max(1, section.prefetch_updates)))
             else:
                 streams.append(Prefetch(updates(phase.datasets, phase.plans, spec), section.prefetch_updates))
         return streams
@@ -280,7 +276,9 @@ class StreamReader:
             )
         for name, value in self._settings().items():
             _must_equal(f"stream.{name}", state.settings.get(name, value), value, allowed)
-        _must_equal("stream.datasets: proportions", _percent(state.shares), _percent(self.mixture.proportions), allowed)
+        _must_equal(
+            "stream.datasets: proportions", _percent(state.proportions), _percent(self.mixture.proportions), allowed
+        )
 
 
 def _percent(proportions: Sequence[int]) -> str:

@@ -149,7 +149,7 @@ class Injector:
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-                if int(parent) == os.getpid() and b"process_prefetch" in (entry / "cmdline").read_bytes():
+                if int(parent) == os.getpid() and b"stream.prefetch" in (entry / "cmdline").read_bytes():
                     os.kill(int(entry.name), signal.SIGKILL)
 
     def _ask(self, name: str) -> None:

@@ -99,7 +99,9 @@ class Rank:
                 lane_pass = self._plan.lane(self._epoch, lane)
                 if window == lane_pass.num_windows:
                     return None
-                pairs, plan = self._plan.window(lane_pass, pass_=self._epoch, lane=lane, window=window, before=before)
+                pairs, _ = self._plan.pairs(lane_pass, window)
+                lengths = self._plan.lengths[pairs]
+                plan = self._plan.cut(lengths, pass_=self._epoch, lane=lane, window=window, before=before)
                 self._windows[lane] = (lane_pass, window, pairs, plan)
             _, _, pairs, plan = self._windows[lane]
             if position < len(plan):
@@ -226,5 +228,6 @@ def test_lengths_are_read_where_they_are_needed_only() -> None:
     assert Watched.looked_at == 0
     assert plan.oversized() == (2, 3333)
     assert Watched.looked_at == 16  # both stand in one block
-    pairs, _ = plan.window(lane_pass, pass_=0, lane=3, window=0, before=0)
-    assert Watched.looked_at == 16 + len(pairs) <= 16 + 512
+    pairs, _ = plan.pairs(lane_pass, 0)
+    assert Watched.looked_at == 16
+    assert len(pairs) <= 512

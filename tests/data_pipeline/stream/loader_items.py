@@ -1,6 +1,5 @@
-"""Iterators that the tests of ProcessPrefetch run in its process, which imports this module: it stays light."""
+"""Iterators that the tests of LoaderProcess run in its process, which imports this module: it stays light."""
 
-import dataclasses
 import itertools
 import os
 import sys
@@ -8,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -21,62 +20,41 @@ ERRORS: dict[str, BaseException] = {
     "user": UserError("stream.workers: -1; allowed is 0 or more"),
     "data": DataError("train-000003.tar: block 000003-000012 is cut short"),
     "config": ConfigError(["first: 1; allowed is 2", "second: 3; allowed is 4"]),
-    "stop": StopIteration(),
     "value": ValueError("bad luck"),
     "exit": SystemExit(3),
     "pipe": BrokenPipeError("of the iterator's own"),
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Nested:
-    """An item with items inside."""
-
-    batches: list[MicroBatch | None]
-    extra: dict[str, Any]
-
-
-def micro_batch(number: int, rows: int = 3, columns: int = 5) -> MicroBatch:
-    arrays = np.random.default_rng(number).integers(0, 1000, (3, rows, columns))
+def micro_batch(number: int) -> MicroBatch:
+    """Of 0 to some 3 million bytes."""
+    rows = 1 + number**3
+    source, target_input, target_output = np.random.default_rng(number).integers(0, 1000, (3, rows, 20))
     return MicroBatch(
         lane=number,
         dataset=0,
         pair_ids=np.arange(rows) + number,
-        source=arrays[0].copy(),
-        target_input=arrays[1].copy(),
-        target_output=arrays[2].copy(),
+        source=source,
+        target_input=target_input,
+        target_output=target_output,
     )
 
 
-def mixed(num_items: int) -> Iterator[Any]:
-    """Items of every shape, of 0 to some 40,000 bytes."""
-    for number in range(num_items):
-        generator = np.random.default_rng(number)
-        read_only = generator.integers(0, 9, 100)
-        read_only.flags.writeable = False
-        yield [
-            number,
-            None,
-            {"text": "é" * number, "empty": np.empty((0, 3)), "scalar": np.array(number)},
-            Nested([micro_batch(number), None], {"cursor": (number, 2)}),
-            np.asfortranarray(generator.random((4, 6))),
-            generator.random((10, 12))[::3, ::2],
-            generator.integers(0, 2**16, generator.integers(0, 20_000)).astype(np.uint16),
-            read_only,
-            np.arange(number, dtype=">i4"),
-        ][number % 5 if number % 3 else 0 :: 1 + number % 2]
+def micro_batches() -> Iterator[dict[int, MicroBatch]]:
+    for number in range(20):
+        yield {number: micro_batch(number)}
 
 
-def numbers() -> Iterator[int]:
-    return itertools.count()
-
-
-def counted(path: Path, num_bytes: int = 0) -> Iterator[bytearray | np.ndarray[Any, np.dtype[np.uint8]]]:
+def counted(path: Path, num_bytes: int = 0) -> Iterator[Any]:
     """Arrays; a file holds one byte for each that was begun."""
     while True:
         with path.open("ab") as file:
             file.write(b".")
         yield np.zeros(num_bytes, dtype=np.uint8)
+
+
+def numbers() -> Iterator[int]:
+    return itertools.count()
 
 
 def busy() -> Iterator[int]:
@@ -93,21 +71,12 @@ def asleep() -> Iterator[int]:
     time.sleep(3600)
 
 
-def fails(name: str, good: int) -> Iterator[int]:
-    return Failing(ERRORS[name], good)
-
-
-class Failing(Iterator[int]):
-    """Not a generator: those raise no StopIteration."""
-
-    def __init__(self, error: BaseException, good: int) -> None:
-        self._error = error
-        self._numbers = iter(range(good))
-
-    def __next__(self) -> int:
-        for number in self._numbers:
-            return number
-        raise self._error
+def fails(name: str) -> Iterator[int]:
+    """Two items; a thread goes on."""
+    yield 0
+    yield 1
+    threading.Thread(target=time.sleep, args=(3600,)).start()
+    raise ERRORS[name]
 
 
 def never_made() -> Iterator[int]:
@@ -126,28 +95,7 @@ def ends(code: int) -> Iterator[int]:
 
 def modules_of_a_loader() -> Iterator[list[str]]:
     """What a process that makes updates has imported."""
-    import data_pipeline.stream.lane_stream  # noqa: F401
+    import data_pipeline.stream.lanes  # noqa: F401
 
     yield [name for name in ("torch", "deepspeed", "webdataset", "pytest") if name in sys.modules]
-
-
-class Unloadable:
-    """Can be sent but not made again."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _refuse, ()
-
-
-def _refuse() -> NoReturn:
-    raise OSError("cannot be made again")
-
-
-def unloadable() -> Iterator[Any]:
-    yield 0
-    yield Unloadable()
-
-
-def leaves_a_thread() -> Iterator[int]:
-    yield 0
-    threading.Thread(target=time.sleep, args=(3600,)).start()
-    raise DataError("block 000000-000000 is broken")
+    yield []

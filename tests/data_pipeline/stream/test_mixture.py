@@ -15,9 +15,7 @@ from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import LaneCursor, StreamState
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.lane_stream import make_plans
-from data_pipeline.stream.lane_windows import GroupWindows, Source
-from data_pipeline.stream.lanes import READ_NEXT_AFTER, Track
+from data_pipeline.stream.lanes import READ_NEXT_AFTER, Source, Track, make_plans
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks
 from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
@@ -232,7 +230,7 @@ def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> No
             return super().begin(job)
 
     background = Watched()
-    track = Track(GroupWindows(source, [0], CorruptBlocks(0), background), 0, LaneCursor(0, 0, 0))
+    track = Track(source, 0, LaneCursor(0, 0, 0), CorruptBlocks(0), background)
     num_begun = []
     while track.cursor.window == 0:
         assert track.peek()

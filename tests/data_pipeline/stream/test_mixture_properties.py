@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from configs import StreamSection
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream import lane_windows
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.window_tokens import BlockCache, Tokens, read_pairs
 from tests.data_pipeline.order.synthetic import even_table
 from tests.data_pipeline.stream.made import (
     close,
@@ -98,10 +96,10 @@ def _updates(datasets: list[Dataset], case: Case, least: int) -> list[list[Micro
     return updates
 
 
-def _dealt(plan: StreamPlan, group: int) -> Iterator[NDArray[np.int64]]:
-    """The micro-batches of a group, pass after pass."""
+def _dealt(plan: StreamPlan, lane: int) -> Iterator[NDArray[np.int64]]:
+    """The micro-batches of a lane, pass after pass."""
     for pass_ in itertools.count():
-        yield from plan.micro_batches(pass_, group)
+        yield from plan.micro_batches(pass_, lane)
 
 
 def _tokens(update: list[MicroBatch]) -> int:
@@ -130,29 +128,20 @@ def test_updates_are_as_large_as_without_a_mixture(pool: Pool, case: Case) -> No
 
 @settings(max_examples=15, deadline=None)
 @given(case=cases(SIZES, (1, 3, 8, 32, 61)))
-def test_every_pass_uses_each_pair_once(pool: Pool, case: Case) -> None:
-    """A pass deals each pair once, and the lanes of a group take what it was dealt in turns, leaving nothing out."""
+def test_every_pass_deals_each_pair_as_often(pool: Pool, case: Case) -> None:
+    """And each lane takes what it was dealt, pass after pass, leaving nothing out."""
     datasets = case.datasets(pool)
     [reader] = readers = open_readers(datasets, case.section, 1, None, case.weights)
     batches = read_epoch(readers)
     first_id = 0
     for number, (dataset, plan) in enumerate(zip(datasets, reader.phase.plans, strict=True)):
-        sharing = plan.sharing
         for pass_ in range(2):
-            dealt = [ids for group in range(sharing.num_groups) for ids in plan.micro_batches(pass_, group)]
-            each = np.repeat(np.arange(dataset.num_pairs), sharing.num_passes)
+            dealt = [ids for lane in range(plan.num_lanes) for ids in plan.micro_batches(pass_, lane)]
+            each = np.repeat(np.arange(dataset.num_pairs), plan.num_copies)
             assert np.array_equal(np.sort(np.concatenate(dealt)), each)
-        turns = sorted((sharing.group(n), sharing.member(n)) for n in range(sharing.num_lanes))
-        assert turns == list(itertools.product(range(sharing.num_groups), range(sharing.num_members)))
-        next_turns = {n: sharing.member(n) for n in range(sharing.num_lanes)}
-        coming = [_dealt(plan, group) for group in range(sharing.num_groups)]
-        planned: list[list[NDArray[np.int64]]] = [[] for _ in coming]
+        coming = [_dealt(plan, lane) for lane in range(plan.num_lanes)]
         for micro_batch in (m for m in batches if m.dataset == number):
-            group, turn = sharing.group(micro_batch.lane), next_turns[micro_batch.lane]
-            while len(planned[group]) <= turn:
-                planned[group].append(next(coming[group]))
-            assert np.array_equal(micro_batch.pair_ids - first_id, planned[group][turn])
-            next_turns[micro_batch.lane] += sharing.num_members
+            assert np.array_equal(micro_batch.pair_ids - first_id, next(coming[micro_batch.lane]))
         first_id += dataset.num_pairs
     close(readers)
 
@@ -195,26 +184,3 @@ def test_many_tiny_datasets(
     assert of_language.max() < 1.8 * of_language.mean(), of_language
     assert counts.sum() == pytest.approx(len(counts) * reader.epoch, rel=0.1)
     close(readers)
-
-
-def test_a_rank_reads_what_its_lanes_take(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the windows that lanes of several ranks share, each rank holds its own lanes' pairs, and few windows."""
-    num_read: list[int] = []
-
-    def watched(cache: BlockCache, pairs: NDArray[np.int64], max_broken: int = 0) -> Tokens:
-        num_read.append(len(pairs))
-        return read_pairs(cache, pairs, max_broken)
-
-    monkeypatch.setattr(lane_windows, "read_pairs", watched)
-    section = StreamSection(micro_batches=8, source_tokens=256, target_tokens=256, prefetch_updates=0)
-    datasets = [pool[30, 0], pool[30, 1]]
-    totals = []
-    for world_size in (1, 8):
-        readers = open_readers(datasets, section, world_size)
-        assert all(plan.sharing.num_members > 1 for plan in readers[0].phase.plans)
-        num_read.clear()
-        for _ in range(40):
-            read_epoch(readers)
-        totals.append(sum(num_read))
-        close(readers)
-    assert totals[1] < 2 * totals[0], totals

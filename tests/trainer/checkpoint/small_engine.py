@@ -70,7 +70,7 @@ class Saving:
         run.mkdir(parents=True, exist_ok=True)
         section = {"keep_last": 2, "keep_best": 0, "max_failures": 9, **section}
         lanes = StreamState(
-            epoch=0, update=0, lanes={world.rank: ()}, seed=1, micro_batches=world.size, fingerprints=[], shares=[]
+            epoch=0, update=0, lanes={world.rank: ()}, seed=1, micro_batches=world.size, fingerprints=[], proportions=[]
         )
         config = dataclasses.replace(RunConfig(), output=str(run.parent), name=run.name)
         self.saver = Saver(

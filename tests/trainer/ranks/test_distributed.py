@@ -15,7 +15,7 @@ import pytest
 from configs import UserError
 from configs.process.environment import PRIVATE
 from configs.process.files import FileError
-from data_pipeline.order.state import LaneCursor, StreamState
+from data_pipeline.order.state import StreamState
 from tests.conftest import REPO, environment
 from tests.forked import Forked, exit_codes, fork_ranks
 from tests.house import sources
@@ -129,13 +129,13 @@ def test_a_rank_that_is_gone_is_an_error_of_all_others_at_once() -> None:
 STREAM = StreamState(
     epoch=1,
     update=2,
-    lanes={0: (LaneCursor(pass_=0, window=1, position=2),), 3: ()},
+    lanes={0: (), 3: ()},
     seed=4,
     micro_batches=2,
     fingerprints=["a"],
-    shares=[1],
+    proportions=[1],
 )
-PICKLES = {"configs/plugins/files.py", "data_pipeline/stream/process_prefetch.py"}
+PICKLES = {"configs/plugins/files.py", "data_pipeline/stream/prefetch.py"}
 """Between a process and those that it forks or starts, through memory and pipes that no other reaches."""
 
 
@@ -149,7 +149,7 @@ PICKLES = {"configs/plugins/files.py", "data_pipeline/stream/process_prefetch.py
     ],
 )
 def test_objects_arrive_as_they_were_sent(item: Any) -> None:
-    assert unpacked(packed(item), StreamState, LaneCursor) == item
+    assert unpacked(packed(item), StreamState) == item
 
 
 def test_errors_keep_what_they_mean_to_who_catches_them() -> None:

@@ -17,7 +17,7 @@ from configs.data import DatasetSource
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augmentation.augmenter import modifiers_of
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lane_stream import make_plans
+from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.reader import StreamState
 from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
 from trainer.engines.batches import count
@@ -122,7 +122,7 @@ def test_copies_of_a_pair_in_one_window_differ(spelling: Dataset, everything: li
     )
     readers = open_readers([spelling, spelling], section, weights=[1.0, 50.0])
     plan = make_plans([spelling, spelling], section, readers[0].mixture, seed=7)[1]
-    assert plan.sharing.num_passes > 1
+    assert plan.num_copies > 1
     found: dict[int, Counter[tuple[int, ...]]] = {}
     for m in read_epoch(readers):
         if m.dataset == 1:
