@@ -153,16 +153,18 @@ class Tokenizer:
         """The target vocabulary in the order of ids."""
         return [str(self._target.id_to_piece(i)) for i in range(self.target_vocab_size)]
 
-    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
+    def encode_source(self, lines: Sequence[str], *, alpha: float | None = None) -> list[list[int]]:
         """The pieces of each source line, without BOS and EOS. A blank line has none.
+
+        With `alpha` SentencePiece samples them: by BPE-dropout of that probability, or from a unigram model.
 
         A tag at the very start becomes its own piece, and the space after it goes; any code of its language will do
         (`>>fr<<` for `>>fra<<`). Anywhere else a tag is text, as `</s>` and the like are everywhere.
         """
         if not self._tags:
-            return self._encode("source", lines)
+            return self._encode("source", lines, alpha)
         cut = [self.cut_tag(line) for line in lines]
-        rows = self._encode("source", [text for _, text in cut])
+        rows = self._encode("source", [text for _, text in cut], alpha)
         for (tag, _), row in zip(cut, rows, strict=True):
             if tag is not None:
                 row.insert(0, tag)
@@ -206,11 +208,11 @@ class Tokenizer:
             self._meanings[tag] = self._tags[tags[0]] if len(tags) == 1 else None
         return self._meanings[tag]
 
-    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each target line, without BOS and EOS."""
-        return self._encode("target", lines)
+    def encode_target(self, lines: Sequence[str], *, alpha: float | None = None) -> list[list[int]]:
+        """The pieces of each target line, without BOS and EOS; `alpha` as in `encode_source`."""
+        return self._encode("target", lines, alpha)
 
-    def _encode(self, side: Side, lines: Sequence[str]) -> list[list[int]]:
+    def _encode(self, side: Side, lines: Sequence[str], alpha: float | None) -> list[list[int]]:
         """The pieces of lines; what SentencePiece leaves unknown is looked up by its text among the unused pieces.
 
         Imported models have such: Marian's two SentencePiece models cut text for one vocabulary, and a character that
@@ -218,6 +220,11 @@ class Tokenizer:
         """
         processor = self._source if side == "source" else self._target
         # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
+        if alpha is not None:
+            sampled: list[list[int]] = processor.encode(
+                list(lines), out_type=int, num_threads=1, enable_sampling=True, nbest_size=-1, alpha=alpha
+            )
+            return sampled
         rows: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
         odd = [number for number, row in enumerate(rows) if UNK_ID in row]
         if odd and side not in self._unused:

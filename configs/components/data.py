@@ -205,18 +205,15 @@ class MergingModifier(Modifier):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class SubwordModifier(Modifier):
-    """Segments words into other pieces. It must be the last modifier, and there can be only one per dataset."""
+    """Has SentencePiece sample other pieces for the text. It must be the last modifier, and there can be only one per
+    dataset."""
 
     probability: Chance = 1.0
     model_type: ClassVar[str] = ""
     """Kind of tokenizer that it works with: `bpe` or `unigram`."""
 
-    def build(self, vocabulary: Any) -> Any:
-        """The object that draws segmentations: see `data_pipeline.stream.augmentation.variants.Segmenter`.
-
-        Args:
-            vocabulary: a `data_pipeline.stream.augmentation.vocabulary.Vocabulary`.
-        """
+    def sampling_alpha(self) -> float:
+        """SentencePiece's `alpha`: for BPE the probability to drop a merge, for unigram the smoothing parameter."""
         raise NotImplementedError
 
 

@@ -15,7 +15,7 @@ from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter, make_augmenters
+from data_pipeline.stream.augment import Augmented, Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, collate
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import (

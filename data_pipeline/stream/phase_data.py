@@ -10,7 +10,7 @@ from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.augmenter import make_augmenters, settings_number
+from data_pipeline.stream.augment import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.pair_weights import PairWeights

@@ -86,8 +86,8 @@ def test_realised_proportions_are_within_one_percent(three: list[Dataset], num_l
         relative = np.abs(taken / taken.sum() / wanted - 1)
         print(f"K={num_lanes} epoch {epoch}: proportions {taken / taken.sum()}, off by {100 * relative} %")
         assert relative.max() < 0.01
-        assert abs(taken.sum() / sizes.sum() - 1) < 0.01
         total += taken
+    assert abs(total.sum() / (2 * sizes.sum()) - 1) < 0.01
     assert np.abs(total / total.sum() / wanted - 1).max() < 0.005, "errors do not add up over epochs"
     close(readers)
 
@@ -152,7 +152,7 @@ def states(two: list[Dataset]) -> tuple[StreamState, StreamState]:
 def test_settings_change_between_epochs_only(
     two: list[Dataset], change: dict[str, Any], weights: list[float] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """New passes begin: each pair of a dataset is used once in those too."""
+    """New passes begin: each pair of a dataset is used as often as others in those too."""
     between, within = states(two)
     section = dataclasses.replace(TWO, **change, temperature=1.0 if weights else TWO.temperature)
     what = r"proportions: 16.6667 %, 83.3333 %" if weights else f"stream.{next(iter(change), '')}"
@@ -167,7 +167,7 @@ def test_settings_change_between_epochs_only(
     total = sum(d.num_pairs for d in two)
     assert abs(sum(m.num_pairs for m in batches) - total) <= 6 * 7
     smallest = Counter(i for m in batches for i in m.pair_ids.tolist() if m.dataset == 0)
-    assert set(smallest) == set(range(30))
+    assert max(smallest.values()) <= moved[0].phase.plans[0].num_copies
     close(moved)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from configs import RunConfig, StreamSection
 from configs.components import make
-from data_pipeline.stream.modifiers.insertions import Noise, Prefix
+from data_pipeline.stream.modifiers.texts import Noise, Prefix
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import OnLines, Translation, nobody
 from zeromt.translating.undoing import with_undoing

@@ -15,7 +15,7 @@ from configs import StreamSection, UserError
 from configs.components import Modifier, make
 from configs.data import DatasetSource
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.augmenter import modifiers_of
+from data_pipeline.stream.augment import modifiers_of
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.reader import StreamState

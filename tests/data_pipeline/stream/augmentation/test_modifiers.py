@@ -3,15 +3,18 @@
 import dataclasses
 import hashlib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from configs import StreamSection, UserError
+from configs import PrepareSection, StreamSection, UserError
 from configs.components import Draws, Modifier, make
 from data_pipeline.order.windows import Budget
+from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augmentation.augmenter import Augmented, Augmenter
+from data_pipeline.stream.augment import Augmented, Augmenter
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.stream.modifiers.typos import NEIGHBOURS, mistyped
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
@@ -220,3 +223,47 @@ def test_what_the_tokenizer_makes_the_plain_pair_of_is_not_changed(spelling: Dat
     sources, found = augmented(spelling, [("fi", "fi"), ("of", "de")], ligature)
     assert sources == ["fi", "fi"]
     assert found.is_changed.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(("dropout", "least", "most"), [(0.0, 0, 0), (0.1, 120, 200), (1.0, 200, 200)])
+def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -> None:
+    """Other pieces for the same text, drawn anew in each pass; at 1 characters."""
+    texts = [spelling.tokenizer.decode_source([spelling.pieces(number)[0]])[0] for number in range(200)]
+    modifier = make("modifier", "bpe_dropout", dropout=dropout)
+    sources, found = augmented(spelling, [(text, text) for text in texts], modifier)
+    assert sources == texts
+    assert least <= found.is_changed.sum() + found.fell_back.sum() <= most
+    if dropout == 1:
+        pieces = [
+            spelling.tokenizer.source_pieces(found.source[row].tolist()) for row in np.flatnonzero(found.is_changed)
+        ]
+        assert all(len(piece) == 1 or piece.startswith("<0x") for row in pieces for piece in row)
+
+
+def test_sampling_is_of_the_seed_alone(spelling: Dataset) -> None:
+    """Whatever other threads sample at the same time."""
+    pairs = [("A dog and a very small cat went for a walk.", "Un chien.")] * 64
+    modifiers = [make("modifier", "bpe_dropout", dropout=0.3)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: augmented(spelling, pairs, *modifiers)[1], range(16)))
+    rows = [[one.source[row].tolist() for row in range(64)] for one in found]
+    assert rows == rows[:1] * 16
+    assert len({tuple(row) for row in rows[0]}) > 20
+
+
+def test_unigram_sampling(small_section: PrepareSection, tmp_path: Path) -> None:
+    tokenizer = dataclasses.replace(small_section.tokenizer, kind="unigram")
+    section = dataclasses.replace(small_section, output=str(tmp_path / "unigram"), tokenizer=tokenizer)
+    prepare.run(section)
+    dataset = Dataset.load(section.output)
+    readers, plain = (
+        open_readers([dataset], dataclasses.replace(SECTION, augment=augment))
+        for augment in ([make("modifier", "unigram_sampling")], [])
+    )
+    ours, theirs = ({}, {})
+    for stream, texts in ((readers, ours), (plain, theirs)):
+        for m in read_epoch(stream):
+            texts |= dict(zip(m.pair_ids.tolist(), dataset.tokenizer.decode_source(m.source.tolist()), strict=True))
+    close(readers, plain)
+    assert ours == theirs
+    assert readers[0].num_augmented > 500

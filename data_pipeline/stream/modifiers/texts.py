@@ -1,12 +1,13 @@
-"""Noise, which is to be copied, and a text before the source."""
+"""Capitals, noise that is to be copied, a text before the source, and two pairs as one."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from configs.components import Draws, TextModifier, component
+from configs.components import Draws, MergingModifier, TextModifier, component
+from data_pipeline.stream.modifiers.code import around_code
 
 _NOISE = "".join(
     [
@@ -17,6 +18,25 @@ _NOISE = "".join(
 )
 Length = Annotated[int, Field(gt=0, le=256)]
 """Words or letters of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
+
+
+@component("modifier", "upper_case")
+class UpperCase(TextModifier):
+    """Both sides in capitals, but for markup, placeholders and addresses."""
+
+    dotted_i: Literal["none", "source", "target", "both"] = "none"
+    """Sides in Turkish or Azerbaijani: the capital of i is İ there."""
+
+    @override
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        return (
+            around_code(source, lambda text: _capitals(text, self.dotted_i in ("source", "both"))),
+            around_code(target, lambda text: _capitals(text, self.dotted_i in ("target", "both"))),
+        )
+
+
+def _capitals(text: str, is_dotted: bool) -> str:
+    return (text.replace("i", "İ") if is_dotted else text).upper()
 
 
 @component("modifier", "noise")
@@ -65,3 +85,15 @@ class Prefix(TextModifier):
     @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
         return f"{self.text} {source}", target
+
+
+@component("modifier", "merge")
+class Merge(MergingModifier):
+    """The pair and its neighbour as one, with a space between them, as where a segmenter missed the end of a sentence.
+
+    Put before the others it is the whole that they change.
+    """
+
+    @override
+    def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
+        return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
