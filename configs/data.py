@@ -241,9 +241,12 @@ class StreamSection:
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
     """K: number of micro-batches in an update, and of lanes in an epoch; divided among any number of ranks up to K."""
     source_tokens: Positive = 4096
-    """Budget of a micro-batch in padded source tokens: number of rows times longest source."""
+    """Budget of a micro-batch in source tokens."""
     target_tokens: Positive = 4096
-    """Budget of a micro-batch in padded target tokens: number of rows times longest target."""
+    """Budget of a micro-batch in target tokens."""
+    budget: Literal["padded", "tokens"] = "padded"
+    """padded: the budgets are of padded tokens, number of rows times longest row. tokens: of true tokens, for GPUs that
+    pack rows; where rows are padded such a micro-batch is larger than its budgets."""
     max_rows: Positive = 1024
     """Maximum number of pairs in a micro-batch, however short they are."""
     window_pairs: Annotated[int, Field(ge=1, le=50_000_000)] = 262_144

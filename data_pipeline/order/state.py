@@ -46,7 +46,7 @@ class StreamState:
     """Fingerprints of the datasets."""
     proportions: list[int]
     """Of the datasets: `Mixture.proportions`."""
-    settings: dict[str, int] = field(default_factory=dict)
+    settings: dict[str, int | str] = field(default_factory=dict)
     """Fields of the section `stream` on which positions within an epoch depend."""
     phase: Count = 0
     """Number of the run's phase, whose datasets these are; 0 too where it has no phases."""

@@ -1,6 +1,7 @@
-"""A window's micro-batches: shuffle, bucket by both lengths, cut under a budget of padded tokens, put in order.
+"""A window's micro-batches: shuffle, bucket by both lengths, cut under a budget of tokens, put in order.
 
-Rows of a micro-batch are padded to its longest source and its longest target, so both lengths should be similar.
+Rows of a micro-batch are padded to its longest source and its longest target, so both lengths should be similar. On a
+device that packs rows without padding a budget of true tokens fills micro-batches, which are bucketed all the same.
 Sorting by one side leaves the other unsorted. Here pairs are sorted by one side, divided into groups of equal tokens,
 and each group is sorted by the other side, alternately up and down, so that neighbours across the edge of groups are
 similar too. The best number of groups depends on the window; a few are tried, and the one with the least padding is
@@ -22,6 +23,7 @@ from configs import StreamSection
 from data_pipeline.order.randomness import Purpose, permutation, random_bits
 
 Integers = NDArray[np.int64]
+Sides = NDArray[np.int32]
 
 GROUPS = (0.5, 1.0, 2.0)
 """Numbers of groups to try, as multiples of the square root of the number of micro-batches."""
@@ -39,6 +41,8 @@ class Budget:
     target_tokens: int
     max_rows: int
     length_multiple: int
+    is_padded: bool = True
+    """Whether padding counts."""
 
     @classmethod
     def of(cls, section: StreamSection) -> "Budget":
@@ -48,16 +52,17 @@ class Budget:
             target_tokens=section.target_tokens,
             max_rows=section.max_rows,
             length_multiple=section.length_multiple,
+            is_padded=section.budget == "padded",
         )
 
-    def padded(self, lengths: NDArray[np.uint16]) -> Integers:
-        """(pairs, 2): each pair's padded lengths, from its raw pieces."""
-        return -(-(lengths.astype(np.int64) + 1) // self.length_multiple) * self.length_multiple
+    @property
+    def multiple(self) -> int:
+        """What lengths are rounded up to."""
+        return self.length_multiple if self.is_padded else 1
 
-    def rows(self, padded: Integers) -> NDArray[np.int32]:
-        """(pairs,): most rows of a micro-batch that each pair may stand in; a micro-batch has that of its least."""
-        most = np.minimum(self.source_tokens // padded[:, 0], self.target_tokens // padded[:, 1])
-        return np.minimum(most, min(self.max_rows, len(padded))).astype(np.int32)
+    def padded(self, lengths: NDArray[np.uint16]) -> Integers:
+        """(pairs, 2): lengths of each pair as the budget counts them, from its raw pieces."""
+        return -(-(lengths.astype(np.int64) + 1) // self.multiple) * self.multiple
 
     def usual_rows(self, lengths: NDArray[np.uint16]) -> int:
         """Rows of a micro-batch without padding whose pairs all have the mean lengths."""
@@ -68,7 +73,7 @@ class Budget:
     def holds(self, lengths: NDArray[np.uint16]) -> NDArray[np.bool_]:
         """(pairs,): whether any micro-batch can hold the pair."""
         # Compares raw pieces, to avoid a wider copy of the whole table.
-        most = [b // self.length_multiple * self.length_multiple - 1 for b in (self.source_tokens, self.target_tokens)]
+        most = [b // self.multiple * self.multiple - 1 for b in (self.source_tokens, self.target_tokens)]
         return (lengths[:, 0].astype(np.int32) <= most[0]) & (lengths[:, 1].astype(np.int32) <= most[1])
 
 
@@ -107,25 +112,23 @@ def plan_window(
     shuffled = shuffled[budget.holds(lengths[shuffled])]
     if len(shuffled) == 0:
         return WindowPlan(shuffled, np.empty((0, 2), dtype=np.int64))
-    padded = budget.padded(lengths[shuffled])
-    allowed = budget.rows(padded)
-    source, target = padded.astype(np.int32).T.copy()
+    counted = budget.padded(lengths[shuffled])
     overhead = (budget.source_tokens + budget.target_tokens) // OVERHEAD
-    best_cost, best_order, best_starts = -1, shuffled, shuffled
-    for order in _candidates(padded, budget):
-        starts = _cut(allowed[order])
-        longest = np.maximum.reduceat(source[order], starts) + np.maximum.reduceat(target[order], starts)
-        cost = int((np.diff(starts, append=len(order)) * longest).sum()) + overhead * len(starts)
+    best_cost, order, starts, tokens = -1, shuffled, shuffled, shuffled
+    for candidate in _candidates(counted, budget):
+        sides = counted[candidate].astype(np.int32).T.copy()
+        cuts = _padded_cuts(sides, budget) if budget.is_padded else _true_cuts(sides, budget)
+        of_each = _tokens(sides, cuts, budget)
+        cost = int(of_each.sum()) + overhead * len(cuts)
         if best_cost < 0 or cost < best_cost:
-            best_cost, best_order, best_starts = cost, order, starts
-    bounds = np.stack([best_starts, np.append(best_starts[1:], len(shuffled))], axis=1)
+            best_cost, order, starts, tokens = cost, candidate, cuts, of_each
+    bounds = np.stack([starts, np.append(starts[1:], len(shuffled))], axis=1)
     if before is None:
         turns = permutation(len(bounds), seed, Purpose.MICRO_BATCHES, *place)
     else:
-        longest = np.maximum.reduceat(padded[best_order], best_starts).sum(axis=1)
-        lightest_first = np.argsort((bounds[:, 1] - bounds[:, 0]) * longest, kind="stable")
+        lightest_first = np.argsort(tokens, kind="stable")
         turns = lightest_first[_turns(len(bounds), before, seed, *place[:2])]
-    return WindowPlan(shuffled[best_order], bounds[turns])
+    return WindowPlan(shuffled[order], bounds[turns])
 
 
 def _turns(count: int, before: int, seed: int, dataset: int, pass_: int) -> Integers:
@@ -134,15 +137,15 @@ def _turns(count: int, before: int, seed: int, dataset: int, pass_: int) -> Inte
     return np.argsort(np.argsort(bits, kind="stable"), kind="stable")
 
 
-def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
+def _candidates(counted: Integers, budget: Budget) -> Iterator[Integers]:
     """Candidate orders."""
-    sums = padded.sum(axis=0)
-    num_batches = max(sums[0] / budget.source_tokens, sums[1] / budget.target_tokens, len(padded) / budget.max_rows)
-    keys = np.minimum(padded, np.iinfo(np.uint16).max).astype(np.uint16)  # numpy sorts 16 bits by radix sort
+    sums = counted.sum(axis=0)
+    num_batches = max(sums[0] / budget.source_tokens, sums[1] / budget.target_tokens, len(counted) / budget.max_rows)
+    keys = np.minimum(counted, np.iinfo(np.uint16).max).astype(np.uint16)  # numpy sorts 16 bits by radix sort
     numbers = sorted({max(1, round(group * float(num_batches) ** 0.5)) for group in GROUPS})
     for first in (0, 1):
         by_first = np.argsort(keys[:, first], kind="stable")
-        lengths = padded[by_first, first]
+        lengths = counted[by_first, first]
         tokens = np.cumsum(lengths)
         by_length = np.cumsum(np.diff(lengths, prepend=lengths[0]) > 0)  # one group per distinct length
         for groups in (*((tokens - 1) * n // tokens[-1] for n in numbers), by_length):
@@ -151,12 +154,25 @@ def _candidates(padded: Integers, budget: Budget) -> Iterator[Integers]:
             yield by_first[inner[np.argsort(groups[inner].astype(np.uint16), kind="stable")]]
 
 
-def _cut(allowed: NDArray[np.int32]) -> Integers:
-    """Fill micro-batches greedily in order; returns their first rows.
+def _tokens(sides: Sides, starts: Integers, budget: Budget) -> Integers:
+    """(micro-batches,): tokens of each that count, of both sides."""
+    if budget.is_padded:
+        longest = np.maximum.reduceat(sides, starts, axis=1).sum(axis=0)
+        tokens: Integers = np.diff(starts, append=sides.shape[1]) * longest
+    else:
+        tokens = np.add.reduceat(sides.sum(axis=0), starts)
+    return tokens
+
+
+def _padded_cuts(sides: Sides, budget: Budget) -> Integers:
+    """Fill micro-batches greedily up to a budget of padded tokens; returns their first rows.
 
     Args:
-        allowed: (pairs,): `Budget.rows`, in the order of the pairs.
+        sides: (2, pairs): lengths, in the order of the pairs.
+        budget: what a micro-batch may hold.
     """
+    most = np.minimum(budget.source_tokens // sides[0], budget.target_tokens // sides[1])
+    allowed = np.minimum(most, budget.max_rows)  # rows of a micro-batch that each pair may stand in
     rows = np.arange(1, int(allowed.max()) + 1, dtype=np.int32)
     starts, start, count = [], 0, len(allowed)
     while start < count:
@@ -164,4 +180,17 @@ def _cut(allowed: NDArray[np.int32]) -> Integers:
         least = np.minimum.accumulate(allowed[start : start + allowed[start]])
         # What fits is a prefix: the number of rows grows and the allowed number falls.
         start += int(np.count_nonzero(rows[: len(least)] <= least))
+    return np.array(starts, dtype=np.int64)
+
+
+def _true_cuts(sides: Sides, budget: Budget) -> Integers:
+    """Fill micro-batches greedily up to a budget of true tokens; arguments and result as in `_padded_cuts`."""
+    sources, targets = np.cumsum(sides, axis=1, dtype=np.int64)
+    starts, start, source, target = [], 0, 0, 0
+    while start < len(sources):
+        starts.append(start)
+        by_source = int(np.searchsorted(sources, source + budget.source_tokens, side="right"))
+        by_target = int(np.searchsorted(targets, target + budget.target_tokens, side="right"))
+        start = min(by_source, by_target, start + budget.max_rows)
+        source, target = int(sources[start - 1]), int(targets[start - 1])
     return np.array(starts, dtype=np.int64)

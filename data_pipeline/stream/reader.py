@@ -19,7 +19,7 @@ __all__ = ["LaneCursor", "StreamReader", "StreamState"]
 
 log = logging.getLogger(__name__)
 
-POSITION_SETTINGS = ("source_tokens", "target_tokens", "max_rows", "window_pairs", "length_multiple")
+POSITION_SETTINGS = ("source_tokens", "target_tokens", "budget", "max_rows", "window_pairs", "length_multiple")
 
 
 class StreamReader:
@@ -250,8 +250,8 @@ class StreamReader:
         for message in self._corrupt.add(corrupt):
             log.warning("%s; skipped, of at most %d", message, self._corrupt.limit)
 
-    def _settings(self) -> dict[str, int]:
-        settings = {name: int(getattr(self._phase.section, name)) for name in POSITION_SETTINGS}
+    def _settings(self) -> dict[str, int | str]:
+        settings = {name: getattr(self._phase.section, name) for name in POSITION_SETTINGS}
         return settings if self._phase.augment is None else {**settings, "augment": self._phase.augment}
 
     def _check_fingerprints(self, allowed: list[str]) -> None:

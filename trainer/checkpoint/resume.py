@@ -248,7 +248,7 @@ def _data(checkpoint: Checkpoint, config: RunConfig, fingerprints: Sequence[str]
         differences.append(f"stream.datasets: fingerprint {now}, the checkpoint has {saved}")
     if config.seed != stream.seed:
         differences.append(f"seed: {config.seed}, the checkpoint has {stream.seed}")
-    order = {"micro_batches": stream.micro_batches} if stream.update > 0 else {}
+    order: dict[str, int | str] = {"micro_batches": stream.micro_batches} if stream.update > 0 else {}
     if order and not config.training.fit_memory:  # with it the budgets are those that fit, not the configuration's
         order |= {name: stream.settings[name] for name in POSITION_SETTINGS}
     return differences + [

@@ -153,7 +153,7 @@ def largest_shapes(stream: StreamSection, longest: Sequence[int]) -> list[Shape]
         stream: with its budgets.
         longest: see `_trials`.
     """
-    multiple, (source, target) = stream.length_multiple, _budgets(stream)
+    multiple, (source, target) = stream.length_multiple if stream.budget == "padded" else 1, _budgets(stream)
 
     def padded(side: int, budget: int) -> int:
         """The longest padded length that occurs and fits a budget; longer pairs are dropped or refused."""

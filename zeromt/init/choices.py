@@ -109,9 +109,10 @@ def choose(found: Found, languages: tuple[str, str], machine: Machine) -> Choice
     budget = max(size.update_tokens // lanes // 64 * 64, 512, 2 * max_pieces.value)
     tokens = float(np.mean([len(pair.target) for pair in found.sample])) / _characters_a_piece(found) + 1
     updates = _rounded(max(300, size.epochs * pairs * tokens / (0.9 * lanes * budget)))
+    counted = {"budget": "tokens"} if machine.gpus else {}  # which pack rows
     stream = Choice(
         "stream",
-        {"micro_batches": lanes, "source_tokens": budget, "target_tokens": budget},
+        {"micro_batches": lanes, "source_tokens": budget, "target_tokens": budget, **counted},
         f"{lanes * budget:,} tokens an update suit {size.why}; {lanes} micro-batches for {machine}",
     )
     return Choices(

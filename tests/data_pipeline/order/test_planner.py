@@ -1,5 +1,6 @@
 import hashlib
 import itertools
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -110,15 +111,23 @@ def test_epochs_and_seeds_differ() -> None:
 def test_the_order_is_frozen() -> None:
     """A change here breaks the resuming of every run that exists: before a release alone."""
     digest = hashlib.sha256()
-    for block, shard in ((16, 64), (1000, 2000)):
+    ways: list[tuple[int, int, Literal["padded", "tokens"]]]
+    ways = [(16, 64, "padded"), (1000, 2000, "padded"), (16, 64, "tokens")]
+    for block, shard, budget in ways:
         section = StreamSection(
-            micro_batches=3, source_tokens=256, target_tokens=300, max_rows=20, window_pairs=500, length_multiple=4
+            micro_batches=3,
+            source_tokens=256,
+            target_tokens=300,
+            budget=budget,
+            max_rows=20,
+            window_pairs=500,
+            length_multiple=4,
         )
         number = np.arange(2000)
         lengths = np.stack([number * 7919 % 53 + 1, number * 104_729 % 59 + 1], axis=1).astype(np.uint16)
         plan = StreamPlan(lengths, even_table(lengths, block, shard), section, seed=12)
         digest.update(repr([epoch(plan, pass_) for pass_ in range(2)]).encode())
-    assert digest.hexdigest() == "10bbd40c106255d0ce2dc7ee6e8980bb6292676ee6db3d9e9563360444ec4c76"
+    assert digest.hexdigest() == "8e6ba1e8feddcb31e95bf8f582ec383259b4ad75dff70d9983870715adaa4726"
     assert permutation(10, 1, Purpose.PAIRS, 2, 3).tolist() == [0, 5, 8, 7, 6, 4, 9, 1, 2, 3]
 
 
@@ -152,15 +161,24 @@ MEASURED = [
 @pytest.mark.parametrize(("pairs", "budget", "most"), MEASURED)
 def test_padding_is_low_on_both_sides(pairs: int, budget: int, most: float) -> None:
     lengths = random_lengths(pairs, 4)
-    plan = plan_window(
-        lengths,
-        Budget(source_tokens=budget, target_tokens=budget, max_rows=1024, length_multiple=1),
-        seed=1,
-        place=(0, 0, 0, 0),
-        before=0,
-    )
+    plan = plan_window(lengths, _budget(budget), seed=1, place=(0, 0, 0, 0), before=0)
     padded, real = 0, int((lengths.astype(int) + 1).sum())
     for number in range(len(plan)):
         rows = lengths[plan.micro_batch(number)].astype(int) + 1
         padded += len(rows) * int(rows.max(axis=0).sum())
     assert 1 - real / padded < most, f"{1 - real / padded:.4f}"
+
+
+@pytest.mark.parametrize("tokens", [1024, 4096, 16_384])
+def test_true_tokens_fill_micro_batches(tokens: int) -> None:
+    """Of the side that takes more, but for the window's last one."""
+    lengths = random_lengths(100_000, 4)
+    plan = plan_window(lengths, _budget(tokens, is_padded=False), seed=1, place=(0, 0, 0, 0), before=0)
+    taken = [(lengths[plan.micro_batch(number)].astype(int) + 1).sum(axis=0).max() for number in range(len(plan))]
+    assert max(taken) <= tokens
+    assert np.mean(taken) / tokens > 0.98
+    assert sum(len(plan.micro_batch(number)) for number in range(len(plan))) == len(lengths)
+
+
+def _budget(tokens: int, **settings: bool) -> Budget:
+    return Budget(source_tokens=tokens, target_tokens=tokens, max_rows=tokens, length_multiple=1, **settings)

@@ -234,10 +234,9 @@ def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -
     assert sources == texts
     assert least <= found.is_changed.sum() + found.fell_back.sum() <= most
     if dropout == 1:
-        pieces = [
-            spelling.tokenizer.source_pieces(found.source[row].tolist()) for row in np.flatnonzero(found.is_changed)
-        ]
-        assert all(len(piece) == 1 or piece.startswith("<0x") for row in pieces for piece in row)
+        changed = np.flatnonzero(found.is_changed).tolist()
+        pieces = [piece for row in changed for piece in spelling.tokenizer.source_pieces(found.source[row].tolist())]
+        assert all(len(piece) == 1 or piece.startswith("<0x") for piece in pieces)
 
 
 def test_sampling_is_of_the_seed_alone(spelling: Dataset) -> None:
@@ -256,14 +255,14 @@ def test_unigram_sampling(small_section: PrepareSection, tmp_path: Path) -> None
     section = dataclasses.replace(small_section, output=str(tmp_path / "unigram"), tokenizer=tokenizer)
     prepare.run(section)
     dataset = Dataset.load(section.output)
-    readers, plain = (
-        open_readers([dataset], dataclasses.replace(SECTION, augment=augment))
-        for augment in ([make("modifier", "unigram_sampling")], [])
-    )
-    ours, theirs = ({}, {})
-    for stream, texts in ((readers, ours), (plain, theirs)):
-        for m in read_epoch(stream):
-            texts |= dict(zip(m.pair_ids.tolist(), dataset.tokenizer.decode_source(m.source.tolist()), strict=True))
+    sections = [dataclasses.replace(SECTION, augment=a) for a in ([make("modifier", "unigram_sampling")], [])]
+    readers, plain = (open_readers([dataset], one) for one in sections)
+    texts: list[dict[int, str]] = []
+    for stream in (readers, plain):
+        batches = [
+            (m.pair_ids.tolist(), dataset.tokenizer.decode_source(m.source.tolist())) for m in read_epoch(stream)
+        ]
+        texts.append({pair: text for pairs, rows in batches for pair, text in zip(pairs, rows, strict=True)})
     close(readers, plain)
-    assert ours == theirs
+    assert texts[0] == texts[1]
     assert readers[0].num_augmented > 500
