@@ -29,8 +29,21 @@ from zeromt.exporting.search_file import longest_of_all, mean_penalty, write_sea
 OPTION = "--format huggingface"
 _PROGRAM = "huggingface"
 """The name of this format in the model's parts."""
-_PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
-_ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
+_NAMES = {
+    ".self_attention_residual.norm.": ".self_attn_layer_norm.",
+    ".cross_attention_residual.norm.": ".encoder_attn_layer_norm.",
+    ".feed_forward_residual.norm.": ".final_layer_norm.",
+    ".norm.": ".layer_norm.",
+    ".self_attention.": ".self_attn.",
+    ".cross_attention.": ".encoder_attn.",
+    ".query.": ".q_proj.",
+    ".key.": ".k_proj.",
+    ".value.": ".v_proj.",
+    ".output.": ".out_proj.",
+    ".feed_forward.inner.": ".fc1.",
+    ".feed_forward.outer.": ".fc2.",
+}
+"""Parts of this project's names, and theirs."""
 
 
 def export(trained: TrainedModel, folder: Path, sample: Sample, text: Text | None, *, dtype: torch.dtype) -> list[str]:
@@ -182,21 +195,11 @@ def reordered(weights: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]
 
 def their_name(name: str) -> str | None:
     """Transformers' name of a weight of the layers or of a final norm; None for others."""
-    parts = name.split(".")
-    if parts[0] not in ("encoder", "decoder"):
+    if not name.startswith(("encoder.", "decoder.")):
         return None
-    stack, end = parts[0], parts[-1]
-    if parts[1] == "norm":
-        return f"model.{stack}.layer_norm.{end}"
-    layer, block, part = f"model.{stack}.layers.{parts[2]}", parts[3], parts[4]
-    if block == "feed_forward":
-        return f"{layer}.{'fc1' if part == 'inner' else 'fc2'}.{end}"
-    if block == "feed_forward_residual":
-        return f"{layer}.final_layer_norm.{end}"
-    attention = _ATTENTIONS[block.removesuffix("_residual")]
-    if block.endswith("_residual"):
-        return f"{layer}.{attention}_layer_norm.{end}"
-    return f"{layer}.{attention}.{_PROJECTIONS[part]}.{end}"
+    for ours, theirs in _NAMES.items():
+        name = name.replace(ours, theirs)
+    return f"model.{name}"
 
 
 def load_transformers(option: str) -> Any:

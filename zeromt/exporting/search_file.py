@@ -5,6 +5,7 @@ as a ratio, an extra number and a maximum, all in pieces with EOS counted; docs/
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,19 +81,14 @@ def _language(tokenizer: Tokenizer, number: int) -> str:
     return next(tag[2:-2] for tag in tokenizer.tags if tokenizer.tag_id(tag) == number)
 
 
-def _left_out(search: SearchSection) -> list[str]:
+def _left_out(search: SearchSection) -> Iterator[str]:
     """Settings that other programs cannot express, one phrase each."""
-    phrases = []
-    if search.beam > 1 and search.length_penalty_kind == "gnmt" and search.length_penalty:
-        phrases.append(f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}")
-    if search.beam > 1 and search.patience not in (0.0, 1.0):
-        phrases.append(f"patience {search.patience:g} is known to CTranslate2 alone")
-    if search.beam > 1 and not search.patience:
-        phrases.append("patience 0 is known to Transformers alone ('never'); CTranslate2 gets 1")
-    if search.sampler is not None:
-        for program, name in (("huggingface", "Transformers"), ("ctranslate2", "CTranslate2")):
-            if search.sampler.exported(program) is None:
-                phrases.append(f"sampler {search.sampler.kind} is unknown to {name}, which searches for the best")
+    is_beam, sampler = search.beam > 1, search.sampler
+    if is_beam and search.length_penalty_kind == "gnmt" and search.length_penalty:
+        yield f"length_penalty {search.length_penalty:g} of gnmt is length^{mean_penalty(search):g}"
+    if is_beam and search.patience != 1:
+        yield f"patience {search.patience:g}: CTranslate2 has no 'never', Transformers nothing else but 1"
+    if sampler is not None and None in map(sampler.exported, ("huggingface", "ctranslate2")):
+        yield f"sampler {sampler.kind}, which not all programs have"
     if search.min_length_ratio:
-        phrases.append(f"min_length_ratio {search.min_length_ratio:g}")
-    return phrases
+        yield f"min_length_ratio {search.min_length_ratio:g}"

@@ -1,4 +1,4 @@
-"""`zeromt inspect`: shows what a dataset, a checkpoint or a run holds, and whether it is whole."""
+"""`zeromt inspect`: shows what a dataset, a checkpoint or a run holds, and whether it is whole; `zeromt report`."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from configs import UserError
-from configs.process.files import exists, is_dir, naming
+from configs.process.files import disk_errors, exists, is_dir, naming
+from configs.process.progress import say
 from configs.process.text import visible
 from data_pipeline.inspection import inspect_dataset, is_dataset, pairs_by_score
 from data_pipeline.prepared.dataset import Dataset
@@ -30,6 +31,20 @@ def run(*, path: str, worst: list[str] | None = None, best: list[str] | None = N
                 )
                 print("\n".join(visible(line) for line in lines))
         return 0 if worst or best else _look(path)
+
+
+def report(*, run: str) -> int:
+    """Write `report.md` in the folder of a run, and say where it is.
+
+    Raises:
+        UserError: it is no run, or the report cannot be written.
+    """
+    from trainer.report import write
+
+    with disk_errors("RUN", Path(run)):
+        written = write(Path(run))
+    say(f"report: {visible(str(written))}")
+    return 0
 
 
 def _count(option: str, text: str) -> int:

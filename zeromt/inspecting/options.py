@@ -1,4 +1,4 @@
-"""The commands `zeromt batch` and `inspect`."""
+"""The commands `zeromt batch`, `inspect` and `report`."""
 
 from launcher.options.parser import Command, Parser, add_plugins, add_run_folder
 from launcher.options.values import existing, whole
@@ -31,6 +31,12 @@ def add_inspect(parser: Parser) -> None:
         )
 
 
+def add_report(parser: Parser) -> None:
+    """Arguments of `zeromt report`."""
+    add_run_folder(parser)
+    add_plugins(parser)
+
+
 def _place(text: str) -> str:
     return text if "://" in text else existing(text)
 
@@ -49,6 +55,13 @@ COMMANDS = {
         usage="PATH [--worst SCORE N | --best SCORE N]",
         add_arguments=add_inspect,
         target="zeromt.inspecting.describe:run",
+        group="look into a run",
+    ),
+    "report": Command(
+        summary="write report.md of a run: settings, scores, curves, translations",
+        usage="RUN",
+        add_arguments=add_report,
+        target="zeromt.inspecting.describe:report",
         group="look into a run",
     ),
 }

@@ -1,1 +1,0 @@
-"""`zeromt report`: the report of a run, made again from its files."""
