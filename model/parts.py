@@ -25,9 +25,8 @@ class Storage:
     """Bytes of an element in the training precision."""
     mask: int
     """Bytes for each element of a dropout mask."""
-    is_fused: bool
-    """Whether kernels are fused: then attention keeps a log-sum-exp per row instead of its weights, and RMS norm only
-    one number per row."""
+    has_rms_norm: bool
+    """Whether RMS norm is one kernel, which keeps one number per row and its input alone."""
 
     def masks(self, elements: int, probability: float) -> int:
         """Bytes of a dropout mask."""

@@ -96,13 +96,9 @@ class MultiHead(Attention):
         return projections + 2 * 2 * query_tokens * memory_length * queries
 
     def activation_bytes(self, width: int, *, rows: int, length: int, memory_length: int, storage: Storage) -> int:
-        """Queries, keys and values (repeated to one head for each query head), the output, and the weights if kept."""
+        """Queries, keys, values (repeated to one head for each query head), the output, and a number for each row."""
         vectors = 2 * rows * (length + memory_length) * self.query_width(width) * storage.element
-        if storage.is_fused:
-            return vectors + rows * self.num_heads * length * FLOAT
-        weights = rows * self.num_heads * length * memory_length
-        dropped = storage.masks(weights, self.dropout) + weights * storage.element if self.dropout else 0
-        return vectors + weights * storage.element + dropped
+        return vectors + rows * self.num_heads * length * FLOAT
 
     def workspace_bytes(self, width: int, *, tokens: int, rows: int, storage: Storage) -> int:
         """The query's gradient in fp32, which flash attention (Dao, 2023) sums with up to a tile more for each row.
@@ -110,7 +106,7 @@ class MultiHead(Attention):
         Its name is `dq_accum` in `mha_varlen_bwd` (flash-attention, csrc/flash_attn/flash_api.cpp; torch's is a copy).
         In fp32 and with dropout other kernels run, which need none.
         """
-        if not storage.is_fused or storage.element == FLOAT or self.dropout:
+        if storage.element == FLOAT or self.dropout:
             return 0
         head_width = -(-self.width_of_heads(width) // FLASH_WIDTH_MULTIPLE) * FLASH_WIDTH_MULTIPLE
         return (tokens + FLASH_TILE_ROWS * rows) * self.num_heads * head_width * FLOAT

@@ -86,7 +86,7 @@ class RmsNorm(Norm):
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """The input and a reciprocal root mean square; without a fused kernel, the normalised input too."""
-        return tokens * width * storage.element * (1 if storage.is_fused else 2) + tokens * FLOAT
+        return tokens * width * storage.element * (1 if storage.has_rms_norm else 2) + tokens * FLOAT
 
     @override
     def plain_eps(self, width: int) -> float:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,12 +46,6 @@ def packed_weights(models: Sequence[nn.Module], device: torch.device) -> Iterato
     packed = _device_attribute(device, "packed_weights")
     with contextlib.nullcontext() if packed is None else packed(models):
         yield
-
-
-def argmax(x: Tensor) -> Tensor:
-    """The index of the maximum along the last dimension; the first of equal ones."""
-    best = _device_attribute(x.device, "argmax")
-    return x.argmax(-1) if best is None else cast(Tensor, best(x))
 
 
 def steps_between_syncs(device: torch.device) -> int:

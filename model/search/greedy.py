@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection
-from model.kernels import argmax, steps_between_syncs, upload
+from model.kernels import steps_between_syncs, upload
 from model.parts import Sampler
 from model.search.constraints import Constraints
 from model.search.ensemble import Ensemble
@@ -19,7 +19,7 @@ Choice = Callable[[Tensor, Sequence[int], int], Tensor]
 
 def choose_best(log_p_NV: Tensor, _rows: Sequence[int], _step: int) -> Tensor:
     """The most probable token; the first of equal ones."""
-    return argmax(log_p_NV)
+    return log_p_NV.argmax(-1)
 
 
 class Draws:

@@ -7,7 +7,7 @@ from torch import Tensor
 from model import Objective
 from model import loss as loss_module
 from model.kernels import use_kernels
-from model.kernels.cpu import loss as cpu_loss
+from model.kernels.cpu import training as cpu_loss
 from model.loss import CrossEntropy, OutputLayer, cross_entropy_sums
 from tests.flops import flop_counter
 from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section

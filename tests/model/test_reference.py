@@ -12,7 +12,7 @@ from configs import ConfigError, ModelSection, UserError, preset_model
 from model import SpecialIds, Transformer, build_transformer
 from model.attention import MultiHeadAttention, attention_weights
 from model.dropout import Dropout
-from model.kernels.cpu.layers import CpuDropout
+from model.kernels.cpu.training import CpuDropout
 from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
 from tests.model.flat import flat, nested

@@ -1,7 +1,13 @@
-"""What a search uses on a CPU: weights repacked into the layout of its matmul kernels, and a quick argmax."""
+"""What a search uses on a CPU: weights repacked into the layout of its matmul kernels.
+
+torch uses MKL for fp32 matmuls. On non-Intel processors MKL uses AVX2 only, and oneDNN was measured to be twice as
+fast; on Intel processors MKL is faster and is kept. bf16 always uses oneDNN, by the operator that torch.compile calls.
+"""
 
 import contextlib
+import platform
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,17 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
-from model.kernels.cpu.layers import CpuAttention
-from model.kernels.cpu.linear import CpuLinear, prefers_onednn, rounded_rows
-from model.kernels.cpu.loss import CpuOutputLayer
+from model.kernels.cpu.training import CpuOutputLayer
 from model.loss import OutputLayer
 
 BF16_ROW_MULTIPLE = 32
 """bf16 rows are padded to a multiple of this: two AMX tiles take hardly longer than one row."""
+SIZES_PER_DOUBLING = 16
+"""Of many rows, the numbers between two powers of two to which they are padded."""
 
 Layer = nn.Linear | OutputLayer
-_LAYERS = (nn.Linear, CpuLinear, OutputLayer, CpuOutputLayer)
-_ATTENTIONS = (MultiHeadAttention, CpuAttention)
+_LAYERS = (nn.Linear, OutputLayer, CpuOutputLayer)
 """Exactly these classes: a subclass may compute something else."""
 LinearFunction = Callable[[Tensor], Tensor]
 
@@ -28,11 +33,11 @@ LinearFunction = Callable[[Tensor], Tensor]
 def packed_weights(models: Sequence[nn.Module]) -> Iterator[None]:
     """A context in which the models' layers use packed copies of their weights. The weights must not change inside it.
 
-    Without packing, oneDNN repacks the weights for every matmul. In fp32, where oneDNN is preferred (see
-    `model.kernels.cpu.linear`), matmuls of any size use it here, summed in another order; MKL gets transposed weights.
-    In bf16 results are the same except for a rare last bit, and rows are padded to a few sizes: building kernels for
-    each number of remaining sentences would take longer than the matmuls. The projections of attention from the same
-    input are one matmul. Each copy is made at its first use.
+    Without packing, oneDNN repacks the weights for every matmul. In fp32, where oneDNN is preferred, matmuls of any
+    size use it here, summed in another order; MKL gets transposed weights. In bf16 results are the same except for a
+    rare last bit, and rows are padded to a few sizes: building kernels for each number of remaining sentences would
+    take longer than the matmuls. The projections of attention from the same input are one matmul. Each copy is made at
+    its first use.
     """
     modules = [module for model in models for module in model.modules()]
     functions: list[tuple[nn.Module, str, Any]] = [
@@ -41,8 +46,7 @@ def packed_weights(models: Sequence[nn.Module]) -> Iterator[None]:
     functions += [
         (attention, "project", _projection(attention))
         for attention in modules
-        if isinstance(attention, MultiHeadAttention)
-        and type(attention) in _ATTENTIONS
+        if type(attention) is MultiHeadAttention
         and all(_can_pack(layer) for layer in (attention.query, attention.key, attention.value))
     ]
     for module, name, function in functions:
@@ -111,33 +115,42 @@ def _pack(*layers: Layer) -> LinearFunction:
             return out
         x_RI = x.flatten(0, -2)
         num_rows = x_RI.shape[0]
-        padded_RI = F.pad(x_RI, (0, 0, 0, rounded_rows(num_rows, multiple=BF16_ROW_MULTIPLE) - num_rows))
+        padded_RI = F.pad(x_RI, (0, 0, 0, -num_rows % _row_multiple(num_rows)))
         out_RO: Tensor = multiply(padded_RI, packed_weight, bias, "none", [], "")
         return out_RO[:num_rows].view(*x.shape[:-1], -1)
 
     return forward
 
 
+def _row_multiple(num_rows: int) -> int:
+    return max(BF16_ROW_MULTIPLE, (1 << num_rows.bit_length()) // (2 * SIZES_PER_DOUBLING))
+
+
+def prefers_onednn(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is the fastest, or the only, way to multiply matrices of this type on this processor."""
+    return _FP32_PREFERS_ONEDNN if dtype == torch.float32 else dtype == torch.bfloat16 and _ONEDNN_HAS_BF16
+
+
+def bf16_is_faster() -> bool:
+    """Whether matmuls are faster in bf16 than in fp32: with AMX, or with AVX512-BF16 on a non-Intel processor.
+
+    With AVX512-BF16, bf16 matmuls were measured to be twice as fast as fp32 on AMD Zen 5, but half as fast on an Intel
+    Xeon whose virtual machine hid AMX. With neither they are several times slower.
+    """
+    has = torch.cpu.get_capabilities()
+    return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and not _is_intel()))
+
+
+def _is_intel() -> bool:
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "Intel" in platform.processor()
+
+
+_HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+_ONEDNN_HAS_BF16 = _HAS_ONEDNN and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+_FP32_PREFERS_ONEDNN = _HAS_ONEDNN and torch.backends.mkl.is_available() and not _is_intel()  # type: ignore[no-untyped-call]
+
 STEPS_BETWEEN_SYNCS = 1
 """Finished sentences are noticed at every step: reading from the same memory costs nothing."""
-GROUP = 128
-"""Number of neighbouring elements whose maximum is computed first."""
-
-
-def argmax(x_NV: Tensor) -> Tensor:
-    """`model.kernels.argmax`, (N): the maximum of each group, then the argmax over groups.
-
-    A CPU computes a maximum ten times as fast as an argmax.
-    """
-    in_groups = x_NV.shape[1] // GROUP * GROUP
-    if in_groups == 0:
-        return x_NV.argmax(-1)
-    groups_NgG = x_NV[:, :in_groups].view(len(x_NV), -1, GROUP)
-    best_Ng = groups_NgG.amax(-1)
-    group_N1 = best_Ng.argmax(-1, keepdim=True)
-    group_NG = groups_NgG.take_along_dim(group_N1[..., None], 1)[:, 0]
-    place_N: Tensor = group_N1[:, 0] * GROUP + group_NG.argmax(-1)
-    if in_groups == x_NV.shape[1]:
-        return place_N
-    rest_N, rest_place_N = x_NV[:, in_groups:].max(-1)  # the last few belong to no group
-    return torch.where(rest_N > best_Ng.amax(-1), in_groups + rest_place_N, place_N)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from model.kernels import cpu
-from model.kernels.cpu import linear
+from model.kernels.cpu import decoding
 from tests.forked import Forked
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import agreed_precision, resolve_precision
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def test_auto_on_a_cpu(abilities: set[str], is_intel: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("amx_bf16", "avx512_bf16", "avx2")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {name: name in abilities for name in names})
-    monkeypatch.setattr(linear, "is_intel", lambda: is_intel)
+    monkeypatch.setattr(decoding, "_is_intel", lambda: is_intel)
     assert resolve_precision("auto", CPU) == expected
     assert [resolve_precision(asked, CPU) for asked in ("fp32", "bf16")] == ["fp32", "bf16"]
 

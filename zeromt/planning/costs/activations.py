@@ -1,8 +1,7 @@
 """Activation memory: the bytes that the forward pass of a micro-batch keeps for its backward pass.
 
 It is the sum of what each part of the model states. The method is that of Korthikanti et al. (2022, section 4); the
-terms are those of our layers. With fused attention, as on GPUs, activations grow linearly with the number of tokens;
-without it, attention weights grow with the square of the lengths.
+terms are those of our layers. Attention is fused, so activations grow linearly with the number of tokens.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,15 +19,15 @@ Kernels = Callable[[str], Storage]
 
 def gpu(precision: str) -> Storage:
     """Storage of `F.dropout` and of fused `F.scaled_dot_product_attention` (Dao et al., 2022)."""
-    return Storage(element=ELEMENT[precision], mask=1, is_fused=True)
+    return Storage(element=ELEMENT[precision], mask=1, has_rms_norm=True)
 
 
 def cpu(precision: str) -> Storage:
     """Storage of the kernels in `model/kernels/cpu`; a test compares it, in fp32, with what autograd saves.
 
-    It holds for matmuls too small for `model.kernels.cpu.linear.can_join`; larger ones keep fewer masks and copies.
+    It holds for matmuls of fewer than `model.kernels.cpu.training.MIN_MACS`; larger ones keep fewer masks and copies.
     """
-    return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], is_fused=False)
+    return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], has_rms_norm=False)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -81,8 +80,8 @@ def activations(
         "embedding": _embedding(section, source, storage) + _embedding(section, target, storage),
         "encoder": section.encoder_layers * (encoder if has_layers_kept else source * hidden),
         "decoder": section.decoder_layers * (decoder if has_layers_kept else target * hidden),
-        # the encoder's output, and the mask of its padding, which plain attention does not need
-        "memory": source * hidden + source * storage.element * (storage.is_fused or not has_layers_kept),
+        # the encoder's output, and the mask of its padding
+        "memory": source * hidden + source * storage.element,
         "final norms": last_norms if section.has_final_norm else 0,
     }
     return Activations(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.kernels.cpu.layers import CpuDropout, rounded
+from model.kernels.cpu.training import CpuDropout, rounded
 
 
 def test_elements_are_independent() -> None:

@@ -7,9 +7,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from model.feed_forward import Activation, FeedForward, unchanged
-from model.kernels.cpu import linear as linear_module
-from model.kernels.cpu import use
-from model.kernels.cpu.linear import has_onednn
+from model.kernels.cpu import training, use
 
 HUGE = 1 << 60
 
@@ -25,7 +23,7 @@ def run(
     layer: FeedForward, x: Tensor, grad: Tensor, least: int, monkeypatch: pytest.MonkeyPatch, *, again: bool = False
 ) -> list[Tensor | None]:
     """Output and gradients, with products that are large from `least` multiplications on."""
-    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", least)
+    monkeypatch.setattr(training, "MIN_MACS", least)
     torch.manual_seed(5)
     layer.zero_grad()
     x = x.clone().requires_grad_()
@@ -36,16 +34,14 @@ def run(
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("in_training", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(5,), (33,), (3, 13)], ids=str)
-@pytest.mark.parametrize("by_onednn", [True, False])
 def test_the_same_in_one_function(
-    p: float, training: bool, bias: bool, shape: tuple[int, ...], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
+    p: float, in_training: bool, bias: bool, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear_module, "_fp32_prefers_onednn", by_onednn and has_onednn())
     torch.manual_seed(1)
-    layer = feed_forward(p, bias=bias).train(training)
+    layer = feed_forward(p, bias=bias).train(in_training)
     x, grad = torch.randn(*shape, 6), torch.randn(*shape, 6)
     wanted = run(layer, x, grad, HUGE, monkeypatch)
     for again in (False, True):
@@ -84,7 +80,7 @@ def test_some_frozen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
+    monkeypatch.setattr(training, "MIN_MACS", 1)
     layer = feed_forward(0.3)
     kept: list[Tensor] = []
 
@@ -99,7 +95,7 @@ def test_it_is_one_function_and_keeps_one_inner_width(monkeypatch: pytest.Monkey
 
 
 def test_a_layer_with_hooks_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "MIN_ONEDNN_MACS", 1)
+    monkeypatch.setattr(training, "MIN_MACS", 1)
     layer = feed_forward(0.0)
     called: list[Tensor] = []
     layer.outer.register_forward_hook(lambda _, args, out: called.append(out))

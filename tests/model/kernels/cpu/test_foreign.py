@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
 from model.feed_forward import FeedForward
-from model.kernels.cpu import linear, use
+from model.kernels.cpu import decoding, training, use
 from model.kernels.cpu.decoding import packed_weights
 from model.loss import OutputLayer
 from tests.model.test_loss import TARGETS, make_inputs
@@ -56,8 +56,8 @@ def doubled() -> nn.Module:
 @pytest.mark.parametrize("make", [attention, feed_forward, doubled])
 @pytest.mark.parametrize("by_onednn", [True, False])
 def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "_fp32_prefers_onednn", by_onednn and linear.has_onednn())
-    monkeypatch.setattr(linear, "MIN_ONEDNN_MACS", 1)
+    monkeypatch.setattr(decoding, "_FP32_PREFERS_ONEDNN", by_onednn and decoding._HAS_ONEDNN)
+    monkeypatch.setattr(training, "MIN_MACS", 1)
     module, x = make().eval(), torch.randn(2, 5, 12)
     inputs = (x, x) if isinstance(module, MultiHeadAttention) else (x,)
     kinds = {name: type(part) for name, part in module.named_modules() if type(part).__module__ == __name__}

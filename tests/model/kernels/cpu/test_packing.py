@@ -9,7 +9,7 @@ from torch import nn
 
 from model import kernels
 from model.kernels import cpu
-from model.kernels.cpu import linear, use
+from model.kernels.cpu import decoding, use
 from model.kernels.cpu.decoding import packed_weights
 from model.search import search
 from tests.flops import flop_counter
@@ -20,7 +20,7 @@ from tests.model.search.plain import SOURCES, assert_same, peaked_model, section
 def test_cpu_kernels_have_every_attribute_that_is_looked_up() -> None:
     """A name that they do not have counts as None: the search would only become slower."""
     names = re.findall(r'_device_attribute\(\S+, "(\w+)"\)', inspect.getsource(kernels))
-    assert len(names) == 4
+    assert len(names) == 3
     assert [name for name in names if not hasattr(cpu, name)] == []
 
 
@@ -29,7 +29,7 @@ def test_cpu_kernels_have_every_attribute_that_is_looked_up() -> None:
 def test_changes_no_result_and_leaves_nothing(
     changes: dict[str, bool], by_onednn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "_fp32_prefers_onednn", by_onednn and linear.has_onednn())
+    monkeypatch.setattr(decoding, "_FP32_PREFERS_ONEDNN", by_onednn and decoding._HAS_ONEDNN)
     model, section = peaked_model(5, vocab=9, **changes), section_of()
     use(model)
     before = [dict(vars(module)) for module in model.modules()]

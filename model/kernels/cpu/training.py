@@ -1,8 +1,4 @@
-"""The layers of a Transformer on a CPU.
-
-Dropout is cheap, the feed-forward sub-layer with ReLU is one autograd function for large matmuls, and attention has one
-matmul for all projections of the same input, and plain steps instead of a flash kernel.
-"""
+"""Training on a CPU: cheap dropout, feed-forward as one function of autograd, and a loss that fits the cache."""
 
 from functools import lru_cache
 from typing import Any
@@ -13,11 +9,19 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from model.attention import AttentionCache, MultiHeadAttention, attention_weights
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
-from model.kernels.cpu.linear import as_rows, can_join, joined_linear, multiply, weight_gradient, with_rows
+from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer
 
+CHUNK_ELEMENTS = 1 << 24
+"""Logits in memory at once: 64 MB in fp32, unless `MIN_CHUNK_ROWS` needs more."""
+MIN_CHUNK_ROWS = 256
+"""With fewer rows, adding a chunk's gradient to that of the whole weight takes longer than the matmul."""
+BLOCK_ELEMENTS = 1 << 19
+"""Logits that become probabilities at once: 2 MB in fp32, which fits the cache of a core."""
+MIN_MACS = 1 << 24
+"""Multiply-adds of a matmul from which the feed-forward sub-layer is one function."""
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _PATTERNS = 1 << 16
 _LIBRARY = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("random_words(Tensor seed, SymInt count) -> Tensor")  # type: ignore[no-untyped-call]
@@ -88,13 +92,23 @@ class CpuFeedForward(FeedForward):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if self.activation is not F.relu or not can_join(x, self.inner, self.outer):
+        if self.activation is not F.relu or not self._is_one_function(x):
             return super().forward(x)
         dropout = self.dropout if self.dropout.training and self.dropout.p > 0 else None
         out: Tensor = _ReluFeedForward.apply(  # type: ignore[no-untyped-call]
             x, self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias, dropout
         )
         return out
+
+    def _is_one_function(self, x: Tensor) -> bool:
+        """For large matmuls in training; layers with hooks must be called, as those of ZeRO-3 gather the weights."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return False
+        layers = (self.inner, self.outer)
+        if any(getattr(layer, hooks) for layer in layers for hooks in _HOOKS):
+            return False
+        is_known = x.dtype in (torch.float32, torch.bfloat16) and all(layer.weight.dtype == x.dtype for layer in layers)
+        return is_known and x.numel() * len(self.inner.weight) >= MIN_MACS
 
 
 class _ReluFeedForward(torch.autograd.Function):
@@ -110,35 +124,30 @@ class _ReluFeedForward(torch.autograd.Function):
         outer_bias: Tensor | None,
         dropout: CpuDropout | None,
     ) -> Tensor:
-        num_rows = x[..., 0].numel()
-        x_RI = as_rows(x, inner)
-        hidden_RH = multiply(x_RI, inner, inner_bias)
+        x_RI = x.flatten(0, -2)
+        hidden_RH = F.linear(x_RI, inner, inner_bias)
         ctx.scale = 1.0 if dropout is None else dropout.scale
         if dropout is not None:
-            kept = hidden_RH[:num_rows]
-            _zero_(kept, where=dropout.noise(kept), is_at_most=dropout.threshold)
+            _zero_(hidden_RH, where=dropout.noise(hidden_RH), is_at_most=dropout.threshold)
             outer = outer * ctx.scale  # equals scaling the hidden states, which have more elements
         hidden_RH.relu_()
         ctx.save_for_backward(x_RI, inner, hidden_RH, outer)
-        return multiply(hidden_RH, outer, outer_bias)[:num_rows].view(*x.shape[:-1], -1)
+        return F.linear(hidden_RH, outer, outer_bias).view(*x.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x_RI, inner, hidden_RH, outer = ctx.saved_tensors
-        grad = grads[0]
-        num_rows = grad[..., 0].numel()
-        grad_RO = with_rows(grad, len(x_RI))
+        grad_RO = grads[0].flatten(0, -2)
         needs_x, needs_inner, needs_inner_bias, needs_outer, needs_outer_bias, _ = ctx.needs_input_grad
-        grad_outer = weight_gradient(grad_RO, hidden_RH).mul_(ctx.scale) if needs_outer else None
-        grad_outer_bias = grad_RO[:num_rows].sum(0) if needs_outer_bias else None
-        grad_RH = multiply(grad_RO, outer.T)
+        grad_outer = torch.mm(grad_RO.T, hidden_RH).mul_(ctx.scale) if needs_outer else None
+        grad_RH = torch.mm(grad_RO, outer)
         _zero_(grad_RH, where=hidden_RH, is_at_most=0.0)
         return (
-            multiply(grad_RH, inner.T)[:num_rows].view(*grad.shape[:-1], -1) if needs_x else None,
-            weight_gradient(grad_RH, x_RI) if needs_inner else None,
-            grad_RH[:num_rows].sum(0) if needs_inner_bias else None,
+            torch.mm(grad_RH, inner).view(*grads[0].shape[:-1], -1) if needs_x else None,
+            torch.mm(grad_RH.T, x_RI) if needs_inner else None,
+            grad_RH.sum(0) if needs_inner_bias else None,
             grad_outer,
-            grad_outer_bias,
+            grad_RO.sum(0) if needs_outer_bias else None,
             None,
         )
 
@@ -147,28 +156,70 @@ def _zero_(x: Tensor, *, where: Tensor, is_at_most: float) -> None:
     torch.ops.aten.threshold_backward.grad_input(x, where, is_at_most, grad_input=x)
 
 
-class CpuAttention(MultiHeadAttention):
-    """MultiHeadAttention for CPUs.
-
-    The bf16 backward pass of torch's flash kernel for CPUs is five times slower than matmul, softmax, matmul.
-    """
+class CpuOutputLayer(OutputLayer):
+    """OutputLayer whose cross-entropy skips padding. Other losses are unchanged."""
 
     @override
-    def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
-        if queries_BLD is memory_BSD:
-            return joined_linear(memory_BSD, [self.query, self.key, self.value])
-        if not memory_BSD.shape[1]:
-            return super().project(queries_BLD, memory_BSD)
-        return self.query(queries_BLD), *joined_linear(memory_BSD, [self.key, self.value])
+    def sums(
+        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        if type(loss) is not CrossEntropy:
+            return super().sums(hidden_ND, targets_N, loss, scales_N)
+        rows = (targets_N != self.padding_id).nonzero()[:, 0]
+        return loss(
+            hidden_ND.index_select(0, rows),
+            self.weight,
+            self.bias,
+            targets_N.index_select(0, rows),
+            padding_id=self.padding_id,
+            scales_N=None if scales_N is None else scales_N.index_select(0, rows),
+            steps=CPU_STEPS,
+        )
+
+
+class CpuLossSteps(LossSteps):
+    """The chunked loss in blocks that fit the cache."""
 
     @override
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
-        # for bf16 the cache holds fp32: see `extend`
-        weights = attention_weights(query.to(key.dtype), key, bias, is_causal=is_causal, scale=self.scale)
-        return torch.matmul(self.dropout(weights), value).to(query.dtype)
+    def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
+        most = max(MIN_CHUNK_ROWS, CHUNK_ELEMENTS // len(weight_VD))
+        num_chunks = max(1, -(-num_rows // most))
+        return max(1, -(-num_rows // num_chunks))
 
-    def extend(self, cache: AttentionCache, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores bf16 as fp32, because in bf16 oneDNN would build a new kernel for every length."""
-        if key.dtype == torch.bfloat16:
-            key, value = key.float(), value.float()
-        return cache.append(key, value)
+    @override
+    def likelihoods_(
+        self,
+        logits_NV: Tensor,
+        targets_N1: Tensor,
+        smoothing: float,
+        with_grad: bool,
+        gradient_scale: float,
+        scales_N1: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Works on some rows at a time, which fit the cache."""
+        vocab = logits_NV.shape[1]
+        rows = max(1, BLOCK_ELEMENTS // vocab)
+        nlls = []
+        blocks, targets = torch.split(logits_NV, rows), torch.split(targets_N1, rows)
+        scales = [None] * len(blocks) if scales_N1 is None else torch.split(scales_N1, rows)
+        for block, t, scale in zip(blocks, targets, scales, strict=True):
+            x = block.float()
+            x.sub_(x.amax(1, keepdim=True))
+            picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
+            total = x.exp_().sum(1, keepdim=True)
+            log_total = total.log()
+            nlls.append((log_total - picked, log_total - mean))
+            if with_grad:
+                x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
+                x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
+                if scale is not None:
+                    x.mul_(gradient_scale * scale)
+                elif gradient_scale != 1:
+                    x.mul_(gradient_scale)
+                if x.dtype != block.dtype:
+                    block.copy_(x)
+        nll, mean_nll = zip(*nlls, strict=True)
+        return torch.cat(nll), torch.cat(mean_nll)
+
+
+CPU_STEPS = CpuLossSteps()
