@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from configs.evaluation import BleuTokenizer, EarlyStoppingSection, EvaluationSection, HeldOutSection, SearchSection
     from configs.load import load_run, load_saved, model_section, preset_model, save_run
     from configs.model import ModelSection
-    from configs.plugins import OtherPluginError, Plugin, PluginError
+    from configs.plugins import OtherPluginError, Plugin
     from configs.reading.shipped import find_config, find_preset
     from configs.schema import (
         CheckpointSection,
@@ -50,7 +50,6 @@ __all__ = [
     "OtherPluginError",
     "PhaseSection",
     "Plugin",
-    "PluginError",
     "PrepareSection",
     "RunConfig",
     "Schedule",
@@ -87,7 +86,6 @@ _MODULES = {
     "OtherPluginError": "configs.plugins",
     "PhaseSection": "configs.data",
     "Plugin": "configs.plugins",
-    "PluginError": "configs.plugins",
     "PrepareSection": "configs.data",
     "RunConfig": "configs.schema",
     "Schedule": "configs.components",

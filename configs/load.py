@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from configs.errors import ConfigError, UserError
 from configs.model import ModelSection
-from configs.plugins import check_given, installed, plugins_of_run
+from configs.plugins import check_given, plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
 from configs.reading.layers import Layers
@@ -60,8 +60,7 @@ def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str]
             key = dotted(place)
             raise UserError(f"{what}: {key}: a saved configuration keeps no value of {text}; give it: {key}=VALUE")
     tree = {**layers.resolved(what=what), "plugins": list(map(dataclasses.asdict, run_plugins))}
-    config = parse_run(tree, layers.leftovers)
-    return dataclasses.replace(config, plugins=[*run_plugins, *installed(config)])
+    return parse_run(tree, layers.leftovers)
 
 
 def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
@@ -71,9 +70,8 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
         any_version: accept plugins whose content differs from that of the run's.
 
     Raises:
-        PluginError: a plugin that it needs was not given.
         OtherPluginError: a given plugin has different content.
-        UserError: the file cannot be read.
+        UserError: a plugin that it needs was not given, or the file cannot be read.
     """
     layers = Layers.read(path, what=str(path), is_saved=True)
     _merge(layers, path, (), what=str(path))

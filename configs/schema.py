@@ -28,7 +28,7 @@ from configs.fields import (
     Probability,
 )
 from configs.model import ModelSection
-from configs.plugins.record import Plugin
+from configs.plugins import Plugin
 
 _OF_REDUCTION = frozenset(
     {
@@ -235,7 +235,7 @@ class RunConfig:
     """Trackers in addition to TensorBoard (`training.tensorboard`): components of trainer/trackers, or plugins."""
     plugins: list[Plugin] = field(default_factory=list)
     """Paths of Python files with components, relative to the configuration file. The saved configuration of a run has
-    their SHA-256, and the installed packages that components come from."""
+    their SHA-256."""
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several sections, one line each."""

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from configs import UserError
-from configs.plugins.record import origin_of
+from configs.plugins import origin_of
 from model.transformer import Transformer
 
 LENGTH = 5

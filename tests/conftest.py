@@ -87,17 +87,6 @@ def environment() -> dict[str, str]:
     return {**variables, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
 
 
-def install_plugin(folder: Path, name: str, code: str) -> dict[str, str]:
-    """Leave in a folder what pip leaves of a package of one module, `their_NAME`; the environment that has it."""
-    info = folder / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (folder / f"their_{name}.py").write_text(code)
-    (info / "entry_points.txt").write_text(f"[zeromt.plugins]\n{name} = their_{name}\n")
-    variables = environment()
-    return {**variables, "PYTHONPATH": f"{variables['PYTHONPATH']}{os.pathsep}{folder}"}
-
-
 def ask_python(code: str, *arguments: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> Any:
     """What `answer` is when a new Python has run a script, which must not fail; None where it sets none."""
     with tempfile.NamedTemporaryFile(mode="r") as file:

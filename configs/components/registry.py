@@ -13,8 +13,8 @@ component is a class with typed fields, registered under a kind:
             return min(1.0, (last - update) / self.decay_updates)
 
 Its file contains fields, costs and limits, and imports torch only in the functions that need it, so that plans work
-without torch. Our own components are in the family's package: every module in it is found automatically. Other packages
-list theirs as entry points of the group `zeromt.plugins`, and users name single files: see `configs.plugins`.
+without torch. Our own components are in the family's package: every module in it is found automatically. Users name
+single files: see `configs.plugins`.
 """
 
 import dataclasses
@@ -26,7 +26,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from importlib import metadata
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -53,7 +52,6 @@ FAMILIES: dict[str, str] = {
     "translation_engine": "zeromt.translating.engines",
 }
 """The package with our own components of each family."""
-ENTRY_POINTS = "zeromt.plugins"
 
 C = TypeVar("C")
 
@@ -102,13 +100,8 @@ def component(family: str, kind: str) -> Callable[[type[C]], type[C]]:
 
 
 def kinds(family: str) -> Mapping[str, type[Any]]:
-    """The components of a family by kind: zeromt's own, those of installed packages, and those of loaded plugins.
-
-    Raises:
-        UserError: an installed package with components cannot be imported.
-    """
+    """The components of a family by kind: zeromt's own, and those of loaded plugins."""
     _import_ours(family)
-    _load_installed()
     return _registered.get(family, {})
 
 
@@ -249,24 +242,6 @@ def _import_ours(family: str) -> None:
 def _index(modules: Sequence[str], component: type[Any]) -> int:
     """The index of a component's module among the modules; if it is not there, their number."""
     return modules.index(component.__module__) if component.__module__ in modules else len(modules)
-
-
-def _load_installed() -> None:
-    if ENTRY_POINTS in _searched:
-        return
-    _searched.add(ENTRY_POINTS)
-    for entry in metadata.entry_points(group=ENTRY_POINTS):
-        for family in FAMILIES:  # ours first: then the error about a kind that we have too names the plugin
-            _import_ours(family)
-        before = registered()
-        try:
-            entry.load()
-            for family, by_kind in registered().items():
-                for kind in set(by_kind) - set(before[family]):
-                    check(by_kind[kind])
-        except (Exception, SystemExit) as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise UserError(f"plugin {entry.name} ({entry.value}): cannot be imported: {problem}") from error
 
 
 _registered: dict[str, dict[str, type[Any]]] = {}

@@ -1,73 +1,12 @@
 """Components: their fields are checked like ours, wherever they come from; unknown kinds."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
 from configs import load_run
 from configs.components import kinds
-from tests.conftest import Command, ask_python, install_plugin, zeromt
-
-WSD = '''
-"""A schedule of somebody else's, in one file outside of the repository."""
-
-from typing import Annotated
-
-from pydantic import Field
-
-from configs.components import Schedule, component
-
-
-@component("schedule", "their_wsd")
-class WarmupStableDecay(Schedule):
-    """Warm-up, then a constant rate, then a linear decay (Hu et al., 2024)."""
-
-    ends = True
-    decay_updates: Annotated[int, Field(gt=0)]
-
-    def factor(self, update, last):
-        return min(1.0, (last - update) / self.decay_updates)
-'''
-
-
-@pytest.fixture
-def plugin(tmp_path: Path) -> dict[str, str]:
-    """The environment of a process that has a package installed with a schedule in it."""
-    return install_plugin(tmp_path, "schedules", WSD)
-
-
-def test_a_schedule_in_one_file_outside(plugin: dict[str, str]) -> None:
-    """By an entry point: its fields come from the configuration and are checked, and it is what a run has."""
-    code = """
-from configs import ConfigError, load_run
-from configs.load import dump_run
-run = load_run("debug", ["schedule={kind: their_wsd, decay_updates: 10}", "schedule.warmup_updates=2"])
-rates = [round(run.schedule.rate(n, peak=1.0, last=60), 3) for n in (1, 2, 30, 55, 60)]
-answer = [rates, "kind: their_wsd" in dump_run(run)]
-for wrong in ("", ", decay_updates: 0", ", decay: 1"):
-    try:
-        load_run("debug", [f"schedule={{kind: their_wsd{wrong}}}"])
-    except ConfigError as error:
-        answer.append([line.partition(":")[0] for line in error.problems])
-"""
-    assert ask_python(code, variables=plugin) == [
-        [0.5, 1.0, 1.0, 0.5, 0.0],
-        True,
-        ["schedule.decay_updates"],
-        ["schedule.decay_updates"],
-        ["schedule.decay", "schedule.decay_updates"],
-    ]
-
-
-def test_a_package_that_cannot_be_imported_is_named(plugin: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "their_schedules.py").write_text("import what_is_not_there\n")
-    plan = zeromt("plan", "debug", "--nodes", "1", "--gpus-per-node", "1", "--gpu-memory", "8GB")
-    done = Command(plan, cwd=tmp_path, variables=plugin).finish()
-    assert done.code == 2
-    [line] = done.err.splitlines()
-    assert line.startswith("zeromt: error: plugin schedules (their_schedules): ")
-    assert "what_is_not_there" in line
+from tests.conftest import ask_python
 
 
 def test_every_component_is_documented_and_planned_without_torch() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from configs import UserError
 from configs.components import make
-from configs.plugins.record import Plugin
+from configs.plugins import Plugin
 from model import Objective, SpecialIds, Transformer, build_transformer, stepping
 from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
@@ -24,6 +24,8 @@ from tests.model.flat import section_of
 
 CPU = torch.device("cpu")
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]]), torch.tensor([[1, 9, 10], [1, 11, 12]])
+
+THEIRS = Plugin(file="theirs.py", sha256="0")
 
 
 class Scaled(MultiHeadAttention):
@@ -116,14 +118,14 @@ def test_a_part_of_somebody_else_that_is_two_models_is_refused(
 ) -> None:
     model = small(attention)
     check_steps(model)  # of ours nothing is asked
-    monkeypatch.setattr(stepping, "origin_of", lambda kind: Plugin(package="theirs") if kind is MultiHead else None)
+    monkeypatch.setattr(stepping, "origin_of", lambda kind: THEIRS if kind is MultiHead else None)
     with pytest.raises(UserError, match=said):
         check_steps(model)
     check_steps(small(Scaled))
 
 
 def test_the_probe_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "origin_of", lambda _: Plugin(package="theirs"))
+    monkeypatch.setattr(stepping, "origin_of", lambda _: THEIRS)
     model = small().train()
     before, drawn = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
     check_steps(model)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from configs import plugins
 from configs.components import kinds
 from configs.components.registry import FAMILIES, registered, restore
-from configs.plugins import files
 from tests.configs.plugins.halves import HALVES, USED
 
 
@@ -17,8 +17,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for family in FAMILIES:
         kinds(family)
     before = registered()
-    monkeypatch.setattr(files, "_loaded", {})
-    monkeypatch.setattr(files, "_sources", {})
+    monkeypatch.setattr(plugins, "_loaded", {})
     yield
     restore(before)
 

@@ -62,12 +62,11 @@ def test_fields_by_postponed_annotations(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"def f(:\n    pass\n", r"cannot be run: line 1: SyntaxError: invalid syntax"),
+        (b"def f(:\n    pass\n", r"cannot be run: SyntaxError: invalid syntax .*line 1"),
         (b"x = 1\nraise ValueError('of\\nmine')\n", r"cannot be run: line 2: ValueError: of mine"),
         (b"import sys\nsys.exit(0)\n", r"cannot be run: line 2: SystemExit: 0"),
         (b"import what_is_not_there\n", r"cannot be run: line 1: ModuleNotFoundError: No module named 'what_is_not"),
         (b"", "registers no component"),
-        (b"# caf\xe9\n", r"cannot be run: SyntaxError: invalid or missing encoding declaration"),
         (b"# -*- coding: klingon -*-\n", r"cannot be run: SyntaxError: .*klingon"),
         (b"x = 1\0\n", r"cannot be run: (line 1: )?(SyntaxError|ValueError): source code .*null bytes"),
         (b"(" * 10_000, r"cannot be run: (line 1: )?\w+Error"),
@@ -81,7 +80,7 @@ def test_fields_by_postponed_annotations(folder: Path) -> None:
         ),
     ],
     ids=[
-        "syntax", "raises", "exits", "import", "empty", "no UTF-8", "no such coding", "NUL", "nested", "ours",
+        "syntax", "raises", "exits", "import", "empty", "no such coding", "NUL", "nested", "ours",
         "no family", "twice", "no component", "a type that cannot be checked",
     ],
 )  # fmt: skip
@@ -105,8 +104,8 @@ def test_what_a_file_is_refused_for(content: bytes, expected: str, folder: Path)
         ("['~nobody-here/x.py']", r"plugins.0: '~nobody-here/x.py': no such home folder"),
         ("['a\0b']", r"CONFIG: .*cannot be read"),
         ("halves.py", r"plugins: 'halves.py'"),
-        ("", "plugins: null"),
-        ("{file: halves.py}", "plugins: a section"),
+        ("", "plugins: None"),
+        ("{file: halves.py}", "plugins: {.file"),
         ("[halves.py, 3]", r"plugins.1: 3"),
         ("['']", r"plugins.0: ''"),
         ("[[halves.py]]", r"plugins.0: \['halves.py'\]"),

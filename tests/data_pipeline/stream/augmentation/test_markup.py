@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs import StreamSection
+from configs import StreamSection, plugins
 from configs.components import Draws, kinds, make
 from configs.components.registry import FAMILIES, registered, restore
-from configs.plugins import files
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import REPO
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
@@ -28,10 +27,10 @@ def plugin() -> Iterator[None]:
     for family in FAMILIES:
         kinds(family)
     before = registered()
-    files.load_named([str(REPO / "examples" / "modifiers" / "markup.py")])
+    plugins.load_named([str(REPO / "examples" / "modifiers" / "markup.py")])
     yield
     restore(before)
-    files._loaded.clear()
+    plugins._loaded.clear()
 
 
 @pytest.mark.parametrize(
