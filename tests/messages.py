@@ -24,7 +24,6 @@ FILES = {
     "my.yaml": RUN,
     "site.yaml": "sbatch: {partition: gpu}\n",
     "steps.yaml": "steps: {a: {run: 'true'}}\n",
-    "engine.yaml": "kind: ctranslate2\nrun: runs/my\n",
     "bracket.yaml": "a: [",
     "twice.yaml": RUN + "seed: 1\n" + RUN,
     "indent.yaml": "model:\n  d_model: 8\n   encoder_layers: 1\n",

@@ -15,13 +15,13 @@ from configs.load import parse_tree
 from configs.plugins import load_named
 from configs.process.files import expand
 from configs.process.text import visible_name
-from model.search import Ensemble
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.inference.translation.translator import Translation, Translator
 from zeromt.evaluating.command import Chosen, score_set
 from zeromt.evaluating.scoring import Wanted
+from zeromt.evaluating.translation_cache import Work, keep
 
 T = TypeVar("T")
 
@@ -188,11 +188,17 @@ class LoadedModel(TrainedModel):
         chosen = Chosen(files=(lines, columns), languages=languages, sets=())
         [text] = chosen.texts(self.config, self.tokenizer)
         section = self._search(beam, search)
-        tags = chosen.tags(text, self)
+        tags = chosen.tags(text, self.config.prepare, self.tokenizer)
+        translator = Translator(self.model, self.tokenizer, section, self.device, tags=tags)
         with self.lock:
-            done = score_set(text, tags, wanted, Ensemble([self.model]), self, section, raw=self.raw_weights)
-        self._warn(done.counts)
-        return {**done.figures, "truncated": done.counts.truncated}
+            done = score_set(
+                text, wanted, self.config.evaluation, lambda given: [one.text for [one] in translator.translate(given)]
+            )
+        weights = self.checkpoint.weights_kind(raw=self.raw_weights)
+        work = Work(text=text, search=section, tags=tags, weights=weights, precision=self.precision)
+        keep(self.checkpoint, work, done.hypotheses)
+        self._warn(translator.counts)
+        return {**done.figures, "truncated": translator.counts.truncated}
 
     def _translate(
         self,

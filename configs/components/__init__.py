@@ -28,7 +28,6 @@ from configs.components.training import (
     Tracker,
     Writer,
 )
-from configs.components.translation_engine import TranslationEngine
 
 __all__ = [
     "Change",
@@ -55,7 +54,6 @@ __all__ = [
     "SubwordModifier",
     "TextModifier",
     "Tracker",
-    "TranslationEngine",
     "Writer",
     "choice_of",
     "component",

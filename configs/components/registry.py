@@ -49,7 +49,6 @@ FAMILIES: dict[str, str] = {
     "sampler": "model.components",
     "schedule": "trainer.schedules",
     "tracker": "trainer.trackers",
-    "translation_engine": "zeromt.translating.engines",
 }
 """The package with our own components of each family."""
 

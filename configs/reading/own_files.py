@@ -8,7 +8,6 @@ _HERE = {
     "run": "a run's configuration: `zeromt train {}` trains it",
     "pipeline": "a pipeline: `zeromt pipeline {}` runs it",
     "site": "a site's profile: give it by --site, behind `zeromt launch slurm`",
-    "engine": "a translation engine: give it by --engine",
 }
 
 
@@ -17,7 +16,7 @@ def other_kind(tree: Mapping[Any, Any], wanted: str, name: str) -> str | None:
 
     Args:
         tree: its content, plain.
-        wanted: run, pipeline, site or engine.
+        wanted: run, pipeline or site.
         name: of the file.
     """
     kind = _kind(tree)
@@ -30,7 +29,6 @@ def _kind(tree: Mapping[Any, Any]) -> str | None:
         "run": bool(_OF_RUNS & set(tree)),
         "pipeline": isinstance(tree.get("steps"), dict),
         "site": bool({"sbatch", "gpus_per_node"} & set(tree)),
-        "engine": isinstance(tree.get("kind"), str),
     }
     there = [kind for kind, is_it in kinds_by_keys.items() if is_it]
     return there[0] if len(there) == 1 else None

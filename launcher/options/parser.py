@@ -88,10 +88,9 @@ def add_run_folder(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=existing_folder, help="a run's folder")
 
 
-def add_run(parser: Parser, *, is_optional: bool = False) -> None:
+def add_run(parser: Parser) -> None:
     """RUN: a run's folder or a checkpoint."""
-    nargs = "?" if is_optional else None
-    parser.add_argument("run", metavar="RUN", nargs=nargs, type=existing, help="a run's folder, or a checkpoint in it")
+    parser.add_argument("run", metavar="RUN", type=existing, help="a run's folder, or a checkpoint in it")
 
 
 def add_new_folder(parser: Parser) -> None:

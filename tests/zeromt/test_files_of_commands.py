@@ -17,7 +17,7 @@ from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
-from zeromt.translating.lines import CHUNK_LINES, _cut, _lines, _stream, but_pauses, read_chunks
+from zeromt.translating.lines import CHUNK_LINES, read_chunks
 
 
 @pytest.fixture
@@ -123,18 +123,18 @@ def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedR
 
 def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
     """It is never idle, and its lines are translated all the same, though there is no end and no whole chunk."""
-    reading, writing = os.pipe()
+    os.mkfifo(tmp_path / "in")
     is_answered = threading.Event()
 
     def write() -> None:
-        while not is_answered.wait(0.05):
-            os.write(writing, b"a line\n")
-        os.close(writing)
+        with (tmp_path / "in").open("wb", buffering=0) as file:
+            while not is_answered.wait(0.05):
+                file.write(b"a line\n")
 
     thread = threading.Thread(target=write)
     thread.start()
-    with os.fdopen(reading, "rb") as file:
-        chunks = _cut(but_pauses(lambda line: (line,), _lines(_stream(file), "-")))
+    with contextlib.ExitStack() as stack:
+        chunks = read_chunks(stack, str(tmp_path / "in"), None, None, is_scored=False)
         first = next(chunk for chunk in chunks if chunk is not None)
         is_answered.set()
         thread.join()

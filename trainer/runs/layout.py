@@ -13,7 +13,7 @@
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            a checkpoint being written or deleted; ignored
     eval/step-00000500.hyp       translations behind a score
-    eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search; the .json says which
+    eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search
     plugins/NAME-HASH.py         files with components that the run was started with
     events.out.tfevents.*        what TensorBoard reads
     pairs/  logs/  failures/

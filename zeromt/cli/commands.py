@@ -76,8 +76,8 @@ def status(*, run: str | None, as_json: bool) -> int:
     """`zeromt status`: print what runs are doing, or how far a pipeline or the translation of a corpus is."""
     if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
         return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
-    if run is not None and resolve("zeromt.translating.corpus.options:is_corpus")(run):
-        return int(resolve("zeromt.translating.corpus.status:status")(Path(run), as_json=as_json))
+    if run is not None and resolve("zeromt.translating.options:is_corpus")(run):
+        return int(resolve("zeromt.translating.corpus:status")(Path(run), as_json=as_json))
     return int(resolve("launcher.monitoring.show:status")(run=run, as_json=as_json))
 
 

@@ -14,7 +14,8 @@ from trainer.ranks.device import choose_device
 from trainer.ranks.precision import translating_precision
 from zeromt.comparing.sets import Subject
 from zeromt.evaluating.translation_cache import Hypotheses, Work, keep, read_kept
-from zeromt.translating.command import search_section, warn
+from zeromt.translating.engine import warn
+from zeromt.translating.search import search_section
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,7 +45,7 @@ def translations(subject: Subject, texts: Sequence[SetText], how: How) -> list[H
         tags = None
         if prepare.tag_both_sides and text.has_tags_of_both_sides:
             tags = language_tags(prepare, subject.tokenizer, source=text.languages[0], target=text.languages[1])
-        work = Work.of(text, section, tags, weights=weights, precision=precision)
+        work = Work(text=text, search=section, tags=tags, weights=weights, precision=precision)
         hypotheses = read_kept(checkpoint, work)
         if hypotheses is None:
             tell(f"zeromt: {subject.label}: translating {text.name}, {len(text.sources)} lines")
@@ -52,6 +53,6 @@ def translations(subject: Subject, texts: Sequence[SetText], how: How) -> list[H
             translator = Translator(Ensemble([trained.model]), trained.tokenizer, section, trained.device, tags=tags)
             lines = [best[0].text for best in translator.translate(text.sources)]
             warn(translator.counts, trained.tokenizer, trained.config, trained.checkpoint)
-            hypotheses = Hypotheses(lines=lines, file=keep(checkpoint, work, lines, name=text.name))
+            hypotheses = Hypotheses(lines=lines, file=keep(checkpoint, work, lines))
         found.append(hypotheses)
     return found

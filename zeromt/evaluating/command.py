@@ -1,127 +1,75 @@
 """`zeromt evaluate`: corpus scores of a run on any test set, as JSON with signatures."""
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from configs import EvaluationSection, HeldOutSection, RunConfig, SearchSection, UserError
+from configs import EvaluationSection, HeldOutSection, PrepareSection, RunConfig, UserError
 from configs.components import Metric, unknown
 from configs.evaluation import QueuedMetric
 from configs.process.environment import restored_environment
 from configs.process.files.inside import written
-from configs.process.streams import tell
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
-from model.search import Ensemble
-from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
 from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set, tagged
-from trainer.inference.loading import TrainedModel, check_same_tokenizer, load_ensemble, places_of, with_checkpoints
+from trainer.inference.loading import places_of
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
-from trainer.inference.translation.translator import Translator
-from trainer.ranks.process import tune_process
-from zeromt.evaluating.doubts import of_sides
-from zeromt.evaluating.engine import evaluate as of_engine
 from zeromt.evaluating.scoring import Wanted, check_output, figures_of, show, speed
 from zeromt.evaluating.translation_cache import Work, keep
-from zeromt.translating.command import search_section, warn
-from zeromt.translating.paragraphs import translated_paragraphs
-from zeromt.translating.parsing import parse_option
+from zeromt.translating.engine import Engine, started
+from zeromt.translating.search import parse_option
+from zeromt.translating.worker import Chunk, Options
 
 
 @restored_environment()
 def run(
     *,
-    run: str | None,
-    engine: str | None,
     metrics: list[str] | None,
     lowercase: bool,
     tokenizer: str | None,
+    source: str | None,
+    reference: list[str] | None,
     sets: list[str] | None,
-    **options: Any,
+    output: str | None,
+    as_json: bool,
+    **how: Any,
 ) -> int:
     """Translate held-out sets and score them against their references; the scores go to standard output.
 
     Args:
-        run: its folder.
-        engine: in its place, a YAML file; see `zeromt.evaluating.engine.evaluate`.
         metrics: written as items of `evaluation.metrics` or `evaluation.queued`, in YAML; None: the run's own.
         lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
-        sets: see `of_run`.
-        options: see there.
+        source, reference: a file (plain, .gz, .zst, .xz or .bz2), and files of as many lines with its references.
+        sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
+        output: a file for the translations of one set.
+        as_json: print JSON on a terminal too.
+        how: fields of `zeromt.translating.worker.Options`.
 
     Raises:
         UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
     """
     wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
-    if engine is not None:
-        return of_engine(engine, wanted, run=run, set=sets, **options)
-    if run is None:
-        raise UserError("RUN: none given; give a run's folder, or --engine FILE")
-    return of_run(run, wanted, sets=sets, **options)
-
-
-def of_run(
-    run: str,
-    wanted: Wanted,
-    *,
-    source: str | None,
-    reference: list[str] | None,
-    sets: list[str] | None,
-    ensemble: list[str],
-    raw_weights: bool,
-    precision: str | None,
-    source_language: str | None,
-    target_language: str | None,
-    search: Mapping[str, Any],
-    output: str | None,
-    paragraphs: bool,
-    as_json: bool,
-) -> int:
-    """Translate held-out sets with a run, score and print them.
-
-    Args:
-        run: its folder.
-        wanted: metrics.
-        source, reference: a file (plain, .gz, .zst, .xz or .bz2), and files of as many lines with its references.
-        sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
-        ensemble: further runs, whose probabilities are averaged with those of `run`.
-        raw_weights: use the weights themselves, even if there are moving averages.
-        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
-        source_language, target_language: of models with tags on both sides; the run's unless given.
-        search: fields of the run's search section to replace.
-        output: a file for the translations of one set.
-        paragraphs: translate each sentence of a line by itself.
-        as_json: print JSON on a terminal too.
-    """
-    tune_process()
-    check_output(output, source, reference or (), places_of((run, *ensemble)))
-    chosen = _choose(source, reference, sets, {"source": source_language, "target": target_language})
-    checkpoints, model, trained = with_checkpoints(
-        (run, *ensemble), lambda whole: _load(whole, raw=raw_weights, precision=precision)
-    )
-    texts = chosen.texts(trained.config, trained.tokenizer)
-    if output is not None and len(texts) > 1:
-        raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
-    section = search_section(trained.config.evaluation.search, search)
-    with contextlib.nullcontext() if output is None else written(output, "--output") as sink:
-        how = {"raw": raw_weights, "paragraphs": paragraphs}
-        done = [score_set(text, chosen.tags(text, trained), wanted, model, trained, section, **how) for text in texts]
-        settings = _settings(section, checkpoints, trained, raw=raw_weights)
-        settings |= {"paragraphs": True} if paragraphs else {}
-        report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings, **_work(done[0])}
-        figures = {one.text.name: {**one.figures, **_work(one)} for one in done}
-        show(report, figures, done[0].metrics, as_json=as_json)  # first, in case the file cannot be written
-        if sink is not None:
-            sink.writelines(f"{h}\n" for h in done[0].hypotheses)
-    if chosen.files is not None:
-        for line in of_sides(done[0].text.sources, done[0].text.references[0], done[0].hypotheses):
-            tell(f"zeromt: warning: {line}")
-    for one in done:
-        warn(one.counts, trained.tokenizer, trained.config, trained.checkpoint)
+    options = Options(processes=None if how["quantization"] else 1, **how)
+    check_output(output, source, reference or (), places_of((options.run, *options.ensemble)))
+    chosen = _choose(source, reference, sets, {"source": options.source_language, "target": options.target_language})
+    with contextlib.ExitStack() as stack:
+        engine = started(stack, options)
+        engine.modifiers = []  # a score is of lines as they are, as in training
+        texts = chosen.texts(engine.config, engine.tokenizer)
+        if output is not None and len(texts) > 1:
+            raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
+        done = [_of_set(engine, chosen, text, wanted) for text in texts]
+    settings = _settings(engine)
+    report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings}
+    show(report, {one.text.name: one.figures for one in done}, done[0].metrics, as_json=as_json)
+    if output is not None:
+        with written(output, "--output") as file:
+            file.writelines(f"{h}\n" for h in done[0].hypotheses)
     return 0
 
 
@@ -160,18 +108,17 @@ class Chosen:
         datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
         return load_sets(sections, config.prepare, dataset_names(datasets), option="--set", tokenizer=tokenizer)
 
-    def tags(self, text: SetText, trained: TrainedModel) -> LanguageTags | None:
+    def tags(self, text: SetText, prepare: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
         """The tags with which a set's sources and translations begin.
 
         Raises:
             UserError: the model does not know these languages.
         """
-        prepare = trained.config.prepare
         if self.files is not None:
-            return language_tags(prepare, trained.tokenizer, **self.languages)
+            return language_tags(prepare, tokenizer, **self.languages)
         if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
             return None
-        return language_tags(prepare, trained.tokenizer, source=text.languages[0], target=text.languages[1])
+        return language_tags(prepare, tokenizer, source=text.languages[0], target=text.languages[1])
 
 
 def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
@@ -190,45 +137,53 @@ class Evaluated:
     """Scores, rounded for reading, each with its signature."""
     metrics: Sequence[Metric | QueuedMetric]
     seconds: float
-    counts: SourceCounts
 
 
 def score_set(
-    text: SetText,
-    tags: LanguageTags | None,
-    wanted: Wanted,
-    model: Ensemble,
-    trained: TrainedModel,
-    section: SearchSection,
-    *,
-    raw: bool,
-    paragraphs: bool = False,
+    text: SetText, wanted: Wanted, section: EvaluationSection, translate: Callable[[list[str]], Sequence[str]]
 ) -> Evaluated:
-    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
-    scorer = wanted.scorer(trained.config.evaluation, text)
-    translator = Translator(model, trained.tokenizer, section, trained.device, tags=tags)
+    """Translate and score a set.
+
+    Args:
+        text: the set.
+        wanted: metrics.
+        section: the run's, for metrics that are not named.
+        translate: gives the translation of each line.
+
+    Raises:
+        UserError: a metric cannot be computed here.
+    """
+    scorer = wanted.scorer(section, text)
     begin = time.monotonic()
-
-    def translate(lines: Sequence[str]) -> list[str]:
-        return [best[0].text for best in translator.translate(lines)]
-
-    if paragraphs:
-        hypotheses = translated_paragraphs(text.sources, trained.tokenizer, translate)
-    else:
-        hypotheses = translate(text.sources)
+    hypotheses = translate(list(text.sources))
     seconds = time.monotonic() - begin
-    if len(model.models) == 1 and not paragraphs:
-        weights = trained.checkpoint.weights_kind(raw=raw)
-        work = Work.of(text, section, tags, weights=weights, precision=trained.precision)
-        keep(trained.checkpoint, work, hypotheses, name=text.name)
     return Evaluated(
         text=text,
         hypotheses=hypotheses,
         figures=figures_of(scorer, text, hypotheses, wanted.commands),
         metrics=[*scorer.metrics, *wanted.commands],
         seconds=seconds,
-        counts=translator.counts,
     )
+
+
+def _of_set(engine: Engine, chosen: Chosen, text: SetText, wanted: Wanted) -> Evaluated:
+    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
+    engine.tags, engine.counts = chosen.tags(text, engine.config.prepare, engine.tokenizer), SourceCounts()
+
+    def translate(lines: list[str]) -> list[str]:
+        [found] = engine.translate([Chunk(first=0, sources=lines)])
+        return [translations[0].text for translations in found]
+
+    done = score_set(text, wanted, engine.config.evaluation, translate)
+    options, checkpoint = engine.options, engine.checkpoints[0]
+    if not (options.ensemble or options.paragraphs or options.quantization):
+        weights = checkpoint.weights_kind(raw=options.raw_weights)
+        kept = Work(text=text, search=engine.section, tags=engine.tags, weights=weights, precision=engine.precision)
+        keep(checkpoint, kept, done.hypotheses)
+    engine.warn()
+    work = {"pairs": len(text.sources), "truncated": engine.counts.truncated}
+    figures = {**done.figures, **work, **speed(len(text.sources), done.seconds)}
+    return dataclasses.replace(done, figures=figures)
 
 
 def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,18 +196,9 @@ def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str
         for pair, sets in by_pair.items()
     }
     sets = {
-        one.text.name: {"role": one.text.role, "languages": "-".join(one.text.languages), **one.figures, **_work(one)}
-        for one in done
+        one.text.name: {"role": one.text.role, "languages": "-".join(one.text.languages), **one.figures} for one in done
     }
     return {"sets": sets, **({"language_pairs": means} if len(means) > 1 else {}), **settings}
-
-
-def _work(done: Evaluated) -> dict[str, Any]:
-    return {
-        "pairs": len(done.text.sources),
-        "truncated": done.counts.truncated,
-        **speed(len(done.text.sources), done.seconds),
-    }
 
 
 def _mean(figures: Sequence[float | None], digits: int) -> float | None:
@@ -260,27 +206,20 @@ def _mean(figures: Sequence[float | None], digits: int) -> float | None:
     return round(sum(known) / len(known), digits) if len(known) == len(figures) else None
 
 
-def _settings(
-    section: SearchSection, checkpoints: Sequence[Checkpoint], trained: TrainedModel, *, raw: bool
-) -> dict[str, Any]:
+def _settings(engine: Engine) -> dict[str, Any]:
     """The settings that the scores were measured with."""
+    options, checkpoint = engine.options, engine.checkpoints[0]
     return {
-        "beam": section.beam,
-        "patience": section.patience,
-        "length_penalty": section.length_penalty,
-        "ensemble": [str(checkpoint.folder) for checkpoint in checkpoints[1:]],
-        "checkpoint": str(trained.checkpoint.folder),
-        "step": trained.checkpoint.manifest["step"],
-        "precision": trained.precision,
-        "weights": trained.checkpoint.weights_kind(raw=raw),
+        "beam": engine.section.beam,
+        "patience": engine.section.patience,
+        "length_penalty": engine.section.length_penalty,
+        "ensemble": [str(other.folder) for other in engine.checkpoints[1:]],
+        "checkpoint": str(checkpoint.folder),
+        "step": checkpoint.manifest["step"],
+        "precision": engine.precision,
+        "weights": checkpoint.weights_kind(raw=options.raw_weights),
+        **({"paragraphs": True} if options.paragraphs else {}),
     }
-
-
-def _load(
-    checkpoints: list[Checkpoint], *, raw: bool, precision: str | None
-) -> tuple[list[Checkpoint], Ensemble, TrainedModel]:
-    check_same_tokenizer([checkpoint.folder for checkpoint in checkpoints])
-    return checkpoints, *load_ensemble(checkpoints, raw=raw, precision=precision)
 
 
 def _choose(

@@ -7,13 +7,7 @@ from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, ad
 
 def add_evaluate(parser: Parser) -> None:
     """Arguments of `zeromt evaluate`."""
-    add_runs(parser, is_optional=True)
-    parser.add_argument(
-        "--engine",
-        metavar="FILE",
-        type=existing_file,
-        help="in RUN's place, with --source: a YAML file of what translates, as of `translate --engine`",
-    )
+    add_runs(parser)
     parser.add_argument("--source", metavar="FILE", type=existing_file, help="sentences to translate")
     parser.add_argument(
         "--reference",
@@ -42,8 +36,7 @@ def add_evaluate(parser: Parser) -> None:
 COMMANDS = {
     "evaluate": Command(
         summary="translate and score a test set (BLEU, chrF, TER ...): a line a set, or JSON, with signatures",
-        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] [--json] "
-        "| --engine FILE --source FILE --reference FILE [...]",
+        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] [--json]",
         add_arguments=add_evaluate,
         target="zeromt.evaluating.command:run",
         computes=True,

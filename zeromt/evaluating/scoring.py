@@ -17,7 +17,7 @@ from configs.process.text import visible
 from trainer.evaluation.sets import SetText
 from trainer.metrics.command import lines_of, score_by
 from trainer.metrics.scoring import Score, Scorer
-from zeromt.translating.parsing import parse_option
+from zeromt.translating.search import parse_option
 
 _COMMAND = re.compile(r"""\{(?!.*\bkind["']?\s*:).*\bcommand["']?\s*:""", re.DOTALL)
 """An item of `evaluation.queued`, in YAML."""

@@ -19,7 +19,7 @@ from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps, model_identity
-from zeromt.translating.corpus.options import is_corpus
+from zeromt.translating.options import is_corpus
 
 _BLOCK = 1 << 20
 

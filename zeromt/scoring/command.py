@@ -8,14 +8,15 @@ which either direction is improbable are low, and those of which the directions 
 import contextlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import PrepareSection, UserError, load_saved
+from configs import PrepareSection, UserError
 from configs.languages import same_language
 from configs.process.environment import restored_environment
 from configs.process.files import disk_errors
@@ -23,17 +24,15 @@ from configs.process.files.inside import replacing
 from configs.process.progress import Progress, say
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.scores import write_score
-from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
-from trainer.ranks.process import tune_process
-from trainer.runs.layout import CONFIG, model_identity
-from zeromt.scoring.judging import Judging
-from zeromt.translating.command import start_work
-from zeromt.translating.worker import Answer, Chunk, Settings
+from zeromt.translating.engine import Engine
+from zeromt.translating.store import Store
+from zeromt.translating.worker import Chunk, Options
 
 LOG_PROB, REVERSE, DUAL = "log_prob", "reverse_log_prob", "dual"
+BLOCKS = 4
+"""Blocks of the dataset in a chunk, so that the chunks do not depend on the number of parts."""
 
 
 @restored_environment()
@@ -45,11 +44,11 @@ def run(
     part: tuple[int, int] | None,
     merge: bool,
     jsonl: str | None,
-    raw_weights: bool,
-    precision: str | None,
-    processes: int | None,
+    **how: Any,
 ) -> int:
     """Score a dataset, or a part of it, or write the scores of all parts.
+
+    What is scored lies in `DATASET.scoring/NAME` until then.
 
     Args:
         dataset: its folder.
@@ -58,68 +57,103 @@ def run(
         part: I and N; None for all.
         merge: score nothing: the parts are ready.
         jsonl: a file for all pairs with their scores, to prepare another dataset of.
-        raw_weights: use the weights themselves, even if there are moving averages.
-        precision: auto, fp32, bf16 or fp16; None for fp32 on a CPU and the run's on a GPU.
-        processes: None for one on each GPU or core.
+        how: fields of `Options`: `raw_weights`, `precision`, `processes`.
 
     Raises:
         UserError: a run is of another direction, or the scores were begun with something else.
     """
     if part is not None and jsonl is not None:
         raise UserError("--jsonl: given with --part, of which each has some scores; give it to --merge")
-    tune_process()
     data = Dataset.load(dataset)
-    judges = {LOG_PROB: find_checkpoint(Path(run))}
-    if reverse is not None:
-        judges[REVERSE] = find_checkpoint(Path(reverse))
-    for name, checkpoint in judges.items():
-        _check_direction(load_saved(checkpoint.folder / CONFIG).prepare, data, name)
-    judging = Judging(
-        data,
-        {
-            "dataset": data.fingerprint,
-            **{name: model_identity(checkpoint.folder) for name, checkpoint in judges.items()},
-            "raw_weights": raw_weights,
-            "precision": precision,
-        },
-    )
-    judging.begin()
-    if not merge:
-        number, of = part or (1, 1)
-        for name, checkpoint in judges.items():
-            settings = _settings(checkpoint, data, name, raw_weights=raw_weights, precision=precision)
-            _judge(judging, name, settings, range(number - 1, len(judging.chunks), of), processes)
+    root = data.folder.with_name(f"{data.folder.name}.scoring")
+    stores: dict[str, Store] = {}
+    made_by: dict[str, Any] = {"command": "score", "dataset": data.fingerprint}
+    chunks = range(-(-len(data.blocks) // BLOCKS))
+    number, of = part or (1, 1)
+    for name, judge in {LOG_PROB: run, REVERSE: reverse}.items():
+        if judge is not None:
+            engine = Engine(Options(run=judge, **how), [find_checkpoint(Path(judge))])
+            _check_direction(engine.config.prepare, data, name)
+            made_by[name] = engine.identity
+            stores[name] = Store(root / name, {"dataset": data.fingerprint, "engine": engine.identity}, "DATASET")
+            if not merge and (missing := stores[name].missing(chunks[number - 1 :: of])):
+                _judge(stores[name], engine, data, name, missing)
     if part is not None:
         say(f"{dataset}: part {part[0]} of {part[1]} is scored; --merge writes the scores of all parts")
         return 0
-    judging.must_be_complete(judges)
-    names = [*judges, *([DUAL] if reverse is not None else [])]
-    made_by = {"command": "score", **judging.identity}
+    for store in stores.values():
+        store.must_be_complete(len(chunks))
+    names = [*stores, *([DUAL] if len(stores) > 1 else [])]
     with disk_errors("DATASET", data.folder):
-        for number, name in enumerate(names):
-            parts = (scores[:, number] for scores in _parts(judging, list(judges)))
+        for column, name in enumerate(names):
+            parts = (_scores(stores, data, chunk)[:, column] for chunk in chunks)
             write_score(data.folder, name, made_by, data.num_pairs, parts)
     if jsonl is not None:
         with disk_errors("--jsonl", Path(jsonl)):
-            _write_pairs(Path(jsonl), judging, list(judges), names)
+            _write_pairs(Path(jsonl), data, names, ((chunk, _scores(stores, data, chunk)) for chunk in chunks))
     say(f"{dataset}: {data.num_pairs:,} pairs have {' and '.join(names)}; see `zeromt inspect {dataset}`")
-    judging.remove()
+    shutil.rmtree(root)
     return 0
 
 
-def _parts(judging: Judging, judges: Sequence[str]) -> Iterator[NDArray[np.float32]]:
+def _judge(store: Store, engine: Engine, data: Dataset, name: str, missing: Sequence[int]) -> None:
+    """Score some chunks by log-probabilities per token; NaN for a pair that is longer than the model holds."""
+    prepare, languages = engine.config.prepare, [data.source_language, data.target_language]
+    if name == REVERSE:
+        languages.reverse()
+    if prepare.tag_both_sides:
+        engine.tags = language_tags(prepare, engine.tokenizer, source=languages[0], target=languages[1])
+
+    def pairs() -> Iterator[Chunk]:
+        for number in missing:
+            sources, targets = _texts(data, number)
+            sources, targets = (targets, sources) if name == REVERSE else (sources, targets)
+            yield Chunk(first=0, sources=sources, targets=targets)
+
+    with contextlib.ExitStack() as stack:
+        engine.start(stack)
+        progress = stack.enter_context(Progress(f"scoring {name}", sum(_num_pairs(data, chunk) for chunk in missing)))
+        for number, found in zip(missing, engine.translate(pairs(), progress.advance), strict=True):
+            store.write(number, [one.log_prob / (len(one.ids) + 1) for [one] in found])
+
+
+def _blocks(data: Dataset, chunk: int) -> range:
+    return range(chunk * BLOCKS, min((chunk + 1) * BLOCKS, len(data.blocks)))
+
+
+def _num_pairs(data: Dataset, chunk: int) -> int:
+    blocks = _blocks(data, chunk)
+    return int(data.blocks["pairs"][blocks.start : blocks.stop].sum())
+
+
+def _texts(data: Dataset, chunk: int) -> tuple[list[str], list[str]]:
+    """Sources and targets of a chunk, as the tokenizer spells them; sources with their tag, if they have one."""
+    tokenizer, tags = data.tokenizer, int(data.tag_both_sides)
+    sources: list[str] = []
+    targets: list[str] = []
+    for block in map(data.read_block, _blocks(data, chunk)):
+        ends = np.cumsum(block.lengths, axis=0, dtype=np.int64)[:-1]
+        rows = [np.split(side, ends[:, at]) for at, side in enumerate((block.source, block.target))]
+        sources += tokenizer.decode_source([row[tags:].tolist() for row in rows[0]])
+        targets += tokenizer.decode_target([row.tolist() for row in rows[1]])  # which leaves tags out
+    return sources, targets
+
+
+def _scores(stores: Mapping[str, Store], data: Dataset, chunk: int) -> NDArray[np.float32]:
     """(pairs of a chunk, scores), in the order of the names."""
-    for number in range(len(judging.chunks)):
-        columns = [judging.read(name, number) for name in judges]
-        yield np.stack([*columns, *([dual(*columns)] if len(columns) > 1 else [])], axis=1)
+    pairs = _num_pairs(data, chunk)
+    columns = [np.asarray(store.read(chunk, pairs), dtype=np.float32) for store in stores.values()]
+    return np.stack([*columns, *([dual(*columns)] if len(columns) > 1 else [])], axis=1)
 
 
-def _write_pairs(path: Path, judging: Judging, judges: Sequence[str], names: Sequence[str]) -> None:
+def _write_pairs(
+    path: Path, data: Dataset, names: Sequence[str], chunks: Iterator[tuple[int, NDArray[np.float32]]]
+) -> None:
     """Write a line of JSON for each pair: its sides, without the dataset's tag, and its scores."""
-    tag = "" if (given := judging.dataset.index.target_tag) is None else f"{given} "
+    tag = "" if (given := data.index.target_tag) is None else f"{given} "
     with replacing(path) as file:
-        for number, scores in enumerate(_parts(judging, judges)):
-            for source, target, row in zip(*judging.texts(number), scores.tolist(), strict=True):
+        for chunk, scores in chunks:
+            for source, target, row in zip(*_texts(data, chunk), scores.tolist(), strict=True):
                 found = {name: None if math.isnan(one) else one for name, one in zip(names, row, strict=True)}
                 pair = {"source": source.removeprefix(tag), "target": target, **found}
                 file.write(f"{json.dumps(pair, ensure_ascii=False)}\n".encode())
@@ -134,49 +168,6 @@ def dual(log_prob: NDArray[np.float32], reverse: NDArray[np.float32]) -> NDArray
     """
     found: NDArray[np.float32] = np.exp(-(np.abs(log_prob - reverse) - (log_prob + reverse) / 2))
     return found
-
-
-def _judge(judging: Judging, name: str, settings: Settings, numbers: range, processes: int | None) -> None:
-    """Score what is missing of some chunks."""
-    missing = judging.missing(name, numbers)
-    total, left = judging.num_pairs(numbers), judging.num_pairs(missing)
-    if not missing:
-        return
-    with contextlib.ExitStack() as stack:
-        work = start_work(stack, settings, processes)
-        progress = stack.enter_context(Progress(f"scoring {name}", total, total - left))
-        chunks = (_chunk(*judging.texts(number), is_reverse=name == REVERSE) for number in missing)
-        for number, answer in zip(missing, work(chunks, progress.advance), strict=True):
-            judging.write(name, number, _per_token(answer))
-
-
-def _chunk(sources: list[str], targets: list[str], *, is_reverse: bool) -> Chunk:
-    sources, targets = (targets, sources) if is_reverse else (sources, targets)
-    return Chunk(first=0, sources=sources, targets=targets)
-
-
-def _per_token(answer: Answer) -> list[float]:
-    """The log-probability per token of each pair; NaN of one that is longer than the model holds."""
-    scored = [line.translations[0] for line in answer.lines if line is not None]
-    return [one.log_prob / (len(one.ids) + 1) for one in scored]
-
-
-def _settings(
-    checkpoint: Checkpoint, data: Dataset, name: str, *, raw_weights: bool, precision: str | None
-) -> Settings:
-    config, tokenizer = load_saved(checkpoint.folder / CONFIG), Tokenizer.load(checkpoint.folder)
-    languages: dict[str, Any] = {}
-    if config.prepare.tag_both_sides:
-        ends = (data.source_language, data.target_language)
-        languages = dict(zip(("source", "target"), ends if name == LOG_PROB else ends[::-1], strict=True))
-    return Settings(
-        checkpoints=[str(checkpoint.folder)],
-        tags=language_tags(config.prepare, tokenizer, **languages),
-        section=config.evaluation.search,
-        raw_weights=raw_weights,
-        precision=precision,
-        n_best=1,
-    )
 
 
 def _check_direction(section: PrepareSection, data: Dataset, name: str) -> None:

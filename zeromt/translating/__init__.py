@@ -1,1 +1,1 @@
-"""`zeromt translate`: a file, or what comes on stdin, in one process or several."""
+"""`zeromt translate`: lines, or a corpus in parts, by a run, an ensemble or an export, in one process or several."""

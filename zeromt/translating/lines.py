@@ -1,19 +1,19 @@
-"""The input of `zeromt translate`: chunks of lines, alone, with translations to score, or with prefixes."""
+"""The input of `zeromt translate`: files and streams as lines, and chunks of lines that are translated together."""
 
 import contextlib
+import hashlib
 import itertools
 import os
 import select
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any
 
 from configs import UserError
 from configs.process.files import explain, status_of
-from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, read_blocks, unpacked
 from zeromt.translating.worker import Chunk
 
@@ -28,113 +28,72 @@ PATIENCE_SECONDS = 1.0
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
-T = TypeVar("T")
-U = TypeVar("U")
+Row = tuple[str, str]
+"""A source, and what stands beside it."""
 
 
 def read_chunks(
-    stack: contextlib.ExitStack, input: str | None, target: str | None, prefix: str | None, *, is_scored: bool
+    stack: contextlib.ExitStack,
+    input: str | None,
+    target: str | None,
+    prefix: str | None,
+    *,
+    is_scored: bool,
+    sentences: Sequence[str] = (),
 ) -> Iterator[Chunk | None]:
-    """The input in chunks, with None where it pauses; the files are opened immediately.
+    """The input in chunks, with None where it pauses. Files may be compressed (.gz, .zst, .xz, .bz2).
 
-    Files may be compressed (.gz, .zst, .xz, .bz2). A byte order mark at their beginning is ignored.
+    Args:
+        stack: closes streams.
+        input: a file; None for standard input.
+        target, prefix: files parallel to the input: translations to score, or prefixes of translations.
+        is_scored: there are translations to score, behind a tab if `target` does not have them.
+        sentences: in place of the input.
+
+    Raises:
+        UserError: a file cannot be read, is not UTF-8, or is not parallel to the input.
     """
     name = input or "standard input"
-    lines = _lines(_blocks(stack, input, "--input"), name)
-    beside, option = (target, "--target") if target is not None else (prefix, "--prefix")
-    if beside is not None:
-        pairs = _paired(lines, _lines(_blocks(stack, beside, option), beside), option)
-        return _cut(pairs, "targets" if is_scored else "prefixes")
+    try:
+        text = "".join(f"{sentence}\n" for sentence in sentences).encode()
+    except UnicodeEncodeError:
+        raise UserError("SENTENCE: is not UTF-8; set the terminal to it, or give a file (-i)") from None
+    lines = lines_of([text] if sentences else _blocks(stack, input, "--input"), name)
+    if (beside := target or prefix) is not None:
+        option = "--prefix" if target is None else "--target"
+        rows = _parallel(lines, lines_of(_blocks(stack, beside, option), beside), option)
+        return cut(rows, "prefixes" if target is None else "targets")
     if is_scored:
-        numbers = itertools.count(1)
-        return _cut(but_pauses(lambda line: _split(line, name, next(numbers)), lines), "targets")
-    return _cut(but_pauses(lambda line: (line,), lines))
+        return cut(_split(lines, name), "targets")
+    return cut((None if line is None else (line, "") for line in lines), None)
 
 
-def count_lines(name: str | None) -> int | None:
-    """Number of lines to translate, for a progress bar; None if it is known only at the end of the input.
-
-    Args:
-        name: of the input; None for standard input, which may be a file too (`< FILE`). Errors are left to
-            `read_chunks`.
-    """
-    with contextlib.suppress(OSError, ValueError, UserError):
-        if name is None:
-            descriptor = sys.stdin.fileno()
-            begin = os.lseek(descriptor, 0, os.SEEK_CUR)  # a pipe has no position
-            file = Path(f"/proc/self/fd/{descriptor}")
-        else:
-            begin, file = 0, Path(name)
-        if not stat.S_ISREG(file.stat().st_mode):
-            return None
-        with file.open("rb") as opened:  # opened again, for a position of its own
-            opened.seek(begin)
-            blocks: Iterator[bytes | None] = iter(lambda: opened.read(READ_BYTES), b"")
-            number, last = 0, b"\n"
-            for block in filter(None, _unpacked(blocks, str(name))):
-                number, last = number + block.count(b"\n"), block[-1:]
-            return number + (last != b"\n")
-    return None
+def read_files(files: Iterable[Path]) -> Iterator[str]:
+    """The lines of files, one file after the other."""
+    for path in files:
+        yield from filter(lambda line: line is not None, lines_of(read_blocks(path), str(path)))
 
 
-def but_pauses(function: Callable[[T], U], items: Iterable[T | None]) -> Iterator[U | None]:
-    """What a function makes of each item; None, where the input pauses, stays."""
-    return (None if item is None else function(item) for item in items)
+def survey(files: Iterable[Path]) -> tuple[int, str]:
+    """The number of lines of some files, and the SHA-256 of their text, decompressed, with a line feed behind each."""
+    number, sha = 0, hashlib.sha256()
+    for line in read_files(files):
+        number += 1
+        sha.update(line.encode())
+        sha.update(b"\n")
+    return number, sha.hexdigest()
 
 
-def _cut(rows: Iterable[Sequence[str] | None], *beside: str) -> Iterator[Chunk | None]:
-    """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None.
+def lines_of(blocks: Iterable[bytes | None], name: str) -> Iterator[str | None]:
+    """Lines of bytes, which end only at line feeds, so that input and output have the same number of lines.
 
     Args:
-        rows: of each line, its source and what stands beside it.
-        beside: the field of `Chunk` for what stands beside.
+        blocks: the bytes, with None where they pause, as the lines then have.
+        name: for messages.
+
+    Raises:
+        UserError: a line is not UTF-8, or far too long.
     """
-    held: list[Sequence[str]] = []
-    first = size = 0
-
-    def chunk() -> Chunk:
-        columns = map(list, zip(*held, strict=True))
-        return Chunk(first=first, **dict(zip(("sources", *beside), columns, strict=True)))
-
-    for row in rows:
-        if row is not None:
-            held.append(row)
-            size += sum(map(len, row))
-        if held and (row is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
-            yield chunk()
-            first, size = first + len(held), 0
-            held.clear()
-        if row is None:
-            yield None
-    if held:
-        yield chunk()
-
-
-def _split(line: str, name: str, number: int) -> tuple[str, str]:
-    source, tab, target = line.partition("\t")
-    if not tab or "\t" in target:
-        raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; a line is source TAB translation")
-    return source, target
-
-
-def _paired(lines: Iterator[str | None], others: Iterator[str | None], option: str) -> Iterator[tuple[str, str] | None]:
-    beside, numbers = (other for other in others if other is not None), itertools.count(1)
-
-    def pair(line: str) -> tuple[str, str]:
-        number = next(numbers)
-        for other in beside:
-            return line, other
-        raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
-
-    yield from but_pauses(pair, lines)
-    for _ in beside:
-        raise UserError(
-            f"{option}: the input ends before line {next(numbers)} of this file; it must have a line for each"
-        )
-
-
-def _lines(blocks: Iterator[bytes | None], name: str) -> Iterator[str | None]:
-    """Lines end only at line feeds, so that input and output have the same number of lines."""
     rest, number = b"", 0
     for block in blocks:
         if block is None:
@@ -158,33 +117,74 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
+def cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | None]:
+    """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None.
+
+    Args:
+        rows: of the input.
+        beside: the field of `Chunk` for what stands beside the sources.
+    """
+    held: list[Row] = []
+    first = size = 0
+    for row in itertools.chain(rows, [None]):
+        if row is not None:
+            held.append(row)
+            size += len(row[0]) + len(row[1])
+        if held and (row is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
+            others: dict[str, Any] = {} if beside is None else {beside: [other for _, other in held]}
+            yield Chunk(first=first, sources=[source for source, _ in held], **others)
+            first, size = first + len(held), 0
+            held.clear()
+        if row is None:
+            yield None
+
+
+def _split(lines: Iterable[str | None], name: str) -> Iterator[Row | None]:
+    number = 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; a line is source TAB translation")
+        yield source, target
+
+
+def _parallel(lines: Iterable[str | None], others: Iterator[str | None], option: str) -> Iterator[Row | None]:
+    beside, number = (other for other in others if other is not None), 0
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        number += 1
+        if (other := next(beside, None)) is None:
+            raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
+        yield line, other
+    if next(beside, None) is not None:
+        raise UserError(f"{option}: the input ends before line {number + 1} of this file; it must have a line for each")
+
+
 def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Iterator[bytes | None]:
-    """The bytes of a file or of standard input, and None when a pipe or a terminal pauses."""
+    """The bytes of a file or of standard input, decompressed, and None when a pipe or a terminal pauses."""
     if name is None:
         return _unpacked(_stream(sys.stdin.buffer), "standard input")
-    path, status = Path(name), status_of(name)
-    is_regular = status is not None and stat.S_ISREG(status.st_mode)
-    if is_regular or path.suffix.lower() in COMPRESSED:
-        blocks = read_blocks(path)
+    status = status_of(name)
+    if status is not None and stat.S_ISREG(status.st_mode):
+        blocks = read_blocks(Path(name))
         first = next(blocks, b"")  # so that an unreadable file is an error before any work
         return itertools.chain([first], blocks)
     try:
-        return _unpacked(_stream(stack.enter_context(path.open("rb"))), name)
+        return _unpacked(_stream(stack.enter_context(Path(name).open("rb"))), name)
     except OSError as error:
         raise UserError(f"{option}: {name!r} cannot be read: {explain(error)}") from error
 
 
 def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | None]:
-    """The bytes of a stream, decompressed if it is compressed."""
-    head = next(blocks, None)
-    if head is None:
-        return
+    head = next(blocks, None) or b""
     inside = unpacked(Path(name), head, filter(None, blocks))
-    if inside is not None:
-        yield from inside
-        return
-    yield head
-    yield from blocks
+    yield from itertools.chain([head], blocks) if inside is None else inside
 
 
 def _stream(file: IO[bytes]) -> Iterator[bytes | None]:

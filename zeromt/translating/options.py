@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from launcher.options.parser import Command, Parser, add_languages, add_plugins, add_raw_weights, add_run
@@ -9,17 +10,25 @@ from launcher.options.values import (
     existing,
     existing_file,
     matching,
+    new_file,
     new_path,
     number,
+    part,
     processes,
     whole,
 )
-from zeromt.translating.corpus.options import add_corpus
+
+_FORMATS = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16")
+
+
+def is_corpus(folder: str) -> bool:
+    """Whether a folder is one in which a corpus is translated."""
+    return (Path(folder) / "job.json").is_file()
 
 
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
-    add_runs(parser, is_optional=True)
+    add_runs(parser)
     parser.add_argument("sentences", metavar="SENTENCE", nargs="*", help="to translate, in place of lines")
     parser.add_argument(
         "-i",
@@ -36,14 +45,14 @@ def add_translate(parser: Parser) -> None:
         type=_or_standard(new_path),
         help="translations (default: stdout); in parts, a folder",
     )
-    add_corpus(parser)
+    _add_corpus(parser)
     add_search(parser)
     parser.add_argument(
         "--n-best",
         metavar="K",
         type=whole(1, 256),
         default=1,
-        help="translations per sentence, best first: at most the beam size, or that many samples with --sample "
+        help="translations per sentence, best first; the beam has at least as many, or they are samples with --sample "
         "(default: 1)",
     )
     parser.add_argument(
@@ -78,14 +87,53 @@ def add_translate(parser: Parser) -> None:
     add_processes(parser)
 
 
+def _add_corpus(parser: Parser) -> None:
+    """Options for a corpus; without `--part` and `--merge` they have no meaning."""
+    group = parser.add_argument_group("a corpus in parts")
+    which = group.add_mutually_exclusive_group()
+    parser.add_argument(
+        "--part",
+        group=which,
+        metavar="I/N",
+        type=part,
+        help="translate only part I of N, on one of N machines, into the folder of -o; what is there already stays. "
+        "`slurm` takes I and N from a job array",
+    )
+    parser.add_argument(
+        "--merge", group=which, action="store_true", help="join the parts, once all are ready, and check every line"
+    )
+    parser.add_argument(
+        "--chunk-lines",
+        group=group,
+        metavar="N",
+        type=whole(1, 1 << 20),
+        help="lines in a chunk, which is lost as a whole when a part is killed (default: 2048)",
+    )
+    parser.add_argument(
+        "--choose",
+        group=group,
+        metavar="N",
+        type=whole(1, 1024, best="best", all="all"),
+        help="with --merge: candidates of a line that are written, best first: best, all or a number (default: best)",
+    )
+    parser.add_argument(
+        "--to",
+        group=group,
+        metavar="FILE",
+        type=new_file,
+        help="with --merge: where the translations go (default: translations.txt in -o); NAME.source.txt and "
+        "NAME.scores.txt lie beside it",
+    )
+
+
 def _or_standard(parse: Callable[[str], str]) -> Callable[[str], str | None]:
     """A parser to which `-` is None, for standard input or output."""
     return lambda text: None if text == "-" else parse(text)
 
 
-def add_runs(parser: Parser, *, is_optional: bool = False) -> None:
-    """RUN, which may be optional, an ensemble with it, and how their weights are read."""
-    add_run(parser, is_optional=is_optional)
+def add_runs(parser: Parser) -> None:
+    """RUN, an ensemble with it, and how their weights are read."""
+    add_run(parser)
     parser.add_argument(
         "--ensemble",
         metavar="RUN",
@@ -96,6 +144,11 @@ def add_runs(parser: Parser, *, is_optional: bool = False) -> None:
     )
     add_raw_weights(parser)
     add_precision(parser)
+    parser.add_argument(
+        "--quantization",
+        choices=_FORMATS,
+        help="translate by RUN's export to CTranslate2 with weights in this format: quicker on CPUs",
+    )
     add_languages(parser)
     add_plugins(parser)
 
@@ -225,10 +278,9 @@ COMMANDS = {
     "translate": Command(
         summary="translate lines, by default from stdin to stdout",
         usage="RUN [SENTENCE ... | -i FILE] [-o FILE] [--beam N] [--n-best K] [--processes N] [--ensemble RUN ...] "
-        "[--score] [...] "
-        "| {RUN | --engine FILE} -i FILE -o OUT {--part I/N | --merge} [--candidates N] [...]",
+        "[--score] [...] | RUN -i FILE -o OUT {--part I/N | --merge} [--candidates N] [...]",
         add_arguments=add_translate,
-        target="zeromt.translating.entry:run",
+        target="zeromt.translating.command:run",
         computes=True,
         group="use a model",
     ),

@@ -123,40 +123,6 @@ class Json(Tracker):
     def open(self, folder, *, config, resume_step):
         return Writer(folder / "tracked.json", self.indent)
 '''
-TRANSLATION_ENGINE = '''
-from configs.components import TranslationEngine, component
-from configs.fields import Positive
-
-
-class Reversing:
-    def __init__(self, times):
-        self.identity = {"kind": "their_reverse", "times": times}
-
-    def start(self, stack, folder, *, processes):
-        from trainer.inference.translation.translator import Translation
-
-        def translated(line):
-            return [Translation(text=line[::-1] * self.identity["times"], log_prob=0.0, score=0.0, ids=[])]
-
-        return lambda chunks, on_lines: (list(map(translated, chunk.sources)) for chunk in chunks)
-
-    def build(self):
-        return {}
-
-    def warnings(self):
-        return []
-
-
-@component("translation_engine", "their_reverse")
-class Reverse(TranslationEngine):
-    """Each line backwards."""
-
-    times: Positive = 1
-
-    def prepare(self, candidates):
-        return Reversing(self.times)
-'''
-
 CASES = {
     **PARTS,
     "filter": Case(
@@ -189,5 +155,4 @@ CASES = {
         chosen={"trackers": [{"kind": "their_json", "indent": 3}]},
         wrong=("trackers[0].indent=0", "trackers.0.indent: 0"),
     ),
-    "translation_engine": Case(code=TRANSLATION_ENGINE, chosen={}, wrong=("times: 0", "engine.times: 0")),
 }

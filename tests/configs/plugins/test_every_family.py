@@ -93,7 +93,7 @@ def added(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
         assert done.code == expected, done.err
         return done.out if expected == 0 else done.err
 
-    settings = {family: case.wrong[0] for family, case in CASES.items() if family != "translation_engine"}
+    settings = {family: case.wrong[0] for family, case in CASES.items()}
     planned = ask_python(PLANNED, json.dumps(settings), "plan", "my.yaml", *CLUSTER, "--json", cwd=folder)
     run("prepare", "my.yaml")
     done = forked.trainer(2, "my.yaml", cwd=folder)
@@ -101,13 +101,6 @@ def added(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Added:
     loaded = ask_python(LOADED, *plugins, cwd=folder)
     named = [word for plugin in plugins for word in ("--plugins", plugin)]
     pairs = run("batch", "runs/run", "1", "--json", *named).splitlines()
-    (folder / "in").write_text("ab\n\ncd\n")
-    engine = ("translate", "--engine", "engine.yaml", "-i", "in", "-o", "corpus", *named)
-    (folder / "engine.yaml").write_text("kind: their_reverse\ntimes: 2\n")
-    run(*engine, "--part", "1/1")
-    run(*engine, "--merge")
-    (folder / "engine.yaml").write_text(f"kind: their_reverse\n{CASES['translation_engine'].wrong[0]}\n")
-    planned["refused"]["translation_engine"] = run(*engine, "--merge", expected=2)
     return Added(
         folder=folder,
         index=json.loads((folder / "prepared" / "index.json").read_text()),
@@ -204,10 +197,6 @@ def _schedule(added: Added) -> None:
 def _tracker(added: Added) -> None:
     found = json.loads((added.folder / "runs/run/tracked.json").read_text())
     assert found == [*(["train", step] for step in range(1, 7)), ["evaluation", 6]]
-
-
-def _translation_engine(added: Added) -> None:
-    assert (added.folder / "corpus" / "translations.txt").read_text() == "baba\n\ndcdc\n"
 
 
 CHECKS: dict[str, Callable[[Added], None]] = {

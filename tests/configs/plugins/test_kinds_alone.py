@@ -15,7 +15,7 @@ from configs import ConfigError, RunConfig, load_run
 from configs.components import choice_of, component, item_of, kinds
 from configs.evaluation import SearchSection
 from configs.reading.layers import Layers
-from zeromt.translating.parsing import parse_option
+from zeromt.translating.search import parse_option
 
 PLACES = {
     "loss": "loss", "optimizer": "optimizer", "schedule": "schedule", "evaluation.search.sampler": "sampler",

@@ -53,8 +53,8 @@ def plant(run: Path, source: Path, reference: Path, lines: Sequence[str]) -> Non
     sources, references = read_set(str(source), [str(reference)], place="source")
     text = SetText(name="planted", languages=("en", "fr"), sources=sources, references=references)
     weights = checkpoint.weights_kind(raw=False)
-    work = Work.of(text, config.evaluation.search, None, weights=weights, precision="fp32")
-    assert keep(checkpoint, work, lines, name="planted") is not None
+    work = Work(text=text, search=config.evaluation.search, tags=None, weights=weights, precision="fp32")
+    assert keep(checkpoint, work, lines) is not None
 
 
 def _worse(line: str, how: int) -> str:

@@ -17,7 +17,7 @@ from model import Transformer
 from tests.conftest import Refused
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
-from zeromt.scoring import judging
+from zeromt.scoring import command as scoring
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Tran
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "CHUNK_PAIRS", 40)
+    monkeypatch.setattr(scoring, "BLOCKS", 3)
 
 
 def log_prob(model: Transformer, source: list[int], target: list[int]) -> float:
@@ -85,7 +85,7 @@ def test_the_scores_are_those_of_a_plain_loop_in_any_number_of_parts(made: Any) 
             assert scores["dual"][pair] == pytest.approx(expected, rel=1e-4)
             pair += 1
     assert pair == len(ENGLISH)
-    assert not judging.Judging(dataset, {}).root.exists()
+    assert not (root / "data.scoring").exists()
 
     whole = {path.name: path.read_bytes() for path in (root / "data").glob("score-*")}
     for part in ("2/3", "1/3", "3/3", "3/3"):
@@ -128,9 +128,9 @@ def test_what_does_not_belong_together_is_refused(made: Any, refused: Refused) -
     root, _ = made
     assert "--run: a run of fr -> en" in refused("score", str(root / "data"), "--run", str(root / "back"))
     assert main(command(root, "--part", "1/2")) == 0
-    assert "have no log_prob yet (the first is number 1)" in refused(*command(root, "--merge"))
+    assert "chunks are missing, the first is 1" in refused(*command(root, "--merge"))
     other = ("score", str(root / "data"), "--run", str(root / "there"), "--precision", "bf16")
-    assert "was begun with another" in refused(*other)
-    (root / "data.scoring" / "log_prob" / "000000.npy").write_bytes(b"no table")
+    assert 'engine.precision: "bf16", and ' in refused(*other)
+    (root / "data.scoring/log_prob/chunks/000/000000.jsonl.zst").write_bytes(b"no table")
     assert main(command(root, "--part", "2/2")) == 0
-    assert "000000.npy' is damaged" in refused(*command(root, "--merge"))
+    assert "000000.jsonl.zst' is corrupt" in refused(*command(root, "--merge"))

@@ -17,7 +17,6 @@ OTHERS = {
         "data_pipeline/preparation/raw/lines.py",
         "zeromt/pipeline/digests.py",
         "zeromt/pipeline/driver.py",
-        "zeromt/translating/corpus/source.py",
         "zeromt/translating/lines.py",
     ],
     "files of the kernel, and streams of this process": [
@@ -38,7 +37,6 @@ OTHERS = {
         "configs/process/gpus.py",
     ],
     "a new folder or file with a name that cannot be guessed": [
-        "zeromt/translating/entry.py",
         "zeromt/doctor/configured.py",
         "zeromt/exporting/as_ctranslate2.py",
         "zeromt/exporting/command.py",

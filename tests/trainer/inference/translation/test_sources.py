@@ -13,8 +13,7 @@ from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.languages import LanguageTags, encode_source
 from trainer.inference.translation.sources import SourceCounts
 from zeromt.cli.main import main
-from zeromt.evaluating import command as evaluate
-from zeromt.translating import command as translate
+from zeromt.translating import engine
 from zeromt.translating.lines import read_chunks
 
 LINES = [f"the cat {number} sat" for number in range(100)]
@@ -55,8 +54,7 @@ def test_tags_that_are_text(tokenizer: Tokenizer) -> None:
 def test_what_the_commands_say(
     trained: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for module in (translate, evaluate):
-        monkeypatch.setattr(module, "tune_process", lambda: None)  # not for the process of the tests
+    monkeypatch.setattr(engine, "tune_process", lambda: None)  # not for the process of the tests
     lines = trained.source.read_text().splitlines()[:2]
     plain, odd, reference = (tmp_path / name for name in ("plain", "odd", "reference"))
     plain.write_text("\n".join([*lines, "\n"]))
@@ -79,6 +77,6 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("\ufeffa\n\ufeffb\n")
     (tmp_path / "prefix").write_text("\ufeffc\nd\n")
     with contextlib.ExitStack() as stack:
-        [chunk] = read_chunks(stack, str(tmp_path / "in"), None, str(tmp_path / "prefix"), is_scored=False)
+        chunk, _ = read_chunks(stack, str(tmp_path / "in"), None, str(tmp_path / "prefix"), is_scored=False)
     assert chunk is not None
     assert (chunk.sources, chunk.prefixes) == (["a", "\ufeffb"], ["c", "d"])

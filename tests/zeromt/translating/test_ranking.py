@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Refused
-from tests.zeromt.translating.corpus.conftest import Translate
-from tests.zeromt.translating.corpus.test_parts import SEARCH, lines_of
+from tests.zeromt.translating.conftest import Translate
+from tests.zeromt.translating.test_parts import SEARCH, lines_of
 from zeromt.translating.mbr import expected_utilities
 
 SAMPLED = ("--sample", "--epsilon", "0.01", "--temperature", "2", "--candidates", "5")
@@ -23,7 +23,7 @@ def test_minimum_bayes_risk(
     plain = _by_line()
     capsys.readouterr()
     said = refused("translate", *words, "--merge", "--mbr", "chrf")
-    assert "mbr: \"chrf\", and 'out' was begun with null" in said
+    assert "engine.mbr: \"chrf\", and 'out' was begun with null" in said
     by_risk = (*words[:3], "-o", "ranked", *words[5:], "--mbr", "chrf")
     assert translate(*by_risk, "--part", "1/1") == 0
     assert translate(*by_risk, "--merge", "--choose", "all") == 0

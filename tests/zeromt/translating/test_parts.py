@@ -6,16 +6,14 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 
 from tests.conftest import Refused, Start, small_disk, zeromt
 from tests.waiting import wait_until
-from tests.zeromt.translating.corpus.conftest import Translate, translating, write_lines
-from zeromt.translating.corpus import records
-from zeromt.translating.corpus.splitting import join, split
+from tests.zeromt.translating.conftest import Translate, translating, write_lines
+from zeromt.translating.splitting import join, parts_of
 
 SEARCH = ("--max-length-ratio", "1", "--max-length-extra", "2", "--chunk-lines", "4")
 
@@ -73,10 +71,9 @@ def test_files_and_their_compression(translate: Translate, run: str, lines: list
     whole = "".join(f"{line}\n" for line in lines)
     Path("a.gz").write_bytes(gzip.compress("".join(f"{line}\r\n" for line in lines[:12]).encode()))
     Path("b.zst").write_bytes(zstandard.ZstdCompressor().compress("\n".join(lines[12:]).encode()))
-    Path("list").write_text("a.gz\nb.zst\n")
-    for number in (2, 1):
-        assert translate(run, "--input-list", "list", "-o", "out", *SEARCH, "--part", f"{number}/2") == 0
-    assert translate(run, "-i", "a.gz", "-i", "b.zst", "-o", "out", *SEARCH, "--merge") == 0
+    words = (run, "-i", "a.gz", "-i", "b.zst", "-o", "out", *SEARCH)
+    for which in (["--part", "2/2"], ["--part", "1/2"], ["--merge"]):
+        assert translate(*words, *which) == 0
     Path("in.en").write_text(whole)
     assert [Path("out/translations.txt").read_bytes(), whole.encode()] == made(translate, run, "plain", 1)[:2]
 
@@ -128,23 +125,10 @@ def ready(translated: Path, translate: Translate, run: str, tmp_path: Path) -> C
     return lambda *more: ["translate", run, *WORDS, *more]  # type: ignore[return-value]
 
 
-def rewrite(number: int, change: Callable[[dict[str, Any], list[records.Record]], list[records.Record]]) -> None:
-    head, found = records.read(chunk(number))
-    records.write(chunk(number), head, change(head, found))
-
-
-def _swap() -> None:
-    chunk(1).rename("aside")
-    chunk(2).rename(chunk(1))
-    Path("aside").rename(chunk(2))
-
-
-def _other_model() -> None:
-    def change(head: dict[str, Any], found: list[records.Record]) -> list[records.Record]:
-        head["identity"] = "another"
-        return found
-
-    rewrite(1, change)
+def _repack(number: int, change: Callable[[list[str]], list[str]]) -> None:
+    lines = zstandard.ZstdDecompressor().decompressobj().decompress(chunk(number).read_bytes()).decode().splitlines()
+    text = "".join(f"{line}\n" for line in change(lines))
+    chunk(number).write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
 
 
 def _change_line() -> None:
@@ -161,14 +145,14 @@ def _add_line() -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (_swap, "-o: line 5: 'out/chunks/000/000001.jsonl.zst' is of chunk 2: it was renamed, or copied twice"),
-        (lambda: shutil.copy(chunk(1), chunk(3)), "line 13: 'out/chunks/000/000003.jsonl.zst' is of chunk 1"),
-        (lambda: rewrite(1, lambda _, found: found[1:]), "line 5: 'out/chunks/000/000001.jsonl.zst' has 3 lines for 4"),
-        (_other_model, "line 5: 'out/chunks/000/000001.jsonl.zst' was made with another input or engine than 'out'"),
-        (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, first lines 5 to 8"),
+        (
+            lambda: _repack(1, lambda lines: lines[1:]),
+            "'out/chunks/000/000001.jsonl.zst' has 3 lines for 4 of the input",
+        ),
+        (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, the first is 1; run the parts"),
         (lambda: chunk(4).write_bytes(chunk(4).read_bytes()[:-9]), "'out/chunks/000/000004.jsonl.zst' is corrupt"),
-        (_change_line, "--input: in.en: lines 9 to 12 are not what they were when the translation was begun"),
-        (_add_line, "--input: in.en has 17,322 bytes, and had 17,313 when the"),
+        (_change_line, "sha256: "),
+        (_add_line, "lines: 25, and 'out' was begun with 24; give that, or move the folder away"),
     ],
 )
 def test_a_merge_refuses_what_does_not_belong_together(
@@ -183,10 +167,9 @@ def test_a_merge_refuses_what_does_not_belong_together(
     ("words", "said"),
     [
         (["--beam", "2"], "engine.search.beam: 2, and 'out' was begun with 1"),
-        (["--candidates", "2"], "candidates: 2, and 'out' was begun with 1"),
-        (["-i", "in.en"], "--input: 2 files, and the translation was begun with 1"),
-        (["--n-best", "2"], "--n-best: not with --part and --merge"),
-        (["--engine", "in.en"], "RUN: given with --engine"),
+        (["--candidates", "2"], "engine.candidates: 2, and 'out' was begun with 1"),
+        (["-i", "in.en"], "lines: 48, and 'out' was begun with 24"),
+        (["--n-best", "2"], "--n-best: with --part or --merge; leave one of them out"),
     ],
 )
 def test_a_part_refuses_what_was_not_begun(
@@ -195,19 +178,12 @@ def test_a_part_refuses_what_was_not_begun(
     assert said in refused(*ready("--part", "1/2", *words))
 
 
-def test_a_changed_line_is_found_by_the_part_that_reads_it(ready: Callable[..., list[str]], refused: Refused) -> None:
-    chunk(2).unlink()
-    _change_line()
-    assert "--input: in.en: lines 9 to 12 are not what they were when the translation was begun" in refused(
-        *ready("--part", "1/1")
-    )
-
-
 def test_bad_input_is_found_before_the_work(run: str, refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "in.en").write_bytes(b"fine\nd\xe9j\xe0 vu\n")
     words = ("translate", run, "-i", "in.en", "-o", "out")
     assert "in.en: line 2 is not UTF-8" in refused(*words, "--part", "1/2")
-    assert "'out' has no job.json: no part was begun there" in refused(*words, "--merge")
+    (tmp_path / "in.en").write_text("fine\n")
+    assert "'out' has no job.json: nothing was begun there" in refused(*words, "--merge")
     assert "--part: '3/2'" in _usage(refused, *words, "--part", "3/2")
 
 
@@ -244,20 +220,16 @@ def test_status(ready: Callable[..., list[str]], capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["done"] == 20
 
 
-def test_two_processes_do_not_make_one_part(ready: Callable[..., list[str]], refused: Refused) -> None:
-    from zeromt.translating.corpus.folder import Part, working
-
-    with working(Path("out"), Part(number=1, of=1)):
-        assert "--part: 1/1 of 'out' is being translated by another process" in refused(*ready("--part", "1/1"))
-
-
 def test_splitting() -> None:
-    def fits(texts: Any) -> list[bool]:
-        return [len(text) <= 12 for text in texts]
+    def parts(line: str, tag: str = "", *, paragraphs: bool = False) -> list[str]:
+        return parts_of(line, tag, lambda text: len(text) <= 12, paragraphs=paragraphs)
 
-    assert split("One. Two. Three four! Five", fits) == ["One. Two.", "Three four!", "Five"]
-    assert split("一二三。四五六七八。九十一二三四五六", fits) == ["一二三。四五六七八。", "九十一二三四五六"]
-    assert split("Onetwothreefourfive. Six", fits) is None
+    assert parts("One. Two. Three four! Five") == ["One. Two.", "Three four!", "Five"]
+    assert parts("一二三。四五六七八。九十一二三四五六") == ["一二三。四五六七八。", "九十一二三四五六"]
+    assert parts("Onetwothreefourfive. Six") == []
+    assert parts(">t< One. Two. Three", ">t< ") == [">t< One.", ">t< Two.", ">t< Three"]
+    assert parts("One. Two.", paragraphs=True) == ["One.", "Two."]
+    assert parts(" ", paragraphs=True) == [" "]
     assert join(["One.", "Two.", ""]) == "One. Two."
     assert join(["一。", "二。"]) == "一。二。"
 

@@ -1,0 +1,39 @@
+"""What stands between lines and the models: modifiers, which are undone."""
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from configs.components import make
+from data_pipeline.stream.modifiers.texts import Noise, Prefix
+from tests.trainer.conftest import TrainedRun
+from zeromt.translating.engine import Engine, started
+from zeromt.translating.worker import Chunk, Options
+
+
+def _translated(engine: Engine, lines: list[str]) -> list[str]:
+    chunks = [Chunk(first=0, sources=lines[:2]), None, Chunk(first=2, sources=lines[2:])]
+    return [one[0].text for found in engine.translate(chunks) for one in found]
+
+
+def test_what_modifiers_put_in_comes_out_of_the_translations(
+    trained: TrainedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last modifier first; behind the tag; and a line that none changes is left alone."""
+    lines = trained.source.read_text().splitlines()[:3]
+    with contextlib.ExitStack() as stack:
+        engine = started(stack, Options(run=str(trained.folder)))
+        plain = _translated(engine, lines)
+
+        def first(_: Noise, line: str) -> Any:
+            return (line.removeprefix("5 "), lambda text: f"{text} 5") if line.startswith("5 ") else None
+
+        def second(_: Prefix, line: str) -> Any:
+            return (line.removeprefix("N "), lambda text: f"{text} N") if line.startswith("N ") else None
+
+        monkeypatch.setattr(Noise, "to_translate", first)
+        monkeypatch.setattr(Prefix, "to_translate", second)
+        engine.modifiers = [make("modifier", "noise"), make("modifier", "prefix", text="N")]
+        given = [f"5 N {lines[0]}", lines[1], f"N {lines[2]}"]
+        assert _translated(engine, given) == [f"{plain[0]} N 5", plain[1], f"{plain[2]} N"]

@@ -1,1 +1,0 @@
-"""Translation engines (`translate --engine`), each a component; to add one, add a file here or a plugin"""
