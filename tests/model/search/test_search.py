@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.search import Ensemble, length_penalty, max_length, search
+from model.search import Ensemble, max_length, search
 from tests.model.reference import BOS, EOS, pad
 from tests.model.search.plain import (
     SCORE,
@@ -151,9 +151,3 @@ class TestArguments:
     def test_limit(self, length: int, ratio: float, extra: int, limit: int) -> None:
         section = replace(section_of(), max_length_ratio=ratio, max_length_extra=extra)
         assert max_length(length, section, peaked_model(1)) == limit
-
-    @pytest.mark.parametrize(
-        ("length", "alpha", "penalty"), [(1, 0.6, 1.0), (7, 0.0, 1.0), (7, 1.0, 2.0), (19, 0.5, 2.0)]
-    )
-    def test_length_penalty(self, length: int, alpha: float, penalty: float) -> None:
-        assert length_penalty(length, alpha) == pytest.approx(penalty)

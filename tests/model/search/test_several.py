@@ -99,16 +99,6 @@ class TestConstraints:
             rules = Rules(vocab=8, limit=99, ngram=n)
             assert [t for t in range(2, 8) if row[t] > NEVER / 2] == rules.allowed(ids)
 
-    @pytest.mark.parametrize("fields", [{"beam": 4}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
-    @pytest.mark.parametrize("n", [1, 2, 3])
-    def test_no_translation_holds_an_ngram_twice(self, fields: dict[str, int], n: int) -> None:
-        for seed in range(5):
-            section = section_of(no_repeat_ngram=n, max_length_extra=9, min_length_extra=4, **fields)
-            for hypotheses in search(peaked_model(seed), pad(SOURCES), section):
-                for h in hypotheses:
-                    grams = [tuple(h.ids[i : i + n]) for i in range(len(h.ids) - n + 1)]
-                    assert len(grams) == len(set(grams))
-
     @pytest.mark.parametrize(
         ("prefix", "said"),
         [

@@ -12,8 +12,6 @@ from model.components.multi_head import MultiHead
 from model.feed_forward import FeedForward
 from model.kernels.cpu import decoding, training, use
 from model.kernels.cpu.decoding import packed_weights
-from model.loss import OutputLayer
-from tests.model.test_loss import TARGETS, make_inputs
 
 
 class NormedQueries(MultiHeadAttention):
@@ -69,22 +67,3 @@ def test_computes_the_same(make: Any, by_onednn: bool, monkeypatch: pytest.Monke
             torch.testing.assert_close(module(*inputs), plain, rtol=2e-6, atol=2e-6)
     assert kinds
     assert all(type(module.get_submodule(name)) is kind for name, kind in kinds.items())
-
-
-def test_another_loss_sees_every_row() -> None:
-    hidden, layer = make_inputs()
-    seen = []
-
-    def squares(
-        hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, *, padding_id: int
-    ) -> tuple[Tensor, Tensor]:
-        seen.append(len(targets_N))
-        logits = F.linear(hidden_ND, weight_VD, bias_V)
-        return logits[targets_N != padding_id].square().sum(), logits.sum()
-
-    assert type(layer) is OutputLayer
-    plain = layer(hidden, TARGETS, squares)
-    use(layer)
-    assert type(layer) is not OutputLayer
-    torch.testing.assert_close(layer(hidden, TARGETS, squares), plain)
-    assert seen == [TARGETS.numel()] * 2

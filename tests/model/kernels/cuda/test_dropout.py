@@ -12,7 +12,6 @@ from model.kernels.cuda import use
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.philox import WORD, philox, random_words, threshold
 from model.loss import CrossEntropy
-from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
 from tests.model.reference import tiny_model, tiny_section
@@ -81,16 +80,6 @@ def test_gradients_are_dropped_alike() -> None:
     out.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(out, x * x.grad)
-
-
-def test_one_kernel_on_a_device() -> None:
-    x = torch.randn(128, 36)
-    there = x.to(DEVICE).requires_grad_()
-    places = tokens().to(DEVICE)
-    with metered() as meter:
-        out = torch.ops.zeromt.drop(there, places, 3, 0.4)
-    assert meter.num_kernels == 1
-    assert torch.equal(out.cpu(), torch.ops.zeromt.drop(x, tokens(), 3, 0.4))
 
 
 def test_sites_are_numbered_and_sides_known() -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from model.kernels.cuda.linear import can_join, join, joined_linear
+from model.kernels.cuda.linear import can_join, joined_linear
 from tests.device.pseudo import DEVICE, metered
 
 
@@ -19,17 +19,6 @@ def test_results_and_gradients_are_those_of_the_layers(bias: bool) -> None:
         found.append([*outs, *torch.autograd.grad(weighted, inputs)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_several_groups_take_one_copy() -> None:
-    layers = [nn.Linear(6, 4).to(DEVICE) for _ in range(5)]
-    x = torch.randn(3, 6).to(DEVICE)
-    with metered() as meter:
-        groups = join({"a": layers[:3], "b": layers[3:]})
-        outs = [*groups["a"](x), *groups["b"](x)]
-    assert meter.by_operator() == {"cat": 2, "addmm": 2}
-    for out, layer in zip(outs, layers, strict=True):
-        torch.testing.assert_close(out.cpu(), layer(x).cpu())
 
 
 def test_what_others_wait_for_is_called() -> None:

@@ -28,28 +28,6 @@ def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> No
         assert off <= (1e-6 if case[2] == "float32" else 2e-2), case
 
 
-def trained(layer: Any, *inputs: Tensor) -> list[Tensor]:
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    out = layer(*leaves, *[None] * (2 - len(leaves)) if len(leaves) < 2 else [None])
-    (out * out.detach().cos()).sum().backward()
-    return [out.detach(), *(x.grad for x in leaves if x.grad is not None), *(p.grad for p in layer.parameters())]
-
-
-@pytest.mark.parametrize("order", ["pre", "post"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_layers_are_the_plain_ones(order: str, bias: bool) -> None:
-    section = tiny_section(residual=order, attention_bias=bias, feed_forward_bias=bias)
-    for stack, inputs in (("encoder", 1), ("decoder", 2)):
-        x = [torch.randn(2, length, section.d_model) for length in (4, 5)][:inputs]
-        found = []
-        for kernels in ("plain", "cuda"):
-            layer: Any = getattr(tiny_model(section), stack).layers[0]
-            use_kernels(layer, torch.device("cpu"), kernels)
-            found.append(trained(layer, *x))
-        for plain, ours in zip(*found, strict=True):
-            torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
-
-
 def test_kernels_of_a_feed_forward_sublayer() -> None:
     """Of forward two matmuls and the residual; of backward four matmuls, ReLU, and two of the residual."""
     layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]

@@ -5,13 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from model.kernels import use_kernels
 from model.layout import Current, Layout, Side
 from model.loss import CrossEntropy
 from model.objective import Objective
-from model.residuals import PostNorm
 from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
@@ -82,15 +80,6 @@ def test_all_norms_of_a_pre_norm_model_but_the_first_are_joined(is_checkpointed:
     found = meter.by_operator()
     assert found["zeromt::residual_norm"] == (6 if is_checkpointed else 10)
     assert found["native_layer_norm"] == (6 if is_checkpointed else 2)
-
-
-def test_other_orders_stay() -> None:
-    class Own(PostNorm):
-        pass
-
-    own = Own(nn.LayerNorm(4), 0.1, is_last=False)
-    use_kernels(own, torch.device("cpu"), "cuda")
-    assert type(own) is Own
 
 
 def test_programs_of_the_backward_kernel_fill_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
