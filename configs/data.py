@@ -163,8 +163,6 @@ class PrepareSection:
     """Training pairs with more pieces on either side are rejected and counted."""
     max_unknown: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Refuse the corpus if more than this fraction of one side's pieces is unknown to the tokenizer (`<unk>`)."""
-    on_bad_pair: Literal["drop", "error"] = "drop"
-    """What to do with training pairs that are empty or too long. A file that cannot be read is always an error."""
     pairs_per_block: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Pairs in a block; by default 1,024, or fewer for a small corpus, so that there are blocks for every rank."""
     blocks_per_shard: Annotated[int, Field(ge=1, le=1_000_000)] = 1024

@@ -36,7 +36,6 @@ from data_pipeline.preparation.staging import (
     DISCARDED,
     Input,
     WorkFolder,
-    check_disk,
     check_places,
     check_unchanged,
     inspect_inputs,
@@ -108,8 +107,6 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         return
     folder = work.folder_of(recipe)
     _check_others(work, folder, recipe, output, part=part, merge=merge)
-    if not work.root.exists():
-        check_disk(output, inputs)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         (folder / "dataset").mkdir(parents=True, exist_ok=True)
         write_text(folder / RECIPE_FILE, json.dumps(recipe))

@@ -116,10 +116,11 @@ def _write_blocks(
     writer: Any = webdataset.TarWriter(
         file, user="zeromt", group="zeromt", mode=0o444, mtime=0, compress=False, encoder=False
     )
+    starts = pairs.starts()
     firsts = range(0, len(order), pairs_per_block)
     blocks = np.zeros(len(firsts), dtype=BLOCK_DTYPE)
     for row, first in enumerate(firsts):
-        block = pairs.take(order[first : first + pairs_per_block])
+        block = pairs.take(order[first : first + pairs_per_block], starts)
         lengths = block.rows["lengths"]
         offset = writer.tarstream.offset
         arrays = {"src.npy": block.source, "tgt.npy": block.target, "len.npy": lengths}

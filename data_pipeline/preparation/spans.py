@@ -47,12 +47,17 @@ class Encoded:
     """Source pieces of all pairs, one after the other."""
     target: Pieces
 
-    def take(self, chosen: Rows) -> "Encoded":
-        """Some of the pairs, in the order of `chosen`."""
-        lengths = self.rows["lengths"]
-        return Encoded(
-            self.rows[chosen], take(self.source, lengths[:, 0], chosen), take(self.target, lengths[:, 1], chosen)
-        )
+    def starts(self) -> Rows:
+        """(pairs, 2): where each pair's pieces begin."""
+        lengths: Rows = self.rows["lengths"].astype(np.int64)
+        return np.cumsum(lengths, axis=0) - lengths
+
+    def take(self, chosen: Rows, starts: Rows) -> "Encoded":
+        """Some of the pairs, in the order of `chosen`, given `starts`."""
+        rows, firsts = self.rows[chosen], starts[chosen]
+        lengths = rows["lengths"]
+        source = _take(self.source, firsts[:, 0], lengths[:, 0])
+        return Encoded(rows, source, _take(self.target, firsts[:, 1], lengths[:, 1]))
 
     @staticmethod
     def join(parts: "Sequence[Encoded]") -> "Encoded":
@@ -77,17 +82,10 @@ def row_type(num_scores: int) -> np.dtype[np.void]:
     )
 
 
-def take(pieces: Pieces, lengths: NDArray[np.unsignedinteger], rows: Rows) -> Pieces:
-    """The pieces of some rows.
-
-    Args:
-        pieces: of all rows, one after the other.
-        lengths: (all rows,).
-        rows: the rows to take, in this order.
-    """
-    starts = np.cumsum(lengths, dtype=np.int64)[rows] - lengths[rows]
-    before = np.cumsum(lengths[rows], dtype=np.int64) - lengths[rows]
-    return pieces[np.repeat(starts - before, lengths[rows]) + np.arange(int(lengths[rows].sum(dtype=np.int64)))]
+def _take(pieces: Pieces, starts: Rows, lengths: NDArray[np.unsignedinteger]) -> Pieces:
+    """The pieces that begin at `starts`, with these numbers."""
+    shift = starts - np.cumsum(lengths, dtype=np.int64) + lengths
+    return pieces[np.repeat(shift, lengths) + np.arange(int(lengths.sum(dtype=np.int64)))]
 
 
 def first_occurrences(hashes: NDArray[np.uint64]) -> Rows:
@@ -171,7 +169,7 @@ class SpanEncoder:
         """Encode a span and write it. The text of a span that is not seekable is passed in.
 
         Raises:
-            UserError: it is not valid text, or a pair is empty or too long and such pairs are refused.
+            UserError: it is not valid text.
         """
         span, raw = task
         raw = raw if raw is not None else self._job.units[span.unit].read(span)
@@ -188,12 +186,13 @@ class SpanEncoder:
         if self._drops_duplicates:
             first_ones = first_occurrences(pairs.rows["hash"])
             report = report.merge(Report(dropped={DUPLICATE: len(pairs.rows) - len(first_ones)}))
-            pairs = pairs.take(first_ones)
+            pairs = pairs.take(first_ones, pairs.starts())
             by = pairs.rows["hash"][:, 0]  # so that duplicates from different spans meet in one shard
         shards = (by >> np.uint64(32)) * np.uint64(self._job.num_shards) >> np.uint64(32)
         members: dict[str, Any] = {"report": np.frombuffer(report.to_json(), dtype=np.uint8)}
+        starts = pairs.starts()
         for shard in range(self._job.num_shards):
-            part = pairs.take(np.flatnonzero(shards == shard))
+            part = pairs.take(np.flatnonzero(shards == shard), starts)
             members[f"rows-{shard}"] = part.rows
             members[f"pieces-{shard}"] = np.concatenate([part.source, part.target])
         with replacing(self._job.path(span.number), sync=True) as file:
@@ -208,21 +207,18 @@ class SpanEncoder:
         cleaned = self._cleaner.clean(text.sources, text.targets, known)
         source_ids, target_ids = self._encode_sides(cleaned.sources, cleaned.targets)
         lengths = np.array([[len(ids) for ids in side] for side in (source_ids, target_ids)], dtype=np.int64).T
-        counted = lengths - self._num_tags(source_ids)
-        dropped, kept = self._by_pieces(cleaned, counted)
-        if self._section.on_bad_pair == "error":
-            self._refuse(text, cleaned, counted, dropped)
-        chosen = cleaned.rows[kept]
+        dropped, kept = self._by_pieces(cleaned, lengths - self._num_tags(source_ids))
+        chosen, numbers = cleaned.rows[kept], kept.tolist()
         rows = np.zeros(len(kept), dtype=row_type(len(scores)))
         rows["key"] = keys[chosen]
         rows["place"] = place_numbers(unit, text.first_line + chosen)
         rows["lengths"] = lengths[kept]
         for column, one in enumerate(scores.values()):
             rows["scores"][:, column] = one[chosen]
-        sources, targets = [cleaned.sources[row] for row in kept], [cleaned.targets[row] for row in kept]
+        sources, targets = [cleaned.sources[row] for row in numbers], [cleaned.targets[row] for row in numbers]
         if self._drops_duplicates:
             rows["hash"] = _hashes(sources, targets)
-        encoded = Encoded(rows, self._pieces(source_ids, kept), self._pieces(target_ids, kept))
+        encoded = Encoded(rows, self._pieces(source_ids, numbers), self._pieces(target_ids, numbers))
         is_tagged = self._section.tag_both_sides or self._section.target_tag is not None
         report = Report(
             read=len(text.sources),
@@ -239,7 +235,7 @@ class SpanEncoder:
         )
         return encoded, report
 
-    def _pieces(self, ids: list[list[int]], kept: Rows) -> Pieces:
+    def _pieces(self, ids: list[list[int]], kept: list[int]) -> Pieces:
         """The pieces of the rows that are kept, one after the other."""
         return np.fromiter(itertools.chain.from_iterable([ids[row] for row in kept]), dtype=self._job.dtype)
 
@@ -278,26 +274,6 @@ class SpanEncoder:
             dropped[name] = np.sort(np.concatenate([before, cleaned.rows[is_bad & left]]))
             left &= ~is_bad
         return dropped, np.flatnonzero(left)
-
-    def _refuse(self, text: TextChunk, cleaned: Cleaned, lengths: Rows, dropped: dict[str, Rows]) -> None:
-        """Raise for the first pair that is empty or too long.
-
-        Raises:
-            UserError: naming file and line.
-        """
-        for row in dropped[EMPTY].tolist():
-            side = "target" if text.sources[row].strip() else "source"
-            raise UserError(
-                f"{text.where(row)}: the {side} is empty; write text on both sides, or set prepare.on_bad_pair=drop"
-            )
-        for row in dropped[TOO_LONG].tolist():
-            most = self._section.max_pieces
-            source, target = lengths[np.searchsorted(cleaned.rows, row)].tolist()
-            side = f"source has {source}" if source > most else f"target has {target}"
-            raise UserError(
-                f"{text.where(row)}: the {side} pieces; allowed is at most prepare.max_pieces={most}, or "
-                "prepare.on_bad_pair=drop"
-            )
 
 
 def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:

@@ -1,4 +1,4 @@
-"""The inputs of a preparation, its work folder, and its disk.
+"""The inputs of a preparation, and its work folder.
 
 The work folder is next to the output and named after the recipe, so that an interrupted preparation resumes, and
 machines that share a file system can each prepare a part.
@@ -23,12 +23,9 @@ from typing import Any
 from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, explain, inside, is_dir, naming, status_of
 from configs.process.progress import say
-from data_pipeline.preparation.raw.lines import corpus_paths, packing_of
+from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
-COMPRESSION_RATIO = 4  # estimated compression ratio of text
-
-BYTES_A_BYTE = 1.4  # estimated bytes of shards per byte of text; the intermediate files take as much
 SPLITS = ("train", "valid", "test")
 HASHES_FILE = "hashes.json"
 DISCARDED = "discarded-"
@@ -169,31 +166,6 @@ def check_places(section: PrepareSection, output: Path) -> None:
             pass
     except OSError as error:
         raise UserError(f"prepare.output: {output}: cannot be written: {explain(error)}") from error
-
-
-def check_disk(output: Path, inputs: list[Input]) -> None:
-    """Refuse to start if the disk is too small, by a rough estimate.
-
-    Args:
-        output: the dataset.
-        inputs: its corpus.
-
-    Raises:
-        UserError: with the needed and the free space.
-    """
-    text = {True: 0, False: 0}
-    for file in (one for one in inputs if one.split in SPLITS):
-        text[file.split == "train"] += file.bytes * (COMPRESSION_RATIO if packing_of(file.path) else 1)
-    needed = int(text[True] * BYTES_A_BYTE) + text[False]
-    folder = output.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"prepare.output: {output} needs some {needed / 1e6:,.0f} MB, {free / 1e6:,.0f} MB are free; "
-            "choose a folder with room"
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,16 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from configs import PrepareSection, UserError
-from configs.process.files.inside import look_again, read_bytes, read_json, write_text
+from configs.process.files.inside import look_again, read_bytes, write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.raw.unit import Span, Unit
 from data_pipeline.preparation.spans import HeldOutPairs, make_cleaner
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, train_tokenizer
-from data_pipeline.prepared.index import hash_file
 from data_pipeline.tokenizer import Tokenizer
 
 SPANS_FILE = "parts.json"
-HASHES_FILE = "hashes.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,6 @@ class SurveyJob:
             tokenizer = Tokenizer(self.tokenizer_files)
         tokenizer.save(folder)
         write_text(folder / SPANS_FILE, json.dumps([dataclasses.asdict(span) for span in spans]))
-        write_text(folder / HASHES_FILE, json.dumps({path.name: hash_file(path) for path in folder.iterdir()}))
 
     def _train(self, sample: Sample, num_pairs: int) -> Tokenizer:
         """Train a tokenizer on the cleaned sample.
@@ -95,12 +92,6 @@ class SurveyJob:
         pairs = list(zip(cleaned.sources, cleaned.targets, strict=True))
         if self.section.cleaning.duplicates == "drop":
             pairs = list(dict.fromkeys(pairs))
-        passed_over = {
-            f"pairs with a side of more than {sample.max_characters:,} characters": sample.num_long,
-            "duplicates": len(cleaned.sources) - len(pairs),
-        }
-        if reasons := " and ".join(f"{count:,} {which}" for which, count in passed_over.items() if count):
-            say(f"the tokenizer is not trained on what the dataset will not have: {reasons}")
         if not pairs:
             raise UserError(
                 f"prepare.train: nothing is left of {num_pairs:,} pairs ({sample.num_long:,} too long); look at the "
@@ -121,7 +112,7 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         apart: make the pass in a separate process, since the memory of training a tokenizer is not freed.
 
     Raises:
-        UserError: a file is broken, no tokenizer can be trained on the corpus, or the earlier result is damaged.
+        UserError: a file is broken, or no tokenizer can be trained on the corpus.
     """
     if not look_again(folder):
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
@@ -135,13 +126,4 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
             if not look_again(folder):
                 raise
             shutil.rmtree(beside, ignore_errors=True)
-    try:
-        is_whole = all(hash_file(folder / name) == digest for name, digest in read_json(folder / HASHES_FILE).items())
-    except (OSError, ValueError):
-        is_whole = False
-    if not is_whole:
-        raise UserError(
-            f"prepare.output: {folder}, which has the tokenizer of all parts, is damaged; remove {folder.parent} and "
-            "prepare them again"
-        )
     return Survey(TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from configs import StreamSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.errors import DataError, MissingError, ReadError
-from data_pipeline.prepared.blocks import Block, BlockSpec, decode_block
+from data_pipeline.prepared.blocks import Block, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
@@ -24,10 +24,8 @@ from data_pipeline.prepared.index import (
     parse_index,
 )
 from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
-from data_pipeline.prepared.storage import Storage, open_storage, read_index
+from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
-
-__all__ = ["DataError", "Dataset"]
 
 MAX_HASHED_LENGTHS = 1 << 20
 """Maximum bytes of a table that every rank hashes when it opens a dataset: lengths of 262,144 pairs."""
@@ -51,7 +49,6 @@ class Dataset:
         """The table of blocks, of `BLOCK_DTYPE`, in memory: what is read later is held against these hashes."""
         if not index.pairs:
             raise DataError(f"{self.location}: holds no pairs; give at least one")
-        self._first_blocks = np.concatenate([[0], np.cumsum([s.blocks for s in index.shards], dtype=np.int64)])
 
     def _table(self, entry: FileEntry, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """A table that has been hashed where it is to be; a large one stays on the disk."""
@@ -152,22 +149,18 @@ class Dataset:
 
         Raises:
             UserError: the dataset has no such set.
+            DataError: it is not the index's.
         """
         entry = {str(k): v for k, v in self.index.held_out.items()}.get(split)
         if entry is None:
             have = ", ".join(self.index.held_out) or "none"
             raise UserError(f"dataset: {self.location} has no {split} set (it has: {have}); set prepare.{split}")
-        source, target = (self._held_out_lines(file, entry.lines) for file in (entry.source, entry.target))
+        source, target = (
+            self.read_file(file).decode("utf-8", "replace").split("\n")[:-1] for file in (entry.source, entry.target)
+        )
+        if not len(source) == len(target) == entry.lines:
+            raise DataError(f"{self.location}: {split} has not the index's {entry.lines} lines; prepare it again")
         return source, target
-
-    def _held_out_lines(self, entry: FileEntry, count: int) -> list[str]:
-        try:
-            lines = self.read_file(entry).decode("utf-8").split("\n")[:-1]
-        except UnicodeDecodeError as error:  # of a file that is what the index says
-            raise DataError(f"{self._storage.path(entry.file)}: is not UTF-8; prepare the dataset again") from error
-        if len(lines) != count:
-            raise DataError(f"{self._storage.path(entry.file)}: {len(lines)} lines; allowed is the index's {count}")
-        return lines
 
     def place(self, pair: int) -> str | None:
         """The raw file and line of a pair; None if it was not recorded.
@@ -181,10 +174,6 @@ class Dataset:
         names = [files[0] for files in entry.units]
         which = f" (file {unit + 1})" if names.count(names[unit]) > 1 else ""
         return f"{names[unit]}:{line}{which}"
-
-    def places(self, rows: slice) -> NDArray[np.uint64]:
-        """The places of some pairs in the raw corpus, which must have been recorded: see `index.place_numbers`."""
-        return self._places[rows]
 
     @cached_property
     def _places(self) -> NDArray[np.uint64]:
@@ -256,30 +245,18 @@ class Dataset:
         Raises:
             DataError: its bytes differ from the index, do not decode, or cannot be read. It names shard and block.
         """
-        row, spec = self.blocks[number], self._spec(number)
-        shard = self.index.shards[row["shard"]]
-        try:
-            data = self._storage.read_block(shard, int(row["offset"]), int(row["bytes"]), row["sha256"].tobytes())
-        except ReadError as error:
-            raise spec.error(str(error)) from error
-        block, first = decode_block(data, spec), int(row["first_pair"])
-        if not np.array_equal(block.lengths, self.lengths[first : first + len(block.lengths)]):
-            raise spec.error("its lengths are not those of the length table")
-        return block
-
-    def _spec(self, number: int) -> BlockSpec:
         row = self.blocks[number]
-        shard = int(row["shard"])
-        return BlockSpec(
-            shard=self._storage.path(self.index.shards[shard].file),
-            key=block_key(shard, number - int(self._first_blocks[shard])),
-            pairs=int(row["pairs"]),
-            source_tokens=int(row["source_tokens"]),
-            target_tokens=int(row["target_tokens"]),
-            token_dtype=self.index.token_dtype,
-            source_vocab_size=self.index.tokenizer.source_vocab_size,
-            target_vocab_size=self.index.tokenizer.target_vocab_size,
-        )
+        shard, first = int(row["shard"]), int(row["first_pair"])
+        entry = self.index.shards[shard]
+        key = block_key(shard, number - int(np.searchsorted(self.blocks["shard"], shard)))
+        try:
+            data = self._storage.read_block(entry, int(row["offset"]), int(row["bytes"]), row["sha256"].tobytes())
+            block = decode_block(data, key)
+            if not np.array_equal(block.lengths, self.lengths[first : first + int(row["pairs"])]):
+                raise ReadError("its lengths are not those of the length table")
+        except ReadError as error:
+            raise DataError(f"{self._storage.path(entry.file)}: block {key}: {error}") from error
+        return block
 
     def verify(self) -> list[str]:
         """Read every byte, and return a list of problems that names files."""
@@ -306,7 +283,14 @@ def open_index(folder_or_url: Path | str, stream: StreamSection | None = None) -
         UserError: there is no index of this version, or the URL cannot be read.
     """
     storage = open_storage(folder_or_url, stream)
-    content = read_index(storage)
+    try:
+        content = storage.read(INDEX_FILE)
+    except MissingError as error:
+        raise UserError(
+            f"dataset: {storage.location} holds no {INDEX_FILE}; give a folder or URL that zeromt prepare made"
+        ) from error
+    except ReadError as error:
+        raise UserError(f"dataset: {storage.path(INDEX_FILE)}: {error}") from error
     return storage, parse_index(content, storage.path(INDEX_FILE)), hashlib.sha256(content).hexdigest()
 
 

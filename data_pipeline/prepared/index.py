@@ -203,10 +203,6 @@ def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
         raise UserError(f"{where}: {field}: {first['input']!r:.200}: {first['msg']}") from error
     except ValueError as error:
         raise UserError(f"{where}: is no dataset index: {error}") from error
-    names = [entry.file for entry in (*index.shards, *index.side_files())]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{where}: {twice} is listed twice; allowed is once")
     return index
 
 

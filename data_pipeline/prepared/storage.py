@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -24,7 +24,7 @@ from configs.process.files import expand, explain
 from configs.process.files.inside import opened, read_bytes, write_bytes
 from configs.process.streams import hidden
 from data_pipeline.errors import DataError, MissingError, ReadError
-from data_pipeline.prepared.index import INDEX_FILE, FileEntry, hash_file
+from data_pipeline.prepared.index import FileEntry, hash_file
 
 log = logging.getLogger(__name__)
 
@@ -42,18 +42,20 @@ _WRONG = "its hash is not the index's: the file is corrupt or was replaced"
 _numbers = itertools.count()
 
 
-class Storage(Protocol):
-    """Access to a dataset's files."""
+class Storage:
+    """Access to a dataset's files in a local folder."""
 
-    location: str
-    """The folder or URL, for messages."""
+    def __init__(self, location: str) -> None:
+        self.location = location
+        """The folder or URL, for messages."""
 
     def path(self, file: str) -> str:
-        """A file's full name, for messages."""
+        """A file's full name."""
         return f"{self.location}/{file}"
 
     def names(self) -> list[str]:
         """Names of all its files; none of a URL, where they must be known."""
+        return sorted(path.name for path in Path(self.location).iterdir())
 
     def read(self, file: str) -> bytes:
         """A small file that the index does not have, or the index.
@@ -62,6 +64,12 @@ class Storage(Protocol):
             MissingError: it is not there.
             ReadError: it cannot be read.
         """
+        try:
+            return read_bytes(Path(self.path(file)))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingError("not found") from error
+        except OSError as error:
+            raise ReadError(f"cannot be read: {error.strerror}") from error
 
     def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
         """A local file with the content of an entry.
@@ -73,56 +81,7 @@ class Storage(Protocol):
         Raises:
             DataError: it cannot be read, or differs from the index.
         """
-
-    def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
-        """A range of a file that has this hash. Thread-safe.
-
-        Raises:
-            ReadError: it cannot be read, or has another hash.
-        """
-
-
-def open_storage(location: Path | str, stream: StreamSection | None = None) -> Storage:
-    """The storage of a folder, or of a URL given as text.
-
-    Raises:
-        UserError: the scheme is not supported, or a package for it is missing.
-    """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#@]+(/[^?#]*)?$)?", str(location))
-    if scheme is None:
-        return LocalStorage(Path(location))
-    if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
-        shown = re.sub("//.*@", "//", hidden(str(location)))
-        raise UserError(
-            f"dataset: {shown!r}: cannot be read; give a folder of this machine, or a URL "
-            f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
-        )
-    return RemoteStorage(location, stream or StreamSection())
-
-
-class LocalStorage(Storage):
-    """A local folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.location = str(folder)
-        self._folder = folder
-
-    @override
-    def names(self) -> list[str]:
-        return sorted(path.name for path in self._folder.iterdir())
-
-    @override
-    def read(self, file: str) -> bytes:
-        try:
-            return read_bytes(self._folder / file)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise MissingError("not found") from error
-        except OSError as error:
-            raise ReadError(f"cannot be read: {error.strerror}") from error
-
-    @override
-    def fetch(self, entry: FileEntry, *, hashed: bool = True) -> Path:
-        path = self._folder / entry.file
+        path = Path(self.path(entry.file))
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
@@ -135,12 +94,14 @@ class LocalStorage(Storage):
             raise DataError(f"{path}: cannot be read: {error.strerror}") from error
         return path
 
-    @override
     def read_block(self, entry: FileEntry, offset: int, size: int, sha256: bytes) -> bytes:
+        """A range of a file that has this hash. Thread-safe.
+
+        Raises:
+            ReadError: it cannot be read, or has another hash.
+        """
         try:
-            with opened(self._folder / entry.file, buffering=0) as file:
-                file.seek(offset)
-                return _verified(file.read(size), sha256)
+            return _verified_part(Path(self.path(entry.file)), offset, size, sha256)
         except OSError as error:
             raise ReadError(f"cannot be read: {error.strerror}") from error
 
@@ -158,16 +119,15 @@ class RemoteStorage(Storage):
         Raises:
             UserError: a package is missing.
         """
-        self.location = url.rstrip("/")
-        self._scheme = url.partition(":")[0].lower()
+        super().__init__(url.rstrip("/"))
+        scheme = url.partition(":")[0].lower()
         self._retries, self._timeout = section.retries, section.timeout_seconds
         self._cache = Cache(Path(expand(section.cache)), int(section.cache_gigabytes * 1e9))
         try:
-            self._files = _filesystem(self._scheme, section.timeout_seconds)
+            self._files = _filesystem(scheme, section.timeout_seconds)
         except ImportError as error:
-            extra = SCHEMES[self._scheme]
             raise UserError(
-                f"dataset: {self.location}: a package is missing ({error}); run `pip install zeromt[{extra}]`"
+                f"dataset: {self.location}: a package is missing ({error}); run `pip install zeromt[{SCHEMES[scheme]}]`"
             ) from error
 
     @override
@@ -202,9 +162,7 @@ class RemoteStorage(Storage):
         for path, begin, length in ((block, 0, size), (shard, offset, entry.bytes)):
             if self._cache.has(path, length):
                 try:
-                    with opened(path) as file:
-                        file.seek(begin)
-                        return _verified(file.read(size), sha256)
+                    return _verified_part(path, begin, size, sha256)
                 except (OSError, ReadError):  # another process evicted it, or it is broken
                     path.unlink(missing_ok=True)
 
@@ -242,6 +200,24 @@ class RemoteStorage(Storage):
             log.warning("%s: %s; try %d of %d failed", self.path(file), reason, number + 1, self._retries + 1)
             time.sleep(min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number))
         raise AssertionError("not reached")
+
+
+def open_storage(location: Path | str, stream: StreamSection | None = None) -> Storage:
+    """The storage of a folder, or of a URL given as text.
+
+    Raises:
+        UserError: the scheme is not supported, or a package for it is missing.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/?#@]+(/[^?#]*)?$)?", str(location))
+    if scheme is None:
+        return Storage(str(Path(location)))
+    if isinstance(location, Path) or not scheme[2] or scheme[1].lower() not in SCHEMES:
+        shown = re.sub("//.*@", "//", hidden(str(location)))
+        raise UserError(
+            f"dataset: {shown!r}: cannot be read; give a folder of this machine, or a URL "
+            f"{', '.join(f'{s}://HOST/PATH' for s in SCHEMES)}, without password (~/.netrc is read) and query"
+        )
+    return RemoteStorage(location, stream or StreamSection())
 
 
 class Cache:
@@ -316,6 +292,12 @@ class Cache:
         self._added = 0
 
 
+def _verified_part(path: Path, offset: int, size: int, sha256: bytes) -> bytes:
+    with opened(path, buffering=0) as file:
+        file.seek(offset)
+        return _verified(file.read(size), sha256)
+
+
 def _verified(data: bytes, sha256: bytes) -> bytes:
     if hashlib.sha256(data).digest() != sha256:
         raise ReadError(_WRONG)
@@ -350,19 +332,3 @@ def _reason(error: Exception, timeout: float) -> str:
         return f"no answer within stream.timeout_seconds={timeout:g}"
     text = hidden(" ".join(str(error).split()))
     return text if isinstance(error, ReadError) else f"{type(error).__name__}: {text}"
-
-
-def read_index(storage: Storage) -> bytes:
-    """The bytes of the index, by which everything else is verified.
-
-    Raises:
-        UserError: there is none, or it cannot be read.
-    """
-    try:
-        return storage.read(INDEX_FILE)
-    except MissingError as error:
-        raise UserError(
-            f"dataset: {storage.location} holds no {INDEX_FILE}; give a folder or URL that zeromt prepare made"
-        ) from error
-    except ReadError as error:
-        raise UserError(f"dataset: {storage.path(INDEX_FILE)}: {error}") from error

@@ -5,7 +5,6 @@ import dataclasses
 import errno
 import io
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -48,13 +47,6 @@ def test_unreadable_input(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(staging, "hash_file", refuse)
     with pytest.raises(UserError, match=r"train.en: cannot be read: Permission denied"):
         prepare.run(section)
-
-
-def test_too_little_disk(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(UserError, match=r"needs some 0 MB, 0 MB are free"):
-        prepare.run(corpus(PAIRS))
 
 
 class TestPlacesOfTheOutput:

@@ -77,16 +77,6 @@ def test_bad_pairs_are_dropped_and_counted(corpus: Corpus, tmp_path: Path) -> No
     assert int(dataset.lengths.max()) <= 100 < int(dataset.lengths.min()) + 100
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_bad_pairs_can_be_errors(corpus: Corpus, tmp_path: Path, workers: int) -> None:
-    long = corpus([*PAIRS, ("the cat " * 300, "z")], on_bad_pair="error", workers=workers)
-    with pytest.raises(UserError, match=r"train.en: line 201: the source has \d+ pieces"):
-        prepare.run(long)
-    with pytest.raises(UserError, match=r"train.en: line 7: the target is empty"):
-        prepare.run(corpus([*PAIRS[:6], ("a", " "), *PAIRS[6:], ("", "")], on_bad_pair="error", workers=workers))
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_left(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing is left of 3 pairs"):
         prepare.run(corpus([("", "x"), (" ", "y"), ("z", "")]))
