@@ -5,11 +5,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from configs import ModelSection, SearchSection, UserError
+from configs import ModelSection, UserError
 from model.parts import NamedShape, UndeclaredError
-
-SHORT_SOURCE_TOKENS = 16
-"""Assumed padded length of the sources in a batch of short ones, which has the most rows."""
 
 PARTS = (
     "embedding",
@@ -152,21 +149,3 @@ def _residual(section: ModelSection, prefix: str, *, is_last: bool) -> Iterator[
 
 def _named(prefix: str, shapes: Iterable[NamedShape], part: str) -> Iterator[Parameter]:
     return (Parameter(name=f"{prefix}.{name}", shape=shape, part=part) for name, shape in shapes)
-
-
-def search_bytes(model: ModelSection, search: SearchSection, vocabulary: int, element: int) -> int:
-    """Upper bound of a search's memory in bytes.
-
-    It holds the decoder's keys and values for hypotheses of the greatest length and for their sources, and the logits
-    and fp32 log-probabilities of a batch of short sources.
-
-    Args:
-        model: the section `model`.
-        search: the section `search`.
-        vocabulary: size of the target vocabulary.
-        element: bytes of one number.
-    """
-    width: int = model.decoder_layers * model.attention.cached_numbers(model.d_model)
-    tokens = search.batch_tokens * search.max_length_ratio + search.batch_tokens / search.beam
-    logits = search.batch_tokens // SHORT_SOURCE_TOKENS * vocabulary
-    return element * int(tokens) * width + (element + 4) * logits

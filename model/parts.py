@@ -172,10 +172,6 @@ class Attention(ModelPart):
         """Elements per position of its widest activation."""
         return width
 
-    def cached_numbers(self, width: int) -> int:
-        """Elements per position that search caches in each of a decoder layer's two attentions."""
-        raise self.undeclared("cached_numbers")
-
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class FeedForward(ModelPart):

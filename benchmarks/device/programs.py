@@ -16,16 +16,17 @@ from benchmarks.device import plain_loop
 from benchmarks.device.work import Figures, Job, run_command
 from benchmarks.peers import with_transformers
 from configs import RunConfig
-from zeromt.planning.costs.memory import Setting
+from zeromt.planning.memory import Setting
 
 SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
 
 
 def setting_of(config: RunConfig, name: str | None = None) -> Setting:
     """ZeRO stage, offload and checkpointing: the run's own, or with stage and offload of one of `SETTINGS`."""
-    stage, offload = config.engine.zero_stage, config.engine.offload_optimizer
+    stage: int = config.engine.zero_stage
+    offload = config.engine.offload_optimizer
     if name is not None:
-        stage, offload = int(name[0]), name.endswith("-offload")  # type: ignore[assignment]
+        stage, offload = int(name[0]), name.endswith("-offload")
     return Setting(stage=stage, offload=offload, checkpointing=config.model.activation_checkpointing)
 
 

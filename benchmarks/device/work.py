@@ -20,7 +20,7 @@ from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
 from model.flops import BatchShape, executed_flops
 from model.parameters import Vocabularies
-from zeromt.planning.costs.memory import MemoryModel, Setting
+from zeromt.planning.memory import MemoryModel, Setting
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as in WMT14 English-German; at most 128 with EOS."""

@@ -116,10 +116,6 @@ class MultiHead(Attention):
         return self.query_width(width)
 
     @override
-    def cached_numbers(self, width: int) -> int:
-        return 2 * self.memory_width(width)
-
-    @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:
         yield from super().export_problems(program, model)
         if program == "huggingface" and self.query_width(model.d_model) != model.d_model:

@@ -6,7 +6,7 @@ from configs import load_run
 from model import trained
 from model.parameters import Vocabularies, parameters
 from zeromt.cli.main import main
-from zeromt.planning.costs.memory import MemoryModel, Setting
+from zeromt.planning.memory import MemoryModel, Setting
 
 FREEZE = "training.freeze="
 SIZES = ("model.encoder_layers=12", "model.tied_embeddings=decoder")
@@ -60,7 +60,7 @@ def test_a_plan_counts_no_moments_of_what_is_frozen() -> None:
     frozen = whole.num_parameters - less.num_trained
     assert frozen == sum(p.size for p in whole.parameters if p.name.startswith(("encoder.", "source_embedding.")))
     for stage, parts in ((0, 8), (1, 8), (2, 8), (3, 8)):
-        setting = Setting(stage=stage, offload=False, checkpointing=False)  # type: ignore[arg-type]
+        setting = Setting(stage=stage, offload=False, checkpointing=False)
         one, other = (model.states(setting, 8) for model in (whole, less))
         assert other.optimizer == pytest.approx(one.optimizer - 12 * frozen / parts, rel=1e-3)
         assert other.weights == pytest.approx(one.weights, rel=1e-3)

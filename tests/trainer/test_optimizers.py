@@ -10,7 +10,7 @@ from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
-from zeromt.planning.costs.memory import MemoryModel, Setting
+from zeromt.planning.memory import MemoryModel, Setting
 
 
 def test_one_in_a_file_outside(forked: Forked, tmp_path: Path) -> None:

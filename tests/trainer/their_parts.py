@@ -22,9 +22,6 @@ class Bare(Attention):
     def activation_bytes(self, width, *, rows, length, memory_length, storage):
         return rows * length * (2 * width * storage.element + FLOAT)
 
-    def cached_numbers(self, width):
-        return 2 * width
-
     def build(self, width, rotation):
         from torch import nn
         from torch.nn import functional as F

@@ -7,7 +7,6 @@ from configs.errors import UserError
 from configs.process.environment import restored_environment
 from configs.process.files import disk_errors
 from configs.process.progress import say
-from configs.schema import RunConfig
 from launcher.machine.supervise import Supervisor
 from trainer.runs.run_lock import RunLock, RunLockedError
 from zeromt.pipeline.driver import Driver
@@ -16,7 +15,6 @@ from zeromt.pipeline.local import Local
 from zeromt.pipeline.recipe import Pipeline
 from zeromt.pipeline.records import RECORDS
 from zeromt.pipeline.slurm import Slurm
-from zeromt.planning.command import on_one_gpu
 
 _ASKED = {"local": "the steps to stop", "slurm": "those that wait for jobs to stop, and no job"}
 """What a request to stop asks."""
@@ -45,7 +43,7 @@ def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
         driver = Driver(read, names, runner, supervisor)
         driver.check()
         if dry_run:
-            return _show(read, driver.plan(), driver.settings)
+            return _show(read, driver.plan())
         with _locked(read):
             code = driver.drive()
     if code == 0:
@@ -77,21 +75,11 @@ def _locked(pipeline: Pipeline) -> Iterator[None]:
         lock.release()
 
 
-def _show(pipeline: Pipeline, plan: Mapping[str, Decision], settings: Mapping[str, RunConfig]) -> int:
-    """Print what would be done with each step, why, and what training would take."""
-    width, hours = max(map(len, plan)), 0.0
+def _show(pipeline: Pipeline, plan: Mapping[str, Decision]) -> int:
+    """Print what would be done with each step, and why."""
+    width = max(map(len, plan))
     for name, decision in plan.items():
         why = f": {decision.why}" if decision.why else ""
         needs = f" <- {', '.join(pipeline.needs[name])}" if pipeline.needs[name] else ""
-        is_planned = pipeline.steps[name].is_zeromt("train") and decision.need in (Need.RUN, Need.MAYBE)
-        estimate = on_one_gpu(settings[name]) if is_planned else None
-        takes = (
-            ""
-            if estimate is None
-            else f" [{24 * estimate.days:.2g} h, {estimate.checkpoint_bytes / 1e9:.2g} GB a save]"
-        )
-        hours += 0.0 if estimate is None else 24 * estimate.days
-        say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}{takes}")
-    if hours:
-        say(f"training: {hours:.2g} hours on one A100, as `zeromt plan` estimates")
+        say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}")
     return 0

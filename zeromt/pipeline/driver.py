@@ -21,7 +21,6 @@ from configs.process.files import disk_errors, inside
 from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
-from configs.schema import RunConfig
 from launcher.machine.supervise import Supervisor
 from trainer.runs.status import EXIT_CODES
 from zeromt.pipeline.digests import Digests
@@ -54,8 +53,6 @@ class Driver:
         self._keys = Keys(pipeline, self._records, self._digests)
         self._failed: dict[str, int] = {}
         self.num_run = 0
-        self.settings: dict[str, RunConfig] = {}
-        """Of the steps that prepare and train, once they were checked."""
 
     def drive(self) -> int:
         """Run what is to be run.
@@ -130,16 +127,16 @@ class Driver:
                         "and refer to it by {NAME}"
                     )
             if self._pipeline.steps[name].is_zeromt("train", "prepare"):
-                self.settings[name] = self._check_settings(name)
+                self._check_settings(name)
 
-    def _check_settings(self, name: str) -> RunConfig:
+    def _check_settings(self, name: str) -> None:
         words = self._pipeline.words(name)
         settings = [word for word in words[3:] if re.match(r"[\w.\[\]]+=", word)]
         with tempfile.TemporaryDirectory() as folder:
             if "{config}" in self._pipeline.steps[name].words[2:3]:
                 words[2] = str(self._write_config(name, Path(folder)))
             try:
-                return load_run(words[2], settings)
+                load_run(words[2], settings)
             except UserError as error:
                 lines = str(error).splitlines()
                 raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error

@@ -1,35 +1,217 @@
-"""The command `zeromt plan`: makes a report from the arguments."""
+"""`zeromt plan`: parameters, FLOPs, memory and time of a run, estimated from its configuration alone, without torch."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import TypedDict, Unpack, cast
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from configs import RunConfig, UserError, load_run
-from configs.process.text import to_json
-from launcher.options.parser import Parser, read_arguments
+from configs.process.files import is_file, naming
+from configs.process.files.inside import read_json
+from configs.process.text import to_json, yaml_scalar
+from model.flops import BatchShape, executed_flops
 from model.gpus import GPUS
-from zeromt.planning import report
-from zeromt.planning.corpus import read_corpus
-from zeromt.planning.costs.memory import usable_memory
-from zeromt.planning.estimate import Estimate, Planner
-from zeromt.planning.hardware import DEFAULT_MFU, Cluster
-from zeromt.planning.options import add_plan
-from zeromt.planning.trajectory import MAX_MICRO_BATCHES
+from model.parameters import Vocabularies, by_part
+from zeromt.planning.memory import FLOAT, Memory, MemoryModel, Setting, settings, usable_memory
+
+ASSUMED_LENGTH, PADDING = 32, 0.1
+"""Tokens of a sentence if no prepared dataset exists, and the fraction of a micro-batch's tokens that are padding."""
+MFU = 0.2
+"""Fraction of the peak that a rank reaches while it computes, between base and big on one H100."""
+HOST_SECONDS = 4.5e-3
+"""Time that the host takes to launch one layer's kernels, forward and backward, with its part of the step: what one
+H100 waited for with small micro-batches."""
+INTER_BANDWIDTH = 50e9
+"""Bytes a second from one node to others, one way, over all its network adapters."""
+PCIE_BANDWIDTH, HOST_BANDWIDTH = 25e9, 20e9
+"""Bytes a second between a GPU and its host, and of host memory for AdamW there."""
+ADAM_BYTES = 28
+"""Bytes that AdamW reads and writes for an element: it reads four tensors in fp32 and writes three."""
+FASTER = 1.1
+"""A stage is chosen over a lower one only if it is so many times as fast."""
+GIB = 1 << 30
 
 
-class Options(TypedDict):
-    """The command-line options about the cluster; see `zeromt.planning.options`."""
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Cluster:
+    """The cluster that a run is planned for."""
 
-    nodes: int
-    gpus_per_node: int
-    gpu_memory: int | None
-    gpu: str
-    peak_tflops: float | None
-    mfu: float | None
-    intra_bandwidth: int | None
-    inter_bandwidth: int
-    length: float | None
-    padding: float
+    nodes: int = 1
+    gpus_per_node: int = 1
+    gpu: str = "a100"
+    gpu_memory: int | None = None
+    """Bytes of one GPU; None: as the data sheet says."""
+    mfu: float = MFU
+
+    @property
+    def num_gpus(self) -> int:
+        """Number of GPUs, which is that of ranks."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def memory(self) -> int:
+        """Bytes of one GPU."""
+        return self.gpu_memory or GPUS[self.gpu].memory
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of a ring over all ranks; the slowest link limits it."""
+        within = GPUS[self.gpu].intra_bandwidth
+        return within if self.nodes == 1 else min(within, INTER_BANDWIDTH)
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Option:
+    """A setting, what it needs, and the time of an update."""
+
+    setting: Setting
+    memory: Memory
+    fits: bool
+    largest: int
+    """Target tokens of the largest micro-batch that fits."""
+    sent: float
+    """Bytes that each rank sends in an update."""
+    seconds: float
+
+
+class Planner:
+    """Plans a run on a cluster.
+
+    Args:
+        config: the run's.
+        cluster: where it is to run.
+        length: mean tokens of a sentence; None: the dataset's.
+
+    Raises:
+        UserError: the index of a dataset cannot be read, or a part of the model does not state its costs.
+    """
+
+    def __init__(self, config: RunConfig, cluster: Cluster, length: float | None = None) -> None:
+        self.config, self.cluster = config, cluster
+        self.precision = "bf16" if config.engine.precision == "auto" else config.engine.precision  # as on a GPU
+        vocabularies, (source, target), self.assumptions = _corpus(config, length)
+        self.model = MemoryModel(config, vocabularies, precision=self.precision)
+        stream = config.stream
+        self.slots = -(-stream.micro_batches // cluster.num_gpus)
+        """Micro-batches of a rank in an update."""
+        merges = config.engine.kernels != "plain" and len(config.datasets) == 1
+        most = self.slots if config.engine.merge_lanes == "auto" else config.engine.merge_lanes
+        self.passes = -(-self.slots // most) if merges else self.slots
+        """Passes of a rank in an update."""
+        lengths = [max(1, round(one / (1 - PADDING))) for one in (source, target)]
+        rows = min(stream.source_tokens // lengths[0], stream.target_tokens // lengths[1], stream.max_rows)
+        self.shape = BatchShape(rows=max(1, rows), source=lengths[0], target=lengths[1])
+        self.update_tokens = stream.micro_batches * self.shape.rows * target
+        """Target tokens of an update, without padding."""
+
+    def flops(self, *, checkpointing: bool) -> dict[str, int]:
+        """FLOPs of a micro-batch, forward and backward, by part of the model."""
+        section = dataclasses.replace(self.config.model, activation_checkpointing=checkpointing)
+        return executed_flops(section, self.config.loss, self.model.vocabularies, self.shape)
+
+    def option(self, setting: Setting) -> Option:
+        """A setting's costs."""
+        cluster, stream, budget = self.cluster, self.config.stream, usable_memory(self.cluster.memory)
+        sizes = {"source_tokens": stream.source_tokens, "target_tokens": stream.target_tokens}
+        memory = self.model.memory(setting, world_size=cluster.num_gpus, **sizes)
+        largest = self.model.largest_micro_batch(setting, world_size=cluster.num_gpus, budget=budget)
+        peak = 1e12 * GPUS[cluster.gpu].tflops(self.precision)
+        once = sum(self.flops(checkpointing=setting.checkpointing).values()) / (peak * cluster.mfu)
+        layers = self.config.model.encoder_layers + self.config.model.decoder_layers
+        busy = max(self.slots * once, self.passes * HOST_SECONDS * layers)
+        stage = self.model.stage(setting)
+        sent = self._sent(stage)
+        sending = sent / cluster.bandwidth
+        # from stage 1 on gradients are sent while others are computed
+        seconds = busy + sending if stage == 0 else max(busy, sending)
+        if setting.offload:
+            copied = (FLOAT + self._element) / PCIE_BANDWIDTH + ADAM_BYTES / HOST_BANDWIDTH
+            seconds += self.model.num_trained / cluster.num_gpus * copied
+        fits = memory.peak <= budget
+        return Option(setting=setting, memory=memory, fits=fits, largest=largest, sent=sent, seconds=seconds)
+
+    @property
+    def _element(self) -> int:
+        return FLOAT if self.precision == "fp32" else 2
+
+    def _sent(self, stage: int) -> float:
+        """Bytes that a rank sends in an update, in rings (Patarasuk and Yuan, 2009)."""
+        gradients, weights = FLOAT * self.model.num_trained, self._element * self.model.num_parameters
+        whole = {
+            0: 2 * gradients,
+            1: gradients + weights,
+            2: self.slots * gradients + weights,
+            3: self.slots * (gradients + 2 * weights),
+        }[stage]
+        return whole * (self.cluster.num_gpus - 1) / self.cluster.num_gpus
+
+    def options(self) -> list[Option]:
+        """Every stage with what the configuration asks for, then with checkpointing and offload, until one fits.
+
+        Raises:
+            UserError: none fits; the message names the largest micro-batch that would.
+        """
+        options: list[Option] = []
+        for _, stages in itertools.groupby(settings(self.config), key=lambda one: (one.offload, one.checkpointing)):
+            options += map(self.option, stages)
+            if any(option.fits for option in options):
+                return options
+        memory, largest = self.cluster.memory, max(option.largest for option in options)
+        longest = self.config.prepare.max_pieces + 1
+        smaller = f"set stream.target_tokens to {largest} at most, use" if largest >= longest else "use"
+        raise UserError(
+            f"--gpu-memory: {memory / 1e9:g}GB ({max(usable_memory(memory), 0) / 1e9:.3g}GB for tensors) is too small "
+            f"for micro-batches of {self.config.stream.target_tokens} tokens at any ZeRO stage on "
+            f"{self.cluster.num_gpus} GPUs; {smaller} larger GPUs, more of them, or a smaller model"
+        )
+
+    def plan(self) -> dict[str, Any]:
+        """All that is estimated, in bytes, seconds and FLOPs.
+
+        Raises:
+            UserError: see `options`.
+        """
+        options = self.options()
+        fitting = [option for option in options if option.fits]
+        quickest = min(option.seconds for option in fitting)
+        chosen = next(option for option in fitting if option.seconds <= FASTER * quickest)
+        updates = self.config.training.max_updates
+        flops = self.flops(checkpointing=chosen.setting.checkpointing)
+        return {
+            "precision": self.precision,
+            "num_gpus": self.cluster.num_gpus,
+            "usable_memory": usable_memory(self.cluster.memory),
+            "parameters": by_part(self.model.parameters),
+            "trained": self.model.num_trained,
+            "flops_per_target_token": {part: n / self.shape.target_tokens for part, n in flops.items()},
+            "settings": [dataclasses.asdict(option) for option in options],
+            "chosen": {
+                **dataclasses.asdict(chosen),
+                "tokens_per_second": self.update_tokens / chosen.seconds,
+                "updates": updates,
+                "days": updates * chosen.seconds / 86_400,
+                "checkpoint_bytes": self.model.checkpoint_bytes,
+            },
+            "change": _changes(self.config, chosen.setting),
+            "assumptions": [*self.assumptions, *self._assumed()],
+        }
+
+    def _assumed(self) -> Iterator[str]:
+        shape, cluster, stream = self.shape, self.cluster, self.config.stream
+        if cluster.num_gpus > stream.micro_batches:
+            yield (
+                f"{cluster.num_gpus - stream.micro_batches} GPUs idle: an update has {stream.micro_batches} "
+                "micro-batches; set stream.micro_batches to a multiple of the number of GPUs, with smaller budgets"
+            )
+        yield f"sentences of {shape.source} source and {shape.target} target tokens, {PADDING:.0%} of them padding"
+        yield (
+            f"an MFU of {cluster.mfu:g} (--mfu) of {GPUS[cluster.gpu].tflops(self.precision):g} TFLOP/s; at least "
+            f"{1000 * HOST_SECONDS:g} ms of the host a layer in each of {self.passes} passes, as beside one H100"
+        )
+        yield f"rings of {cluster.bandwidth / 1e9:g} GB/s; without evaluations, saves, failures and waiting for data"
+        yield "fused attention; 1 GiB outside torch's allocator and 5 % of the rest stay free"
 
 
 def run(
@@ -38,70 +220,88 @@ def run(
     overrides: Sequence[str],
     plugins: Sequence[str],
     as_json: bool,
-    **options: Unpack[Options],
+    length: float | None,
+    **cluster: Any,
 ) -> int:
     """Plan a run and print the report.
+
+    Args:
+        config, overrides, plugins: of the run.
+        as_json: print JSON.
+        length: mean tokens of a sentence; None: the dataset's.
+        cluster: fields of `Cluster`; None: their defaults.
 
     Raises:
         UserError: the configuration or an option is wrong, or the run does not fit into memory.
     """
-    run_config = load_run(config, overrides, plugins=plugins)
-    planner, cluster = _planned(run_config, options)
-    estimate = planner.estimate(cluster)
-    if estimate is None:
-        raise does_not_fit(planner, cluster)
-    print(to_json(report.tree(planner, estimate), indent=2) if as_json else report.text(planner, estimate), flush=True)
+    given = {name: value for name, value in cluster.items() if value is not None}
+    plan = Planner(load_run(config, overrides, plugins=plugins), Cluster(**given), length).plan()
+    print(to_json(plan, indent=2) if as_json else "\n".join(to_lines(plan)), flush=True)
     return 0
 
 
-def on_one_gpu(config: RunConfig) -> Estimate | None:
-    """The plan of a run on one GPU, by the command's defaults; None if it does not fit."""
-    parser = Parser(prog="zeromt plan")
-    add_plan(parser)
-    options = read_arguments(parser, ["-"])
-    planner, cluster = _planned(config, cast("Options", options))
-    return planner.estimate(cluster)
+def _corpus(config: RunConfig, length: float | None) -> tuple[Vocabularies, tuple[float, float], list[str]]:
+    """Vocabularies, mean tokens of a source and of a target with EOS, and what had to be assumed.
+
+    Raises:
+        UserError: the index of a dataset cannot be read.
+    """
+    files = [Path(source.path) / "index.json" for source in config.datasets if "://" not in source.path]
+    with naming("prepare.output"):
+        found = [file for file in files if is_file(file)]
+    if not found:
+        section = config.prepare.tokenizer
+        is_separate = section.vocabulary == "separate"
+        target = (section.target_vocab_size or section.vocab_size) if is_separate else section.vocab_size
+        assumed = f"no prepared dataset: vocabularies as prepare.tokenizer says, {length or ASSUMED_LENGTH:g} tokens"
+        mean = length or float(ASSUMED_LENGTH)
+        return Vocabularies(source=section.vocab_size, target=target), (mean, mean), [f"{assumed} a sentence"]
+    try:
+        index = read_json(found[0])
+        sizes = [int(index["tokenizer"][f"{side}_vocab_size"]) for side in ("source", "target")]
+        means = [length or index[f"{side}_tokens"] / max(index["pairs"], 1) + 1 for side in ("source", "target")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"prepare.output: {found[0]} cannot be read ({error!r}); give a prepared dataset") from error
+    return Vocabularies(source=sizes[0], target=sizes[1]), (means[0], means[1]), [f"lengths as in {found[0]}"]
 
 
-def _planned(config: RunConfig, options: Options) -> tuple[Planner, Cluster]:
-    """The planner of a run, and the cluster of the options."""
-    precision = "bf16" if config.engine.precision == "auto" else config.engine.precision  # as on a GPU
-    cluster = _cluster(options, precision)
-    corpus = read_corpus(config, length=options["length"])
-    return Planner(config, corpus, precision=precision, padding=options["padding"]), cluster
+def _changes(config: RunConfig, setting: Setting) -> dict[str, Any]:
+    """The fields that the plan sets differently from the configuration, by dotted keys."""
+    values = {
+        "engine.zero_stage": (config.engine.zero_stage, setting.stage),
+        "engine.offload_optimizer": (config.engine.offload_optimizer, setting.offload),
+        "model.activation_checkpointing": (config.model.activation_checkpointing, setting.checkpointing),
+    }
+    return {key: now for key, (before, now) in values.items() if now != before}
 
 
-def _cluster(options: Options, precision: str) -> Cluster:
-    nodes, per_node, known = options["nodes"], options["gpus_per_node"], GPUS[options["gpu"]]
-    if nodes * per_node > MAX_MICRO_BATCHES:  # each needs a micro-batch of its own
-        raise UserError(
-            f"--nodes: {nodes} nodes with {per_node} GPUs each are {nodes * per_node} GPUs; "
-            f"allowed are at most {MAX_MICRO_BATCHES} GPUs"
-        )
-    return Cluster(
-        nodes=nodes,
-        gpus_per_node=per_node,
-        gpu_memory=options["gpu_memory"] or known.memory,
-        peak_flops=1e12 * (options["peak_tflops"] or known.tflops(precision)),
-        mfu=options["mfu"] or DEFAULT_MFU,
-        is_mfu_given=options["mfu"] is not None,
-        intra_bandwidth=options["intra_bandwidth"] or known.intra_bandwidth,
-        inter_bandwidth=options["inter_bandwidth"],
-    )
-
-
-def does_not_fit(planner: Planner, cluster: Cluster) -> UserError:
-    """The error if no setting fits: it names the smallest memory that would be enough."""
-    low, high = cluster.gpu_memory, cluster.gpu_memory
-    while planner.choose(dataclasses.replace(cluster, gpu_memory=high)) is None:
-        low, high = high, 2 * high
-    while high - low > 10**8:
-        middle = (low + high) // 2
-        fits = planner.choose(dataclasses.replace(cluster, gpu_memory=middle)) is not None
-        low, high = (low, middle) if fits else (middle, high)
-    tensors = max(usable_memory(cluster.gpu_memory), 0)
-    return UserError(
-        f"--gpu-memory: {cluster.gpu_memory / 1e9:g}GB ({tensors / 1e9:.3g}GB for tensors) is too small for a pair of "
-        f"{planner.longest} tokens at any ZeRO stage on {cluster.num_gpus} GPUs; use GPUs with at least "
-        f"{high / 1e9:.1f}GB, more GPUs, or a smaller model"
-    )
+def to_lines(plan: dict[str, Any]) -> Iterator[str]:
+    """The plan as text."""
+    chosen, flops = plan["chosen"], plan["flops_per_target_token"]
+    yield f"{'model':26} {'parameters':>14} {'MFLOPs a target token, forward and backward':>44}"
+    for part, size in plan["parameters"].items():
+        yield f"  {part:24} {size:14,} {flops[part] / 1e6:44,.2f}"
+    yield f"  {'total':24} {sum(plan['parameters'].values()):14,} {sum(flops.values()) / 1e6:44,.2f}"
+    yield f"  {'trained':24} {plan['trained']:14,}"
+    yield ""
+    yield f"GiB of each of {plan['num_gpus']} GPUs, {plan['usable_memory'] / GIB:.1f} usable, {plan['precision']}"
+    names = ("weights", "gradients", "optimizer", "buckets", "activations", "output", "copy", "peak", "host")
+    yield f"  {'setting':32}{''.join(f'{name:>12}' for name in names)}  fits  largest micro-batch  update"
+    for option in plan["settings"]:
+        mark = "->" if option["setting"] == chosen["setting"] else "  "
+        memory = {**option["memory"]["states"], **option["memory"]}
+        sizes = "".join(f"{memory[name] / GIB:12.2f}" for name in names)
+        fits = "yes" if option["fits"] else "no"
+        setting = str(Setting(**option["setting"]))
+        yield f"{mark}{setting:32}{sizes}  {fits:4}{option['largest']:13,} tokens{option['seconds']:9.3g} s"
+    yield ""
+    yield f"chosen: {Setting(**chosen['setting'])}"
+    yield f"  {chosen['seconds']:.3g} s an update, in which each rank sends {chosen['sent'] / 1e9:.3g} GB"
+    yield f"  {chosen['tokens_per_second']:,.0f} target tokens a second"
+    yield f"  {chosen['updates']:,} updates in {chosen['days']:.3g} days"
+    yield f"  a checkpoint of {chosen['checkpoint_bytes'] / 1e9:.3g} GB"
+    if plan["change"]:
+        yield f"  change {' '.join(f'{key}={yaml_scalar(value)}' for key, value in plan['change'].items())}"
+    yield ""
+    yield "assumed"
+    yield from (f"  {line}" for line in plan["assumptions"])

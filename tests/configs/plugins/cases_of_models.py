@@ -49,9 +49,6 @@ class SingleHead(Attention):
 
     def activation_bytes(self, width, *, rows, length, memory_length, storage):
         return 2 * rows * (length + memory_length) * width * storage.element + rows * length * memory_length * 4
-
-    def cached_numbers(self, width):
-        return 2 * width
 '''
 FEED_FORWARD = '''
 from configs.components import component

@@ -10,9 +10,10 @@ from configs import ModelSection
 from model import Objective
 from model.flops import BatchShape
 from model.parameters import Vocabularies
+from model.parts import Storage
 from tests.zeromt.planning.options import models
 from tests.zeromt.planning.test_counts import LOSS, build, ids
-from zeromt.planning.costs.activations import activations, cpu, output_bytes
+from zeromt.planning.activations import activations, output_bytes
 
 
 def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: BatchShape) -> int:
@@ -36,6 +37,8 @@ def saved_bytes(section: ModelSection, vocabularies: Vocabularies, shape: BatchS
 
 
 SHAPE = BatchShape(rows=3, source=5, target=7)
+CPU = Storage(element=4, mask=4, has_rms_norm=False)
+"""Of the kernels in `model/kernels/cpu`, for matmuls too small to be joined."""
 
 
 def kept_by_the_output(section: ModelSection, vocabularies: Vocabularies) -> int:
@@ -54,7 +57,7 @@ def drawn_without(drawn: tuple[ModelSection, Vocabularies], *, activation_checkp
 @given(models())
 def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = drawn_without(drawn, activation_checkpointing=False), drawn[1]
-    kept = activations(section, SHAPE, precision="fp32", kernels=cpu).total + kept_by_the_output(section, vocabularies)
+    kept = activations(section, SHAPE, CPU).total + kept_by_the_output(section, vocabularies)
     assert kept == saved_bytes(section, vocabularies, SHAPE)
 
 
@@ -62,9 +65,9 @@ def test_activations_are_what_torch_saves(drawn: tuple[ModelSection, Vocabularie
 @given(models())
 def test_checkpointed_layers_keep_their_inputs(drawn: tuple[ModelSection, Vocabularies]) -> None:
     section, vocabularies = drawn_without(drawn, activation_checkpointing=True), drawn[1]
-    layers = activations(section, SHAPE, precision="fp32", kernels=cpu)
+    layers = activations(section, SHAPE, CPU)
     inputs = sum(layers.kept.values()) + kept_by_the_output(section, vocabularies)
     assert inputs == saved_bytes(section, vocabularies, SHAPE)
     one = dataclasses.replace(section, encoder_layers=1, decoder_layers=1, activation_checkpointing=False)
-    kept = activations(one, SHAPE, precision="fp32", kernels=cpu).kept
+    kept = activations(one, SHAPE, CPU).kept
     assert layers.recomputed == max(kept["encoder"], kept["decoder"])

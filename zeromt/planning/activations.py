@@ -4,30 +4,21 @@ It is the sum of what each part of the model states. The method is that of Korth
 terms are those of our layers. Attention is fused, so activations grow linearly with the number of tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs import ModelSection
 from model.flops import BatchShape
 from model.parameters import Vocabularies
 from model.parts import Loss, LossBytes, Residual, Storage
-from zeromt.planning.costs.model_states import ELEMENT
 
-Kernels = Callable[[str], Storage]
-"""How the kernels of a device store activations, given the training precision."""
+ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number."""
 
 
 def gpu(precision: str) -> Storage:
     """Storage of `F.dropout` and of fused `F.scaled_dot_product_attention` (Dao et al., 2022)."""
     return Storage(element=ELEMENT[precision], mask=1, has_rms_norm=True)
-
-
-def cpu(precision: str) -> Storage:
-    """Storage of the kernels in `model/kernels/cpu`; a test compares it, in fp32, with what autograd saves.
-
-    It holds for matmuls of fewer than `model.kernels.cpu.training.MIN_MACS`; larger ones keep fewer masks and copies.
-    """
-    return Storage(element=ELEMENT[precision], mask=ELEMENT[precision], has_rms_norm=False)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -51,9 +42,8 @@ class Activations:
 def activations(
     section: ModelSection,
     shape: BatchShape,
+    storage: Storage,
     *,
-    precision: str,
-    kernels: Kernels = gpu,
     num_rows: int | None = None,
     attention: str = "auto",
 ) -> Activations:
@@ -62,15 +52,14 @@ def activations(
     Args:
         section: the run's section `model`.
         shape: of the micro-batch.
-        precision: fp32, bf16 or fp16.
-        kernels: storage of the device's kernels.
+        storage: how the device's kernels store activations.
         num_rows: rows of a packed micro-batch whose `shape` has all tokens in one.
         attention: `engine.attention`.
 
     Raises:
         UserError: a part of the model does not state its activation memory.
     """
-    storage, width = kernels(precision), section.d_model
+    width = section.d_model
     source, target = shape.source_tokens, shape.target_tokens
     encoder, decoder = _encoder_layer(section, shape, storage), _decoder_layer(section, shape, storage)
     has_layers_kept = not section.activation_checkpointing
