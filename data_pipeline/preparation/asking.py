@@ -5,12 +5,9 @@ What an answer holds is the caller's. An `{"id": 7, "error": "..."}`, an answer 
 and the program's end are errors that name file and line.
 """
 
-import contextlib
 import queue
 import shutil
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -20,22 +17,6 @@ from data_pipeline.preparation.programs import Inbox, Program, answer
 
 AHEAD = 2
 """Batches that a program has at once, so that it need not wait for the next."""
-
-FURTHEST = 4
-"""By how many times what all programs have at once one of them may be behind the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A pair that a program is asked about."""
-
-    pairs: Pairs
-    row: int
-
-    @property
-    def where(self) -> str:
-        """Its file and line."""
-        return self.pairs.where(self.row)
 
 
 def check_program(command: Sequence[str], place: str) -> None:
@@ -49,7 +30,7 @@ def check_program(command: Sequence[str], place: str) -> None:
 
 
 class Respondents:
-    """Running programs of one command.
+    """Programs of one command, which start with the first question.
 
     Args:
         command: the program and its arguments.
@@ -57,21 +38,14 @@ class Respondents:
         processes: how many of it are started.
         batch: pairs of a batch.
         seconds: for the next answer of any of them.
-
-    Raises:
-        UserError: it cannot be started.
     """
 
     def __init__(self, command: Sequence[str], place: str, *, processes: int, batch: int, seconds: float) -> None:
-        self._place, self._most, self._seconds = place, AHEAD * batch, seconds
+        self._command, self._place, self._processes = command, place, processes
+        self._most, self._seconds = AHEAD * batch, seconds
         self._inbox: Inbox = queue.SimpleQueue()
         self._programs: list[Program] = []
         self._asked = 0
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.close)
-            for number in range(processes):
-                self._programs.append(Program(command, place, self._inbox, number))
-            stack.pop_all()
 
     def __enter__(self) -> "Respondents":
         return self
@@ -84,58 +58,57 @@ class Respondents:
         for program in self._programs:
             program.close()
 
-    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[Question, dict[str, Any]]]:
-        """The answer to each question, in the order in which they come.
+    def ask(self, pairs: Pairs, rows: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The answer to each of some pairs, in the order in which they come.
 
         Raises:
-            UserError: a program ends, or does not answer as it should.
+            UserError: a program cannot be started, ends, or does not answer as it should.
         """
-        flying: OrderedDict[int, tuple[Question, int]] = OrderedDict()
+        for number in range(len(self._programs), self._processes):
+            self._programs.append(Program(self._command, self._place, self._inbox, number))
+        waiting = iter(rows)
+        asked: dict[int, tuple[int, int]] = {}  # row and program, by id
         loads = [0] * len(self._programs)
-        ahead = iter(questions)
-        waiting = next(ahead, None)
-        while waiting is not None or flying:
-            while waiting is not None and (least := min(loads)) < self._most and self._is_near(flying):
-                free = loads.index(least)
+        while True:
+            while (load := min(loads)) < self._most and (row := next(waiting, None)) is not None:
+                free = loads.index(load)
                 loads[free] += 1
-                flying[self._asked] = (waiting, free)
-                texts = {"source": waiting.pairs.sources[waiting.row], "target": waiting.pairs.targets[waiting.row]}
+                asked[self._asked] = row, free
+                texts = {"source": pairs.sources[row], "target": pairs.targets[row]}
                 self._programs[free].send({"id": self._asked, **texts})
-                self._asked, waiting = self._asked + 1, next(ahead, None)
-            tree = self._answer(flying)
-            question, of = flying.pop(tree["id"])
-            loads[of] -= 1
+                self._asked += 1
+            if not asked:
+                return
+            first, _ = next(iter(asked.values()))
+            tree = self._answer(pairs, first)
+            if tree["id"] not in asked:
+                raise self.refused(
+                    pairs, first, f"{str(tree)!r:.100}, to nothing that waits", "one answer to each pair"
+                )
+            row, free = asked.pop(tree["id"])
+            loads[free] -= 1
             if "error" in tree:
-                raise self.refused(question, f"the error {' '.join(str(tree['error']).split())[:200]!r}", "an answer")
-            yield question, tree
+                error = " ".join(str(tree["error"]).split())[:200]
+                raise self.refused(pairs, row, f"the error {error!r}", "an answer")
+            yield row, tree
 
-    def _is_near(self, flying: OrderedDict[int, tuple[Question, int]]) -> bool:
-        """Whether the question that has waited longest is not far behind: a program may still load its model."""
-        return not flying or self._asked - next(iter(flying)) < FURTHEST * self._most * len(self._programs)
-
-    def refused(self, question: Question, said: str, allowed: str) -> UserError:
+    def refused(self, pairs: Pairs, row: int, said: str, allowed: str) -> UserError:
         """The error for an answer that is none."""
-        return UserError(f"{self._programs[0].name} answered {said} about {question.where}; allowed is {allowed}")
+        return UserError(f"{self._programs[0].name} answered {said} about {pairs.where(row)}; allowed is {allowed}")
 
-    def _answer(self, flying: OrderedDict[int, tuple[Question, int]]) -> dict[str, Any]:
-        """The next answer to one of the questions.
+    def _answer(self, pairs: Pairs, row: int) -> dict[str, Any]:
+        """The next answer; `row` has waited longest for one.
 
         Raises:
             UserError: there is none.
         """
-        first = next(iter(flying.values()))[0]
         try:
             tree = answer(self._inbox, self._seconds)
         except UserError as error:
-            raise UserError(f"{error} ({first.where} was waited for)") from error
+            raise UserError(f"{error} ({pairs.where(row)} was waited for)") from error
         if tree is None:
             raise UserError(
-                f"{self._programs[0].name} has not answered in {self._seconds:g} s, as about {first.where}; see "
+                f"{self._programs[0].name} has not answered in {self._seconds:g} s, as about {pairs.where(row)}; see "
                 f"whether it flushes what it writes, or raise {self._place.rpartition('.')[0]}.seconds"
-            )
-        if tree["id"] not in flying:
-            raise UserError(
-                f"{self._programs[0].name} answered {str(tree)!r:.100}, to nothing that waits ({first.where} does); "
-                "allowed is one answer to each pair"
             )
         return tree

@@ -4,6 +4,7 @@ A filter that is off costs nothing. The others process a whole chunk of pairs at
 kept, dropped or changed alike, whatever the other pairs.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -94,13 +95,15 @@ class Cleaner:
     """
 
     def __init__(self, filters: Mapping[str, Filter], corpus: Corpus) -> None:
-        self._filters: list[tuple[str, str, Filter, Judge]] = []
-        """Name, place and function of each filter."""
-        names = set(OF_PIECES)
+        self._filters: dict[str, tuple[str, Filter, Judge]] = {}
+        """Place and function of each filter by its name."""
         for place, filter_ in filters.items():
-            name = _free_name(filter_.report_name(), names)
-            names.add(name)
-            self._filters.append((name, place, filter_, _judge(filter_, corpus, place)))
+            name = filter_.report_name()
+            taken, number = {*OF_PIECES, *self._filters}, 1
+            while name in taken:
+                number += 1
+                name = f"{filter_.report_name()} {number}"
+            self._filters[name] = place, filter_, _judge(filter_, corpus, place)
 
     def clean(self, sources: list[str], targets: list[str], known: Pairs | None = None) -> Cleaned:
         """Apply every filter to a chunk of pairs.
@@ -112,20 +115,22 @@ class Cleaner:
         Raises:
             UserError: a filter returned something that is not rows or lines of the chunk.
         """
+        known = known or Pairs(
+            sources=sources, targets=targets, where=lambda row: f"pair {row + 1} of the tokenizer's training text"
+        )
         rows = np.arange(len(sources), dtype=np.int64)
         dropped: dict[str, Rows] = {}
         changed: dict[str, int] = {}
-        for name, place, filter_, judge in self._filters:
-            scores = filter_.score_names()
-            if scores and known is None:
+        for name, (place, filter_, judge) in self._filters.items():
+            if not known.scores.keys() >= set(filter_.score_names()):
                 continue
             before = sources, targets
-            sources, targets, found = judge(_pairs(sources, targets, rows, scores, known))
+            sources, targets, found = judge(_left(known, sources, targets, rows))
             if not len(sources) == len(targets) == len(rows):
                 counts = f"{len(rows):,} pairs to {len(sources):,} and {len(targets):,} lines"
                 raise UserError(f"{place}: {name} changed {counts}; a filter gives as many as it gets")
             if not isinstance(filter_, DroppingFilter):
-                changed[name] = _num_changed(before, (sources, targets))
+                changed[name] = sum(s != u or t != v for s, t, u, v in zip(*before, sources, targets, strict=True))
             bad = _as_rows(found, len(rows), f"{place}: {name}")
             if not isinstance(filter_, ChangingFilter):
                 dropped[name] = rows[bad]
@@ -133,7 +138,7 @@ class Cleaner:
                 left = np.delete(np.arange(len(rows)), bad)
                 sources, targets = [sources[i] for i in left], [targets[i] for i in left]
                 rows = rows[left]
-        return Cleaned(sources, targets, rows, dropped, changed, [name for name, *_ in self._filters])
+        return Cleaned(sources, targets, rows, dropped, changed, list(self._filters))
 
 
 def _judge(filter_: Filter, corpus: Corpus, place: str) -> Judge:
@@ -148,26 +153,15 @@ def _judge(filter_: Filter, corpus: Corpus, place: str) -> Judge:
     return filter_.open(corpus, place)
 
 
-def _pairs(sources: list[str], targets: list[str], rows: Rows, scores: Sequence[str], known: Pairs | None) -> Pairs:
-    """The pairs that are left of a chunk, of these rows, with some of its scores."""
-    if known is None:
-        where = "pair {} of the tokenizer's training text"
-        return Pairs(sources=sources, targets=targets, where=lambda row: where.format(int(rows[row]) + 1))
-    return Pairs(
+def _left(known: Pairs, sources: list[str], targets: list[str], rows: Rows) -> Pairs:
+    """What is known of the pairs that are left of a chunk."""
+    return dataclasses.replace(
+        known,
         sources=sources,
         targets=targets,
         where=lambda row: known.where(int(rows[row])),
-        files=known.files,
-        scores={name: known.scores[name][rows] for name in scores},
+        scores={name: scores[rows] for name, scores in known.scores.items()},
     )
-
-
-def _free_name(name: str, taken: set[str]) -> str:
-    free, number = name, 1
-    while free in taken:
-        number += 1
-        free = f"{name} {number}"
-    return free
 
 
 def _as_rows(numbers: Sequence[int], num_pairs: int, what: str) -> Rows:
@@ -176,15 +170,7 @@ def _as_rows(numbers: Sequence[int], num_pairs: int, what: str) -> Rows:
         rows = np.unique(np.asarray(list(numbers)))
     except (TypeError, ValueError):  # None, or lists of several lengths
         rows = np.array([None])
-    if len(rows) == 0:
-        return np.empty(0, dtype=np.int64)
-    if not np.issubdtype(rows.dtype, np.integer) or rows[0] < 0 or rows[-1] >= num_pairs:
+    if len(rows) and (not np.issubdtype(rows.dtype, np.integer) or rows[0] < 0 or rows[-1] >= num_pairs):
         given = f"{numbers!r:.80} for {num_pairs:,} pairs"
         raise UserError(f"{what} gave {given}; a filter gives the numbers of rows, from 0")
     return rows.astype(np.int64)
-
-
-def _num_changed(before: tuple[list[str], list[str]], after: tuple[list[str], list[str]]) -> int:
-    if before == after:
-        return 0
-    return sum(s != u or t != v for s, t, u, v in zip(*before, *after, strict=True))

@@ -5,92 +5,22 @@ identifiers, each an optional package; nothing is downloaded. py3langid is a for
 naive Bayes over byte sequences, and includes its model. fastText (Joulin et al., 2017) reads a model from a file.
 """
 
-import difflib
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
 
 from configs import UserError
+from configs.components import Corpus, Find
 from configs.languages import language
 
-# fmt: off
-KNOWN = (
-    "Adlam", "Arabic", "Armenian", "Balinese", "Bengali", "Bopomofo", "Canadian_Aboriginal", "Cherokee", "Coptic",
-    "Cyrillic", "Devanagari", "Ethiopic", "Georgian", "Gothic", "Greek", "Gujarati", "Gurmukhi", "Han", "Hangul",
-    "Hebrew", "Hiragana", "Javanese", "Kannada", "Katakana", "Khmer", "Lao", "Latin", "Malayalam", "Meetei_Mayek",
-    "Mongolian", "Myanmar", "New_Tai_Lue", "Nko", "Ol_Chiki", "Oriya", "Osmanya", "Sinhala", "Sundanese", "Syriac",
-    "Tai_Le", "Tai_Tham", "Tamil", "Telugu", "Thaana", "Thai", "Tibetan", "Tifinagh", "Vai", "Yi",
-)
-# fmt: on
-"""Scripts of living languages, for messages. Unicode's other scripts can be used too."""
 SHARED = r"[\p{Script=Common}\p{Script=Inherited}]"
 NO_LETTER, FOREIGN, OWN = 0, 1, 2
-
-
-class ScriptFilter:
-    """Finds lines of too small a fraction of letters in some scripts. Letters that many scripts share do not count."""
-
-    def __init__(self, place: str, scripts: Sequence[str], min_share: float) -> None:
-        """Raises `UserError` naming the place if a script is unknown or has no letters."""
-        self._min_share = min_share
-        self._kinds = _letters().astype(np.uint8) * FOREIGN
-        """For every code point: FOREIGN, OWN, or NO_LETTER, also for letters of many scripts."""
-        for script in scripts:
-            own = _letters_of(script)
-            if not own.any():
-                raise UserError(f"{place}: {script}: {_hint(script)}")
-            self._kinds[own] = OWN
-
-    def find(self, lines: list[str]) -> list[int]:
-        """Rows of lines whose fraction of letters in the scripts is too small."""
-        ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
-        codes = np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")
-        kinds = self._kinds[codes]
-        own, foreign = (_per_line(kinds == kind, ends) for kind in (OWN, FOREIGN))
-        fraction = own / np.maximum(own + foreign, 1)
-        rows: list[int] = np.flatnonzero((fraction < self._min_share) & (own + foreign > 0)).tolist()
-        return rows
-
-
-def _per_line(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    total = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
-    return np.diff(total[ends], prepend=0)
-
-
-@functools.cache
-def _letters() -> NDArray[np.bool_]:
-    """Whether each code point is a letter of one script."""
-    return _matches(rf"[\p{{L}}--{SHARED}]+")
-
-
-@functools.cache
-def _letters_of(script: str) -> NDArray[np.bool_]:
-    """Whether each code point is a letter of a script; all false for an unknown script."""
-    try:
-        return _matches(rf"[\p{{L}}&&\p{{Script={script}}}--{SHARED}]+")
-    except regex.error:
-        return np.zeros(1, dtype=np.bool_)
-
-
-def _matches(pattern: str) -> NDArray[np.bool_]:
-    runs = regex.compile(pattern, regex.V1)
-    is_match = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
-    for run in runs.finditer("".join(map(chr, range(len(is_match))))):
-        is_match[run.start() : run.end()] = True
-    return is_match
-
-
-def _hint(script: str) -> str:
-    near = difflib.get_close_matches(script.title(), KNOWN, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else "allowed is a Unicode script that has letters, such as Latin or Han"
-
-
 PY3LANGID = "py3langid"
 """An identifier by name; any other name is the path of a fastText model."""
 NO_LANGUAGE = frozenset({"zxx", "und"})
@@ -101,8 +31,53 @@ LABEL = "__label__"
 """What fastText's labels begin with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identifier:
+def script_filter(place: str, scripts: Sequence[str], min_share: float) -> Callable[[list[str]], list[int]]:
+    """A function that finds lines of too small a fraction of letters in some scripts.
+
+    Letters that many scripts share do not count.
+
+    Raises:
+        UserError: a script is unknown or has no letters. The message begins with the place.
+    """
+    kinds = _letters("").astype(np.uint8) * FOREIGN
+    """For every code point: FOREIGN, OWN, or NO_LETTER, also for letters of many scripts."""
+    for script in scripts:
+        own = _letters(script)
+        if not own.any():
+            raise UserError(f"{place}: {script}: allowed is a Unicode script that has letters, such as Latin or Han")
+        kinds[own] = OWN
+
+    def find(lines: list[str]) -> list[int]:
+        ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
+        of_line = kinds[np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")]
+        own, foreign = (_per_line(of_line == kind, ends) for kind in (OWN, FOREIGN))
+        fraction = own / np.maximum(own + foreign, 1)
+        rows: list[int] = np.flatnonzero((fraction < min_share) & (own + foreign > 0)).tolist()
+        return rows
+
+    return find
+
+
+def _per_line(flags: NDArray[np.bool_], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
+    return np.diff(total[ends], prepend=0)
+
+
+@functools.cache
+def _letters(script: str) -> NDArray[np.bool_]:
+    """Whether each code point is a letter of a script, or of any one script; all false for an unknown script."""
+    is_match = np.zeros(sys.maxunicode + 1, dtype=np.bool_)
+    own = rf"&&\p{{Script={script}}}" if script else ""
+    try:
+        runs = regex.compile(rf"[\p{{L}}{own}--{SHARED}]+", regex.V1)
+    except regex.error:
+        return is_match
+    for run in runs.finditer("".join(map(chr, range(len(is_match))))):
+        is_match[run.start() : run.end()] = True
+    return is_match
+
+
+class Identifier(NamedTuple):
     """Says which language a line is in."""
 
     name: str
@@ -113,45 +88,34 @@ class Identifier:
     """The most probable label of a line, and its probability."""
 
 
-class LanguageFilter:
-    """Finds pairs with a side in the wrong language.
+def language_filter(place: str, corpus: Corpus, min_probability: float, model: str) -> Find:
+    """A function that finds pairs with a side in another language with sufficient probability.
 
     Args:
         place: of what asks, for messages.
-        source_language, target_language: codes.
+        corpus: names the languages.
         min_probability: at which a side counts as another language.
         model: the identifier: see `load_identifier`.
 
     Raises:
         UserError: a package or file is missing, or the model does not know a language.
     """
+    try:
+        identifier = load_identifier(model)
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from error
+    own_source = _labels(identifier, place, "source_language", corpus.source_language)
+    own_target = _labels(identifier, place, "target_language", corpus.target_language)
 
-    def __init__(
-        self, place: str, source_language: str, target_language: str, min_probability: float, model: str = PY3LANGID
-    ) -> None:
-        self._min_probability = min_probability
-        try:
-            identifier = load_identifier(model)
-        except UserError as error:
-            raise UserError(f"{place}: {error}") from error
-        self._classify = identifier.classify
-        self._own = tuple(
-            _labels(identifier, place, field, language)
-            for field, language in (("source_language", source_language), ("target_language", target_language))
-        )
+    def is_other(line: str, own: frozenset[str]) -> bool:
+        code, probability = identifier.classify(line)
+        return probability >= min_probability and code not in own and code not in NO_LANGUAGE
 
-    def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """Rows of pairs with a side that is in another language with sufficient probability."""
-        own_source, own_target = self._own
-        return [
-            row
-            for row, (source, target) in enumerate(zip(sources, targets, strict=True))
-            if self._is_other(source, own_source) or self._is_other(target, own_target)
-        ]
+    def find(sources: list[str], targets: list[str]) -> list[int]:
+        pairs = enumerate(zip(sources, targets, strict=True))
+        return [row for row, (s, t) in pairs if is_other(s, own_source) or is_other(t, own_target)]
 
-    def _is_other(self, line: str, own: frozenset[str]) -> bool:
-        code, probability = self._classify(line)
-        return probability >= self._min_probability and code not in own and code not in NO_LANGUAGE
+    return find
 
 
 @functools.cache
@@ -181,15 +145,13 @@ def _py3langid() -> Identifier:
 def _fasttext(path: Path) -> Identifier:
     import fasttext
 
-    if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; allowed is {PY3LANGID}, or the path of a fastText model such as lid.176.bin"
-        )
     try:
         model = fasttext.load_model(str(path))
         every, _ = model.predict("a", k=-1, threshold=-1.0)  # of the labels of a line, which always has an end
     except (ValueError, RuntimeError) as error:
-        raise UserError(f"{path}: is no fastText model that labels lines: {error}") from error
+        raise UserError(
+            f"{path}: is no fastText model that labels lines: {error}; allowed is {PY3LANGID}, or such a file"
+        ) from error
 
     def classify(line: str) -> tuple[str, float]:
         labels, probabilities = model.predict(line.replace("\n", " "))

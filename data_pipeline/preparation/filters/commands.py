@@ -1,6 +1,7 @@
 """The filter that is a program of the user's."""
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -36,42 +37,30 @@ class CommandFilter(JudgingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Judge:
-        from data_pipeline.preparation.asking import check_program
+        from data_pipeline.preparation.asking import Respondents, check_program
 
-        check_program(self.command, f"{place}.command")
-        return _Judge(self, f"{place}.command")
+        place = f"{place}.command"
+        check_program(self.command, place)
+        programs = Respondents(self.command, place, processes=1, batch=self.batch, seconds=self.seconds)
+        judge = functools.partial(_judge, programs)
+        weakref.finalize(judge, programs.close)
+        return judge
 
 
-class _Judge:
-    """Starts the program with the first pairs, so that one that is opened for a check alone starts nothing."""
-
-    def __init__(self, filter_: CommandFilter, place: str) -> None:
-        self._filter, self._place = filter_, place
-        self._programs: Respondents | None = None
-
-    def __call__(self, pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
-        from data_pipeline.preparation.asking import Question, Respondents
-
-        if self._programs is None:
-            given = self._filter
-            self._programs = Respondents(
-                given.command, self._place, processes=1, batch=given.batch, seconds=given.seconds
-            )
-            weakref.finalize(self, self._programs.close)
-        sources, targets, bad = list(pairs.sources), list(pairs.targets), []
-        for question, answer in self._programs.ask(Question(pairs, row) for row in range(len(sources))):
-            changed = {side: answer[side] for side in ("source", "target") if side in answer}
-            keep = answer.get("keep", True if changed else None)
-            if not isinstance(keep, bool) or not all(map(_is_line, changed.values())):
-                said = str({name: value for name, value in answer.items() if name != "id"})[:100]
-                raise self._programs.refused(
-                    question, said, "keep, true or false, or source and target, of one line each"
-                )
-            sources[question.row] = changed.get("source", sources[question.row])
-            targets[question.row] = changed.get("target", targets[question.row])
-            if not keep:
-                bad.append(question.row)
-        return sources, targets, bad
+def _judge(programs: "Respondents", pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
+    sources, targets, bad = list(pairs.sources), list(pairs.targets), []
+    for row, answer in programs.ask(pairs, range(len(sources))):
+        changed = {side: answer[side] for side in ("source", "target") if side in answer}
+        keep = answer.get("keep", True if changed else None)
+        if not isinstance(keep, bool) or not all(map(_is_line, changed.values())):
+            said = str({name: value for name, value in answer.items() if name != "id"})[:100]
+            allowed = "keep, true or false, or source and target, of one line each"
+            raise programs.refused(pairs, row, said, allowed)
+        sources[row] = changed.get("source", sources[row])
+        targets[row] = changed.get("target", targets[row])
+        if not keep:
+            bad.append(row)
+    return sources, targets, bad
 
 
 def _is_line(text: Any) -> bool:

@@ -27,12 +27,10 @@ class Scripts(DroppingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        from data_pipeline.preparation.identification import ScriptFilter
+        from data_pipeline.preparation.identification import script_filter
 
-        scripts = ScriptFilter(place, self.scripts, self.min_share)
-        if self.side == "source":
-            return lambda sources, _: scripts.find(sources)
-        return lambda _, targets: scripts.find(targets)
+        find = script_filter(place, self.scripts, self.min_share)
+        return lambda sources, targets: find(sources if self.side == "source" else targets)
 
 
 @component("filter", "language_identification")
@@ -50,8 +48,6 @@ class LanguageIdentification(DroppingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        from data_pipeline.preparation.identification import LanguageFilter
+        from data_pipeline.preparation.identification import language_filter
 
-        return LanguageFilter(
-            place, corpus.source_language, corpus.target_language, self.min_probability, self.model
-        ).find
+        return language_filter(place, corpus, self.min_probability, self.model)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from configs import CleaningSection, UserError
+from configs.components import Corpus as Known
 from data_pipeline.preparation import identification, prepare
-from data_pipeline.preparation.identification import LanguageFilter
+from data_pipeline.preparation.identification import language_filter
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
@@ -50,10 +51,10 @@ def test_fasttext_by_any_codes(model: Path, codes: tuple[str, str], labels: tupl
     model.write_bytes(_model(dict(zip(labels, TEXTS, strict=True))))
     identification.load_identifier.cache_clear()
     one, other = codes
-    find = LanguageFilter("place", one, other, 0.5, str(model)).find
+    find = language_filter("place", Known(source_language=one, target_language=other), 0.5, str(model))
     assert find([ENGLISH, FRENCH, ENGLISH, "42 %"], [FRENCH, FRENCH, NORWEGIAN, "xyz\n"]) == [1, 2]
     mixed = f"{ENGLISH} {' '.join(FRENCH.split()[:3])}"
-    find = LanguageFilter("place", other, one, 0.9, str(model)).find
+    find = language_filter("place", Known(source_language=other, target_language=one), 0.9, str(model))
     assert find([ENGLISH, mixed], [ENGLISH, ENGLISH]) == [0], "a side that is another language, but not so surely"
 
 
@@ -61,14 +62,16 @@ def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no model")
     (tmp_path / "vectors").write_bytes(_model({"eng": ENGLISH}, is_supervised=False))
     for path, said in (
-        ("none.bin", r"no such file"),
+        ("none.bin", r"none.bin: is no fastText model that labels lines: .*cannot be opened"),
         ("text", r"text: is no fastText model that labels lines"),
         ("vectors", r"vectors: is no fastText model that labels lines"),
     ):
         with pytest.raises(UserError, match=rf"^prepare.filters.0: .*{said}"):
-            LanguageFilter("prepare.filters.0", "en", "fr", 0.5, str(tmp_path / path))
+            language_filter(
+                "prepare.filters.0", Known(source_language="en", target_language="fr"), 0.5, str(tmp_path / path)
+            )
     with pytest.raises(UserError, match=r"prepare.target_language: de: lid.bin does not know it"):
-        LanguageFilter("place", "en", "de", 0.5, str(model))
+        language_filter("place", Known(source_language="en", target_language="de"), 0.5, str(model))
 
 
 def test_a_model_is_known_by_its_content(model: Path, corpus: Corpus, tmp_path: Path) -> None:
@@ -97,4 +100,4 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     identification.load_identifier.cache_clear()
     monkeypatch.setitem(sys.modules, "fasttext", None)
     with pytest.raises(UserError, match=r"^place: the package fasttext.* is missing"):
-        LanguageFilter("place", "en", "fr", 0.5, "x")
+        language_filter("place", Known(source_language="en", target_language="fr"), 0.5, "x")
