@@ -1,7 +1,8 @@
-"""The base classes of what happens to pairs: filters while a dataset is prepared, modifiers while it is read."""
+"""The base classes of what happens to pairs: readers and filters while a dataset is prepared, modifiers afterwards."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -12,6 +13,47 @@ from configs.fields import PathText
 Find = Callable[[list[str], list[str]], Sequence[int]]
 Change = Callable[[list[str], list[str]], tuple[list[str], list[str]]]
 Judge = Callable[["Pairs"], tuple[list[str], list[str], Sequence[int]]]
+
+
+Row = Sequence[str]
+"""Source, target and further texts of a pair."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something in a file that makes no pair, and is counted by its reason."""
+
+    reason: str
+    """In the plural, such as `units without fr`."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
+class RawFiles:
+    """What a reader reads, and what is wanted of it."""
+
+    paths: tuple[Path, ...]
+    """A file, or folder, with both sides; of parallel text that of the source, and that of the target."""
+    source_language: str
+    """Code of the language that is wanted of files with several, in any form of `configs.languages`."""
+    target_language: str
+    further: Sequence[str] = ()
+    """Fields of each pair that are wanted besides both sides, such as its scores."""
+
+
+@dataclasses.dataclass(kw_only=True, frozen=True)
+class Reader(Component):
+    """A format of raw text. Readers are pickled and sent to other processes."""
+
+    takes_folders: ClassVar[bool] = False
+    """Whether what it reads may be a folder."""
+
+    def rows(self, files: RawFiles) -> Iterator[Row | LeftOut]:
+        """The pairs in their order, in memory that does not grow with the file. Line ends in them become spaces.
+
+        Raises:
+            UserError: during reading, with the file and the line, if it is broken or has no such fields.
+        """
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)

@@ -45,6 +45,7 @@ FAMILIES: dict[str, str] = {
     "norm": "model.components",
     "optimizer": "trainer.optimizers",
     "positions": "model.components",
+    "reader": "data_pipeline.preparation.readers",
     "residual": "model.components",
     "sampler": "model.components",
     "schedule": "trainer.schedules",

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.corpus import FORMS
 from configs.process.files import disk_errors, naming
 from configs.process.files.inside import is_listed, look_again, read_json, write_text
 from configs.process.progress import Progress, say
@@ -90,7 +89,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     with naming("prepare.output"):
         output = place_of(section.output)
     if section.train.is_empty:
-        raise UserError(f"prepare.train: no file is named; name source and target, or one of {', '.join(FORMS)}")
+        raise UserError("prepare.train: no file is named; name source and target, or files and their reader")
     check_places(section, output)
     work = WorkFolder.beside(output)
     inputs = inspect_inputs(section, work.hashes)

@@ -15,7 +15,6 @@ import regex
 import sentencepiece
 
 from configs import CorpusFiles, PrepareSection, UserError
-from configs.corpus import FORMS
 from configs.plugins import label, origin_of
 from configs.process.files.inside import read_bytes
 from configs.reading.variables import as_saved
@@ -156,7 +155,8 @@ def _settings_of(section: PrepareSection) -> Settings:
     ]
     settings["scores"] = {name: {"field": str(field)} for name, field in section.train.scores.items()}
     settings["scores"] |= {name: {"command": list(one.command)} for name, one in section.scores.items()}
-    origins = {label(type(filter_)): origin_of(type(filter_)) for filter_ in section.filters}
+    components = [*section.filters, *(getattr(section, split).reader for split in SPLITS)]
+    origins = {label(type(one)): origin_of(type(one)) for one in components}
     settings["plugins"] = {name: origin.sha256 for name, origin in origins.items() if origin and origin.sha256}
     plain: Settings = json.loads(json.dumps(settings))
     return plain
@@ -166,7 +166,7 @@ def _corpus(files: CorpusFiles) -> Settings:
     """A corpus's settings, with files by name."""
     settings = dataclasses.asdict(files)
     del settings["scores"]
-    return settings | {form: [Path(path).name for path in settings[form]] for form in ("source", "target", *FORMS)}
+    return settings | {key: [Path(path).name for path in settings[key]] for key in ("source", "target", "files")}
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from configs import PrepareSection, UserError
 from configs.process.files.inside import opened, replacing, write_bytes
 from configs.reading.variables import as_saved
-from data_pipeline.preparation.raw.corpus import unit_paths
 from data_pipeline.preparation.report import Report
 from data_pipeline.preparation.spans import Encoded, EncodeJob, first_occurrences
 from data_pipeline.prepared.index import (
@@ -233,7 +232,7 @@ def _write_places(job: ShardJob, num_pairs: int) -> PlacesEntry:
     """
     write_table(job.dataset / PLACES_FILE, np.dtype("<u8"), (num_pairs,), job.noted("places"))
     entry = describe_file(job.dataset / PLACES_FILE)
-    units = [[path.name for path in unit.paths] for unit in job.encoding.units]
+    units = [[path.name for path in unit.files.paths] for unit in job.encoding.units]
     return PlacesEntry(file=entry.file, bytes=entry.bytes, sha256=entry.sha256, units=units)
 
 
@@ -242,16 +241,16 @@ def _sources(section: PrepareSection, places: Iterator[NDArray[np.uint64]]) -> l
     files = as_saved(section.train)
     if files.licence is None and files.attribution is None:
         return None
-    units = unit_paths(files, section.root)
+    units = files.units
     counts = np.zeros(len(units), dtype=np.int64)
     for part in places:
         counts += np.bincount((part >> np.uint64(LINE_BITS)).astype(np.int64), minlength=len(units))
     return [
         SourceEntry(
-            files=list(dict.fromkeys(path.name for path in paths)),
+            files=list(dict.fromkeys(Path(name).name for name in names)),
             pairs=int(counts[number]),
             licence=files.source_of("licence", number),
             attribution=files.source_of("attribution", number),
         )
-        for number, paths in enumerate(units)
+        for number, names in enumerate(units)
     ]

@@ -59,7 +59,7 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     for split in SPLITS:
         for given in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
-                inputs += _files_of(given, split, hashes, is_folder=bool(getattr(section, split).huggingface))
+                inputs += _files_of(given, split, hashes, is_folder=getattr(section, split).reader.takes_folders)
     for place, given in _further_files(section):
         with naming(f"prepare.{place}"):
             inputs += _files_of(given, place, hashes, is_folder=True)
@@ -153,7 +153,9 @@ def check_places(section: PrepareSection, output: Path) -> None:
     for split in SPLITS:
         for path in corpus_paths(getattr(section, split), section.root):
             with naming(f"prepare.{split}"):
-                if getattr(section, split).huggingface or not is_dir(path):  # otherwise a later check refuses it
+                if getattr(section, split).reader.takes_folders or not is_dir(
+                    path
+                ):  # otherwise a later check refuses it
                     inputs[f"prepare.{split} ({path})"] = str(path)
     check_apart(inputs, {"prepare.output": str(output)})
     if exists(output / INDEX_FILE):  # it exists already, perhaps on a read-only disk

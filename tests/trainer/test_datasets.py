@@ -11,6 +11,7 @@ import pytest
 from configs import CorpusFiles, DatasetSource, PrepareSection, TokenizerSection, UserError, load_run, load_saved
 from configs.load import save_run
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from tests.forked import Forked
@@ -23,7 +24,7 @@ from zeromt.cli.main import main
 def test_pairs_that_are_too_long_for_the_model(tmp_path: Path) -> None:
     (tmp_path / "text.tsv").write_text("a cat\tun chat\n" * 9 + "a cat\t" + 40 * "un chat " + "\n")
     tokenizer = TokenizerSection(vocab_size=20, threads=1)
-    train = CorpusFiles(tsv=[str(tmp_path / "text.tsv")])
+    train = CorpusFiles(files=[str(tmp_path / "text.tsv")], reader=Tsv())
     prepare.run(PrepareSection(output=str(tmp_path / "data"), train=train, tokenizer=tokenizer))
     dataset = Dataset.load(tmp_path / "data")
     longest = int(dataset.lengths.max())
@@ -45,8 +46,8 @@ def tagged(tmp_path: Path) -> PrepareSection:
         output=str(tmp_path / "data"),
         source_language="en",
         target_language="fr",
-        train=CorpusFiles(tsv=[str(tmp_path / "text.tsv")]),
-        valid=CorpusFiles(tsv=[str(tmp_path / "text.tsv")]),
+        train=CorpusFiles(files=[str(tmp_path / "text.tsv")], reader=Tsv()),
+        valid=CorpusFiles(files=[str(tmp_path / "text.tsv")], reader=Tsv()),
         tokenizer=TokenizerSection(vocab_size=22, threads=1, tags=[">>en<<", ">>fr<<"]),
         tag_both_sides=True,
     )

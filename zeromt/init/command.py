@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from configs import CorpusFiles, UserError
+from configs import UserError
 from configs.languages import MULTIPLE
 from configs.process.files import check_apart, exists, file_in, naming
 from configs.process.files.inside import written
@@ -103,21 +103,19 @@ def _one_of(codes: Iterable[str]) -> str:
 
 def _joined(parts: Sequence[Part]) -> dict[str, Any] | None:
     """The files of all parts as `prepare.train`; None if they are of several formats or columns."""
-    trees = [_tree(part.files) for part in parts]
-    lists = [{key: value for key, value in tree.items() if isinstance(value, list)} for tree in trees]
-    others = [{key: value for key, value in tree.items() if not isinstance(value, list)} for tree in trees]
-    if any(other != others[0] for other in others) or any(one.keys() != lists[0].keys() for one in lists):
+    reader = parts[0].files.reader
+    if any(part.files.reader != reader for part in parts):
         return None
-    if "tmx" in lists[0] and len({(part.source_language, part.target_language) for part in parts}) > 1:
+    if reader.kind == "tmx" and len({(part.source_language, part.target_language) for part in parts}) > 1:
         return None
-    return {key: [path for one in lists for path in one[key]] for key in lists[0]} | others[0]
-
-
-def _tree(files: CorpusFiles) -> dict[str, Any]:
-    """What is given of some files."""
-    empty = CorpusFiles()
-    given = ((field.name, getattr(files, field.name)) for field in fields(files))
-    return {name: value for name, value in given if value != getattr(empty, name)}
+    tree: dict[str, Any] = {
+        key: [path for part in parts for path in getattr(part.files, key)] for key in ("source", "target", "files")
+    }
+    if reader.kind != "text":
+        given = {one.name: getattr(reader, one.name) for one in fields(reader)}
+        tree["reader"] = {one.name: given[one.name] for one in fields(reader) if given[one.name] != one.default}
+        tree["reader"]["kind"] = reader.kind
+    return {key: value for key, value in tree.items() if value}
 
 
 def _write_sets(folder: Path, endings: tuple[str, str], found: Found, parts: Sequence[Part]) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -13,9 +13,15 @@ from configs.process.text import visible_name
 from data_pipeline.preparation.identification import NO_LANGUAGE, PY3LANGID, load_identifier
 from data_pipeline.preparation.raw.compression import COMPRESSED
 from data_pipeline.preparation.raw.fields import listed
-from data_pipeline.preparation.raw.lines import LineReader, corpus_paths, decode_lines, unpacked_blocks
-from data_pipeline.preparation.raw.text import BYTE_ORDER_MARK
-from data_pipeline.preparation.raw.tmx import read_units
+from data_pipeline.preparation.raw.lines import (
+    BYTE_ORDER_MARK,
+    byte_lines,
+    corpus_paths,
+    decode_lines,
+    unpacked_blocks,
+)
+from data_pipeline.preparation.readers.tmx import Tmx, read_units
+from data_pipeline.preparation.readers.tsv import Tsv
 
 HEAD_LINES = 2000
 """Lines, or units, at a file's beginning by which columns and languages are told."""
@@ -167,8 +173,8 @@ def _of_one_file(path: Path, wanted: Wanted) -> Part:
 def _of_tmx(path: Path, wanted: Wanted) -> Part:
     """The unit's two languages, of which the source is the one that comes first."""
     codes, texts = dict[tuple[str, str | None], str](), dict[str, list[str]]()
-    for unit in islice(read_units(path, keeps_markup=False), HEAD_LINES):
-        for code, text in unit.translations:
+    for unit in islice(read_units(path), HEAD_LINES):
+        for code, text in unit.translations if unit is not None else ():
             kept = codes.setdefault(meaning(code), code)
             texts.setdefault(kept, []).append(text)
     found = list(codes.values())
@@ -182,7 +188,7 @@ def _of_tmx(path: Path, wanted: Wanted) -> Part:
         has = f"languages {listed(found)}" if found else "no unit of a translation"
         raise UserError(f"CORPUS: {path}: has {has}, and two are needed; {_NAME_THEM}")
     heads = [[text for code, own in texts.items() if _is_same(code, name) for text in own] for name in found]
-    files = CorpusFiles(tmx=[str(path)])
+    files = CorpusFiles(files=[str(path)], reader=Tmx())
     return _part(files, str(path), heads, (found[0], found[1]), wanted, "by the codes in the file")
 
 
@@ -214,9 +220,8 @@ def _of_tsv(path: Path, rows: list[list[str]], wanted: Wanted) -> Part:
         codes = set(columns[of_sources[0]])
         named, how = (codes.pop() if len(codes) == 1 else MULTIPLE, named[1]), "by the columns of languages"
     heads = [[row[n] for row in (body if has_header else rows)] for n in texts]
-    files = CorpusFiles(tsv=[str(path)], header=has_header)
-    if width > 2 or has_header:
-        files = replace(files, source_field=texts[0] + 1, target_field=texts[1] + 1)
+    reader = Tsv(source_field=texts[0] + 1, target_field=texts[1] + 1, header=has_header)
+    files = CorpusFiles(files=[str(path)], reader=reader)
     return _part(files, str(path), heads, named, wanted, how, by_line)
 
 
@@ -315,8 +320,9 @@ def identified(lines: Sequence[str]) -> str | None:
 
 def _head(path: Path) -> list[str]:
     """The first lines of a text file."""
-    data = LineReader(path).take(HEAD_LINES).removeprefix(BYTE_ORDER_MARK)
-    return decode_lines(path, data, range(1, data.count(b"\n") + 1))
+    lines = list(islice(byte_lines(path), HEAD_LINES))
+    first, *others = decode_lines(path, b"\n".join([*lines, b""]), range(1, len(lines) + 1))
+    return [first.removeprefix(BYTE_ORDER_MARK), *others]
 
 
 def _ending(path: Path) -> str:

@@ -31,7 +31,7 @@ def add_score(parser: Parser) -> None:
         "--jsonl",
         metavar="FILE",
         type=new_file,
-        help="write all pairs with their scores to this file, for prepare.train.jsonl; with --part, give it to --merge",
+        help="write all pairs with scores to this file, for prepare (reader=jsonl); with --part, give it to --merge",
     )
     add_raw_weights(parser)
     add_precision(parser)

@@ -5,16 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from configs import CorpusFiles, UserError
+from configs.components import RawFiles
 from configs.data import UNDETERMINED
 from configs.process.progress import say
-from data_pipeline.preparation.raw.huggingface import HuggingFaceUnit
-from data_pipeline.preparation.raw.jsonl import JsonUnit
-from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
-from data_pipeline.preparation.raw.parquet import ParquetUnit
-from data_pipeline.preparation.raw.text import TextUnit
-from data_pipeline.preparation.raw.tmx import TmxUnit
-from data_pipeline.preparation.raw.tsv import TsvUnit
-from data_pipeline.preparation.raw.unit import Languages, Span, Unit
+from data_pipeline.preparation.raw.lines import TextChunk
+from data_pipeline.preparation.raw.unit import Span, Unit
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -22,15 +17,8 @@ MAX_SET_LINES = 1 << 21
 MAX_SET_CHARACTERS = 1 << 28
 """The same for both sides together. A set for evaluation is held in memory; it has some thousands of lines."""
 
-FORMATS: Mapping[str, type[Unit]] = {
-    "text": TextUnit,
-    "tsv": TsvUnit,
-    "jsonl": JsonUnit,
-    "huggingface": HuggingFaceUnit,
-    "tmx": TmxUnit,
-    "parquet": ParquetUnit,
-}
-"""By `CorpusFiles.form`."""
+Languages = tuple[str, str]
+"""Codes of the languages of source and target."""
 NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
 
 
@@ -44,19 +32,21 @@ def corpus_units(
         root: folder that their paths are relative to.
         extra: further fields of each pair, by the names that they get in `TextChunk.extra`.
         languages: those wanted of files that have several.
-
-    Raises:
-        UserError: a file whose beginning says what its fields are cannot be read, or does not have them.
     """
-    if files.form is None:
-        return []
-    return [FORMATS[files.form].of(files, paths, extra or {}, languages) for paths in unit_paths(files, root)]
-
-
-def unit_paths(files: CorpusFiles, root: str) -> list[tuple[Path, ...]]:
-    """The files of each unit of a corpus, in order. See `corpus_units`."""
-    paths = corpus_paths(files, root)
-    return list(zip(paths[::2], paths[1::2], strict=True)) if files.form == "text" else [(path,) for path in paths]
+    extra, (source, target) = extra or {}, languages
+    return [
+        Unit(
+            reader=files.reader,
+            files=RawFiles(
+                paths=tuple(Path(root) / name for name in names),
+                further=tuple(extra.values()),
+                source_language=source,
+                target_language=target,
+            ),
+            extra=tuple(extra),
+        )
+        for names in files.units
+    ]
 
 
 def read_spans(

@@ -6,13 +6,13 @@ dots.
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+import numbers
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from configs import UserError
+from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES
 
-MISSING = object()
-"""The result of `find` if there is no such field."""
 MAX_NAMES = 12
 NAME_CHARACTERS = 60
 """Most of them that a message shows."""
@@ -20,67 +20,71 @@ _ONE_LINE = str.maketrans("\n\r", "  ")
 
 
 def find(tree: Any, field: str) -> Any:
-    """The value of a field: of the key with exactly this name, else at a path of keys; `MISSING` if there is none.
+    """The value of a field, None if there is none: of the key with exactly this name, else at a path of keys.
 
     Of several paths the one with the longest first key is taken. `Dataset.flatten()` makes keys such as
     `translation.en`.
     """
     if not isinstance(tree, dict):
-        return MISSING
-    for key, rest in splits(field):
-        if key in tree and (value := tree[key] if rest is None else find(tree[key], rest)) is not MISSING:
-            return value
-    return MISSING
-
-
-def splits(field: str) -> Iterator[tuple[str, str | None]]:
-    """Splits of a field into a key and the rest, longest key first: the field itself with an empty rest."""
-    yield field, None
+        return None
+    if field in tree:
+        return tree[field]
     end = field.rfind(".")
     while end >= 0:
-        yield field[:end], field[end + 1 :]
+        if (value := find(tree.get(field[:end]), field[end + 1 :])) is not None:
+            return value
         end = field.rfind(".", 0, end)
+    return None
 
 
-def side_of(value: Any, field: str, where: str) -> str:
-    """A side of a pair as one line.
+def texts_of(tree: Any, fields: Sequence[str], where: str) -> list[str]:
+    """The source, the target and the further texts of an object or row; further numbers and lists as JSON.
+
+    Args:
+        tree: the object.
+        fields: of the texts, in this order.
+        where: file and line, for messages.
 
     Raises:
-        UserError: it is no string. The message begins with `where`.
+        UserError: a side is no string.
     """
-    if not isinstance(value, str):
-        kind = "null" if value is None else f"a {type(value).__name__}"
-        raise UserError(f"{where}: {field} is {kind}; allowed is a string")
-    return on_one_line(value)
+    values = [find(tree, field) for field in fields]
+    for value, field in zip(values[:2], fields, strict=False):
+        if not isinstance(value, str):
+            kind = "missing" if value is None else f"a {type(value).__name__}"
+            raise UserError(f"{where}: {field} is {kind}; allowed is a string there (source_field, target_field)")
+    return [on_one_line(value if isinstance(value, str) else _further(value)) for value in values]
 
 
-def further_text(value: Any) -> str:
-    """A further text of a pair as one line: of a number or another value its JSON, of none the empty text."""
-    if value is None or value is MISSING:
+def _further(value: Any) -> str:
+    if value is None:
         return ""
-    return on_one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+    if isinstance(value, numbers.Number):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def check_text(text: str, field: str, where: str) -> None:
-    """Refuse what JSON's escapes can write and UTF-8 text cannot.
+def checked(text: str, where: str) -> str:
+    """The text on one line.
 
     Raises:
-        UserError: it holds half of a surrogate pair, or a NUL. The message begins with `where`.
+        UserError: it cannot stand in a line of a file. The message begins with `where`.
     """
+    if len(text) > MAX_LINE_BYTES or "\0" in text:
+        raise UserError(f"{where}: holds a NUL, or more than {MAX_LINE_BYTES} characters; allowed is text")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"{where}: {field} holds half of a surrogate pair; allowed is text") from error
-    if "\0" in text:
-        raise UserError(f"{where}: {field} holds a NUL; allowed is text")
+        raise UserError(f"{where}: holds half of a surrogate pair; allowed is text") from error
+    return on_one_line(text)
+
+
+def on_one_line(text: str) -> str:
+    """The text with spaces for line ends."""
+    return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text
 
 
 def listed(names: Iterable[str]) -> str:
     """Names that a file has, for a message: the first few, whatever is in them."""
     first = [on_one_line(name)[:NAME_CHARACTERS] for name in itertools.islice(names, MAX_NAMES)]
     return ", ".join(first) or "none"
-
-
-def on_one_line(text: str) -> str:
-    """The text with spaces for line ends."""
-    return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text

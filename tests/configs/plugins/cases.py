@@ -76,6 +76,24 @@ class Momentum(Optimizer):
 
         return torch.optim.SGD(list(groups), lr=0.0, momentum=self.momentum)
 '''
+READER = '''
+import gzip
+
+from configs.components import Reader, component
+from configs.fields import Positive
+
+
+@component("reader", "their_copies")
+class Copies(Reader):
+    """Each line so many times, with itself as its translation."""
+
+    times: Positive = 1
+
+    def rows(self, files):
+        with gzip.open(files.paths[0], "rt") as lines:
+            for line in lines:
+                yield from [(line, line)] * self.times
+'''
 SCHEDULE = '''
 from configs.components import Schedule, component
 from configs.fields import Positive
@@ -144,6 +162,11 @@ CASES = {
         code=OPTIMIZER,
         chosen={"optimizer": {"kind": "their_momentum", "lr": 0.1, "momentum": 0.5}},
         wrong=("optimizer.momentum=1", "optimizer.momentum: 1"),
+    ),
+    "reader": Case(
+        code=READER,
+        chosen={"prepare": {"test": {"files": ["test.en.gz"], "reader": {"kind": "their_copies", "times": 2}}}},
+        wrong=("prepare.test.reader.times=0", "prepare.test.reader.times: 0"),
     ),
     "schedule": Case(
         code=SCHEDULE,

@@ -175,6 +175,15 @@ def _positions(added: Added) -> None:
     assert all(any(values) for values in tables), "they have learnt"
 
 
+def _reader(added: Added) -> None:
+    source, target = ((added.folder / f"prepared/test.{side}.txt").read_text() for side in ("source", "target"))
+    assert source == target
+    lines = source.splitlines()
+    assert lines[::2] == lines[1::2]
+    assert len(set(lines)) > 100
+    assert "reader their_copies" in added.index["recipe"]["settings"]["plugins"]
+
+
 def _residual(added: Added) -> None:
     gates = [values for name, values in added.parameters.items() if name.endswith(".gate")]
     assert (len(gates), gates != [[0.5]] * 5) == (5, True)

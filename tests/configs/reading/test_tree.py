@@ -44,7 +44,9 @@ def test_an_empty_section_of_a_setting_is_without_what_the_file_has(tmp_path: Pa
     found = load(tmp_path, text, "prepare.valid={}").prepare
     assert found.valid == CorpusFiles()
     assert (found.train.source, found.tokenizer.vocab_size) == (["a"], 99)
-    assert load(tmp_path, text, "prepare.valid={}", "prepare.valid.tsv=[e]").prepare.valid == CorpusFiles(tsv=["e"])
+    assert load(
+        tmp_path, text, "prepare.valid={}", "prepare.valid.source=[e]", "prepare.valid.target=[f]"
+    ).prepare.valid == (CorpusFiles(source=["e"], target=["f"]))
     assert load(tmp_path, text, "prepare.tokenizer={}").prepare.tokenizer == TokenizerSection()
     assert load(tmp_path, "preset: modern\nmodel: {}\n", "model={}") == load(tmp_path, "preset: modern\n")
     assert not load(tmp_path, text, "prepare.test={}").prepare.valid.is_empty

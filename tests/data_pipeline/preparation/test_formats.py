@@ -13,6 +13,10 @@ import pytest
 from configs import CorpusFiles, PrepareSection
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.prepare import Part
+from data_pipeline.preparation.readers.jsonl import JsonLines
+from data_pipeline.preparation.readers.table import Table
+from data_pipeline.preparation.readers.tmx import Tmx
+from data_pipeline.preparation.readers.tsv import Tsv
 from tests.data_pipeline.preparation.made import many
 
 PAIRS = many(3000)
@@ -22,14 +26,16 @@ ALONE = "<tu><tuv xml:lang='en'><seg>alone</seg></tuv></tu>"
 def tsv(folder: Path) -> CorpusFiles:
     """Other columns between those of the sides."""
     (folder / "a.tsv").write_text("".join(f"{t}\t{n}\t{s}\n" for n, (s, t) in enumerate([("en", "fr"), *PAIRS])))
-    return CorpusFiles(tsv=["a.tsv"], source_field="en", target_field="fr")
+    return CorpusFiles(files=["a.tsv"], reader=Tsv(source_field="en", target_field="fr"))
 
 
 def jsonl(folder: Path) -> CorpusFiles:
     """Nested fields."""
     rows = [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]
     (folder / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return CorpusFiles(jsonl=["a.jsonl"], source_field="translation.en", target_field="translation.fr")
+    return CorpusFiles(
+        files=["a.jsonl"], reader=JsonLines(source_field="translation.en", target_field="translation.fr")
+    )
 
 
 def tmx(folder: Path) -> CorpusFiles:
@@ -40,7 +46,7 @@ def tmx(folder: Path) -> CorpusFiles:
         for n, (s, t) in enumerate(PAIRS)
     ]
     (folder / "a.tmx").write_text(f"<tmx><body>{''.join(units)}</body></tmx>")
-    return CorpusFiles(tmx=["a.tmx"])
+    return CorpusFiles(files=["a.tmx"], reader=Tmx())
 
 
 def parquet(folder: Path) -> CorpusFiles:
@@ -49,7 +55,7 @@ def parquet(folder: Path) -> CorpusFiles:
     rows = [{"translation": {"en": s, "fr": t}} for s, t in PAIRS]
     table = importlib.import_module("pyarrow").Table.from_pylist(rows)
     pyarrow.write_table(table, folder / "a.parquet", row_group_size=333)
-    return CorpusFiles(parquet=["a.parquet"], source_field="translation.en", target_field="translation.fr")
+    return CorpusFiles(files=["a.parquet"], reader=Table(source_field="translation.en", target_field="translation.fr"))
 
 
 def shards(folder: Path) -> dict[str, bytes]:

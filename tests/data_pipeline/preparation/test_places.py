@@ -14,6 +14,7 @@ import pytest
 
 from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.preparation import prepare, staging
+from data_pipeline.preparation.readers.tsv import Tsv
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 
@@ -23,11 +24,14 @@ def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     cases: list[tuple[dict[str, Any], str]] = [
         ({"train": CorpusFiles()}, "prepare.train: no file is named"),
-        ({"train": CorpusFiles(tsv=["no.tsv"])}, r"prepare.train: .*no.tsv: no such file"),
-        ({"train": CorpusFiles(tsv=["*.tsv"])}, r"prepare.train: .*\*.tsv: no such file"),
-        ({"train": CorpusFiles(tsv=["."])}, r"prepare.train: .*: is no file"),
-        ({"train": CorpusFiles(tsv=["pipe"])}, r"prepare.train: .*pipe: is a pipe or a device, which can be read once"),
-        ({"valid": CorpusFiles(tsv=["empty.en"])}, r"prepare.valid: .*empty.en: is empty"),
+        ({"train": CorpusFiles(files=["no.tsv"], reader=Tsv())}, r"prepare.train: .*no.tsv: no such file"),
+        ({"train": CorpusFiles(files=["*.tsv"], reader=Tsv())}, r"prepare.train: .*\*.tsv: no such file"),
+        ({"train": CorpusFiles(files=["."], reader=Tsv())}, r"prepare.train: .*: is no file"),
+        (
+            {"train": CorpusFiles(files=["pipe"], reader=Tsv())},
+            r"prepare.train: .*pipe: is a pipe or a device, which can be read once",
+        ),
+        ({"valid": CorpusFiles(files=["empty.en"], reader=Tsv())}, r"prepare.valid: .*empty.en: is empty"),
         ({"output": "pipe:cat"}, "scheme 'pipe:' cannot be read"),
         ({"output": "s3://bucket/x"}, "scheme 's3:' cannot be read"),
         ({"output": str(tmp_path / "train.en" / "x")}, "prepare.output: .* is, or is in, what prepare.train"),

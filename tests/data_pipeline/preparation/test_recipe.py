@@ -9,6 +9,7 @@ import pytest
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
@@ -38,7 +39,7 @@ def _check(section: PrepareSection, folder: str) -> None:
         ({"tokenizer": TokenizerSection(path="text")}, "prepare.tokenizer.path: text, the dataset has another tokeniz"),
         ({"cleaning": CleaningSection(duplicates="drop")}, "prepare.cleaning.duplicates: drop, the dataset has keep;"),
         ({"valid": CorpusFiles()}, 'prepare.valid.source: [], the dataset has ["v.en"]; prepare.valid.target: []'),
-        ({"test": CorpusFiles(tsv=["t.tsv"])}, 'prepare.test.tsv: ["t.tsv"], the dataset has [];'),
+        ({"test": CorpusFiles(files=["t.tsv"], reader=Tsv())}, 'prepare.test.files: ["t.tsv"], the dataset has [];'),
         # a section that names no training text describes no preparation: defaults say nothing, the rest must be true
         ({"train": CorpusFiles(), "target_language": "fr"}, "prepare.target_language: fr, the dataset has de;"),
     ],

@@ -11,6 +11,7 @@ import torch
 
 from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, TokenizerSection, load_run
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from trainer.evaluation.sets import held_out_sets
 
@@ -21,7 +22,7 @@ THAI = "สวัสดีครับผมชื่อสมชาย"
 def thai(tmp_path: Path) -> RunConfig:
     """A run from English to Thai."""
     (tmp_path / "text.tsv").write_text(f"a cat\t{THAI}\n" * 9 + f"a dog\t{THAI}\n")
-    files = CorpusFiles(tsv=[str(tmp_path / "text.tsv")])
+    files = CorpusFiles(files=[str(tmp_path / "text.tsv")], reader=Tsv())
     tokenizer = TokenizerSection(vocab_size=36, threads=1)
     output = str(tmp_path / "data")
     prepare.run(

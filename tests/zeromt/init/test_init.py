@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import load_run
+from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import Refused
 from tests.zeromt.init import corpora
@@ -82,13 +83,13 @@ def test_tsv(here: Path) -> None:
     assert main(["init", *corpora.tsv(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
     prepare = load_run("my.yaml").prepare
     assert (prepare.source_language, prepare.target_language) == ("en", "fr")
-    assert (prepare.train.source_field, prepare.train.target_field, prepare.train.header) == (2, 3, True)
+    assert prepare.train.reader == Tsv(source_field=2, target_field=3, header=True)
 
 
 def test_tmx(here: Path) -> None:
     assert main(["init", *corpora.tmx(here, corpora.bundled(200)), "-o", "my.yaml"]) == 0
     prepare = load_run("my.yaml").prepare
-    assert (prepare.target_language, prepare.train.tmx) == ("fr-FR", ["memory.tmx"])
+    assert (prepare.target_language, prepare.train.files) == ("fr-FR", ["memory.tmx"])
     assert main(["init", "memory.tmx", "-o", "turned.yaml", "--target-language", "en"]) == 0
     assert load_run("turned.yaml").prepare.source_language == "fr-FR"
 

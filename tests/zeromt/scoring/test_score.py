@@ -12,6 +12,7 @@ import torch
 from configs import CorpusFiles, PrepareSection, TokenizerSection
 from configs.components import make
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.readers.jsonl import JsonLines
 from data_pipeline.prepared.dataset import Dataset
 from model import Transformer
 from tests.conftest import Refused
@@ -113,7 +114,7 @@ def test_a_later_preparation_filters_by_them(made: Any, refused: Refused) -> Non
             root=str(root),
             source_language="en",
             target_language="fr",
-            train=CorpusFiles(jsonl=["scored.jsonl"], scores={"dual": "dual"}),
+            train=CorpusFiles(files=["scored.jsonl"], reader=JsonLines(), scores={"dual": "dual"}),
             tokenizer=TokenizerSection(path=str(root)),
             filters=[make("filter", "threshold", score="dual", at_least=limit)],
         )

@@ -20,6 +20,7 @@ from data_pipeline.inspection import pairs_by_score
 from data_pipeline.preparation import prepare, programs
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
+from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.scoring.sources import ScoreSources
 from data_pipeline.preparation.spans import SpanEncoder
@@ -41,7 +42,7 @@ def scored(in_spans: PrepareSection, corpus: Corpus, tmp_path: Path) -> PrepareS
     )
     return dataclasses.replace(
         in_spans,
-        train=CorpusFiles(tsv=["train.tsv"], source_field=1, target_field=2, scores={"laser": 3}),
+        train=CorpusFiles(files=["train.tsv"], reader=Tsv(source_field=1, target_field=2), scores={"laser": 3}),
         scores={"qe": ScoreCommand(command=scorer(tmp_path), processes=2, batch=16)},
         record_places=True,
     )
@@ -191,7 +192,7 @@ def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
     for name, least in (("noisy", 0), ("clean", 500)):
         rows = (f"the cat {n}\tle chat {n}\t{n % 10 / 10}\n" for n in range(least, least + 500))
         (tmp_path / f"{name}.tsv").write_text("".join(rows))
-    files = CorpusFiles(tsv=["noisy.tsv", "clean.tsv"], source_field=1, target_field=2, scores={"qe": 3})
+    files = CorpusFiles(files=["noisy.tsv", "clean.tsv"], reader=Tsv(source_field=1, target_field=2), scores={"qe": 3})
     section = PrepareSection(
         output=str(tmp_path / "out"),
         root=str(tmp_path),
@@ -252,7 +253,7 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
     section = PrepareSection(
         output=str(tmp_path / "bad"),
         root=str(tmp_path),
-        train=CorpusFiles(tsv=["bare.tsv"], source_field=1, target_field=2, scores={"s": "3"}),
+        train=CorpusFiles(files=["bare.tsv"], reader=Tsv(source_field=1, target_field=2), scores={"s": "3"}),
         tokenizer=TokenizerSection(vocab_size=40, threads=1),
         workers=1,
     )

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import TokenizerSection, UserError
+from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.raw.text import TextUnit
+from data_pipeline.preparation.raw.corpus import corpus_units
 from data_pipeline.preparation.raw.unit import RawSpan
 from data_pipeline.preparation.tokenizing import (
     SEGMENT_CHARS,
@@ -23,7 +23,7 @@ from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE
 WORDS = ["the cat sat on a mat", "le chat est sur un tapis", "dogs do not", "quick brown foxes jump"]
 SOURCES = [f"{WORDS[n % 4]} {n}" for n in range(300)]
 TARGETS = [line.upper() for line in SOURCES]
-UNIT = TextUnit(paths=(Path("s"), Path("t")))
+[UNIT] = corpus_units(CorpusFiles(source=["a"], target=["b"]), ".")
 
 
 def _section(**settings: Any) -> TokenizerSection:
@@ -31,8 +31,7 @@ def _section(**settings: Any) -> TokenizerSection:
 
 
 def _part(first: int, sources: list[str], targets: list[str]) -> RawSpan:
-    data = tuple("".join(f"{line}\n" for line in lines).encode() for lines in (sources, targets))
-    return RawSpan(UNIT, first + 1, len(sources), data)
+    return RawSpan(UNIT, first + 1, tuple([line.encode() for line in lines] for lines in (sources, targets)))
 
 
 def _spans(size: int = 50) -> list[RawSpan]:

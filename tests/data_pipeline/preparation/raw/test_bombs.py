@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from configs import UserError
-from data_pipeline.preparation.raw.lines import LineReader
+from data_pipeline.preparation.raw.lines import byte_lines
 from tests.waiting import PATIENCE
 
 MEBIBYTES = 384
@@ -24,7 +24,7 @@ PACKERS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Compressor,
 }
 
-COUNT = "from data_pipeline.preparation.raw.lines import LineReader; print(LineReader(path).count_rest())"
+COUNT = "from data_pipeline.preparation.raw.lines import byte_lines; print(sum(1 for _ in byte_lines(path)))"
 HOLD = """
 from configs import CorpusFiles
 from data_pipeline.preparation.raw.corpus import read_whole
@@ -96,6 +96,49 @@ def test_many_long_lines(tmp_path: Path) -> None:
         assert grown < 512
 
 
+STREAM = """
+from configs import CorpusFiles
+from configs.components import make
+from data_pipeline.preparation.raw.corpus import corpus_units
+[unit] = corpus_units(CorpusFiles(files=[str(path)], reader=make("reader", path.suffix[1:])), ".")
+print(sum(span.pairs for span, _ in unit.stream(0, 0, 65536)))
+"""
+
+
+@pytest.mark.parametrize(("has_dictionary", "said"), [(True, "300"), (False, "expands to over 100 times its size")])
+def test_a_long_text_that_parquet_repeats(tmp_path: Path, has_dictionary: bool, said: str) -> None:
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"source": ["x" * (1 << 20)] * 300, "target": ["y"] * 300})
+    path = tmp_path / "a.table"
+    parquet.write_table(table, path, compression="zstd", use_dictionary=has_dictionary, data_page_size=1 << 30)
+    assert path.stat().st_size < 20_000
+    found, grown = _run(STREAM, path)
+    assert said in found
+    assert grown < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<tmx><body><tu><tuv lang='en'><seg>" + "a" * (5 << 20), "has no end of a unit in 4 MiB"),
+        (
+            "<!DOCTYPE tmx [<!ENTITY a0 'aaaaaaaaaa'>"
+            + "".join(f"<!ENTITY a{n + 1} '{f'&a{n};' * 10}'>" for n in range(9))
+            + "]><tmx><body><tu><tuv lang='en'><seg>&a9;</seg></tuv></tu></body></tmx>",
+            "has a DTD within",
+        ),
+        ("<tmx><body><tu>" + "<a/>" * 1_000_000 + "</tu></body></tmx>", "has no unit with und and und"),
+    ],
+    ids=["endless", "entities", "elements"],
+)
+def test_small_files_of_tmx(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a.tmx").write_bytes(zstandard.ZstdCompressor().compress(text.encode()))
+    assert (tmp_path / "a.tmx").stat().st_size < 20_000
+    found, grown = _run(STREAM, tmp_path / "a.tmx")
+    assert said in found
+    assert grown < 400
+
+
 @pytest.mark.parametrize("suffix", [".xz", ".zst"])
 def test_a_window_beyond_the_bound(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"text{suffix}"
@@ -110,4 +153,4 @@ def test_a_window_beyond_the_bound(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(
         UserError, match=rf"text\{suffix}: needs a window of more than 256 MiB .* again: `{suffix[1:3]}"
     ):
-        LineReader(path).take(1)
+        next(byte_lines(path))
