@@ -2,21 +2,37 @@
 
 A program gets `{"id": 7, "source": "A dog.", "target": "Ein Hund."}`, a line each, and answers each once, in any order.
 What an answer holds is the caller's. An `{"id": 7, "error": "..."}`, an answer to nothing that was asked, none in time
-and the program's end are errors that name file and line.
+and the program's end are errors that name file and line. A program must flush what it writes; it ends with
+this process.
 """
 
+import contextlib
+import json
+import os
 import queue
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from configs import UserError
 from configs.components import Pairs
-from data_pipeline.preparation.programs import Inbox, Program, answer
+from configs.process.files.inside import parse_json
+from configs.process.signals import PR_SET_PDEATHSIG, prctl
 
 AHEAD = 2
 """Batches that a program has at once, so that it need not wait for the next."""
+NUMBER = "ZEROMT_PROGRAM"
+"""Environment variable: the number of a program, from 0, among those of one command, as to choose its GPU by."""
+END_SECONDS = 5.0
+"""For a program to end after its input has."""
+
+Inbox = queue.SimpleQueue[tuple["_Program", bytes | None]]
+"""What programs have written, a line each; None where one has ended."""
 
 
 def check_program(command: Sequence[str], place: str) -> None:
@@ -44,7 +60,7 @@ class Respondents:
         self._command, self._place, self._processes = command, place, processes
         self._most, self._seconds = AHEAD * batch, seconds
         self._inbox: Inbox = queue.SimpleQueue()
-        self._programs: list[Program] = []
+        self._programs: list[_Program] = []
         self._asked = 0
 
     def __enter__(self) -> "Respondents":
@@ -65,7 +81,10 @@ class Respondents:
             UserError: a program cannot be started, ends, or does not answer as it should.
         """
         for number in range(len(self._programs), self._processes):
-            self._programs.append(Program(self._command, self._place, self._inbox, number))
+            try:
+                self._programs.append(_Program(self._command, number, self._inbox))
+            except OSError as error:
+                raise self._fault(f"cannot be started: {error.strerror or error}") from error
         waiting = iter(rows)
         asked: dict[int, tuple[int, int]] = {}  # row and program, by id
         loads = [0] * len(self._programs)
@@ -74,41 +93,102 @@ class Respondents:
                 free = loads.index(load)
                 loads[free] += 1
                 asked[self._asked] = row, free
-                texts = {"source": pairs.sources[row], "target": pairs.targets[row]}
-                self._programs[free].send({"id": self._asked, **texts})
+                question = {"id": self._asked, "source": pairs.sources[row], "target": pairs.targets[row]}
+                self._programs[free].outbox.put(f"{json.dumps(question, ensure_ascii=False)}\n".encode())
                 self._asked += 1
             if not asked:
                 return
             first, _ = next(iter(asked.values()))
-            tree = self._answer(pairs, first)
-            if tree["id"] not in asked:
-                raise self.refused(
-                    pairs, first, f"{str(tree)!r:.100}, to nothing that waits", "one answer to each pair"
-                )
+            tree = self._answer(pairs.where(first))
+            if type(tree.get("id")) is not int or tree["id"] not in asked:
+                raise self.refused(pairs, first, f"{str(tree)!r:.100}", "the id of a pair that waits")
             row, free = asked.pop(tree["id"])
             loads[free] -= 1
             if "error" in tree:
-                error = " ".join(str(tree["error"]).split())[:200]
-                raise self.refused(pairs, row, f"the error {error!r}", "an answer")
+                said = " ".join(str(tree["error"]).split())[:200]
+                raise self.refused(pairs, row, f"the error {said!r}", "an answer")
             yield row, tree
 
     def refused(self, pairs: Pairs, row: int, said: str, allowed: str) -> UserError:
         """The error for an answer that is none."""
-        return UserError(f"{self._programs[0].name} answered {said} about {pairs.where(row)}; allowed is {allowed}")
+        return self._fault(f"answered {said} about {pairs.where(row)}; allowed is {allowed}")
 
-    def _answer(self, pairs: Pairs, row: int) -> dict[str, Any]:
-        """The next answer; `row` has waited longest for one.
+    def _answer(self, where: str) -> dict[str, Any]:
+        """The next answer; the pair that has waited longest for one is at `where`.
 
         Raises:
             UserError: there is none.
         """
         try:
-            tree = answer(self._inbox, self._seconds)
-        except UserError as error:
-            raise UserError(f"{error} ({pairs.where(row)} was waited for)") from error
-        if tree is None:
-            raise UserError(
-                f"{self._programs[0].name} has not answered in {self._seconds:g} s, as about {pairs.where(row)}; see "
-                f"whether it flushes what it writes, or raise {self._place.rpartition('.')[0]}.seconds"
+            program, line = self._inbox.get(timeout=self._seconds)
+        except queue.Empty:
+            raise self._fault(
+                f"has not answered in {self._seconds:g} s, as about {where}; see whether it flushes what it writes, or "
+                f"raise {self._place.rpartition('.')[0]}.seconds"
+            ) from None
+        if line is None:
+            raise self._fault(
+                f"{program.end()} while {where} was waited for; what is finished stays: see what it printed, and give "
+                "the same command again"
             )
+        try:
+            tree = parse_json(line)
+        except ValueError:
+            tree = None
+        if not isinstance(tree, dict):
+            shown = line[:80].decode(errors="backslashreplace").strip()
+            raise self._fault(f"answered {shown!r} when {where} was waited for; allowed is a JSON object with an id")
         return tree
+
+    def _fault(self, what: str) -> UserError:
+        return UserError(f"{self._place}: {self._command[0]!r} {what}")
+
+
+class _Program:
+    """A running program: lines are put to it and taken from it by threads, so that neither side waits for both."""
+
+    def __init__(self, command: Sequence[str], number: int, inbox: Inbox) -> None:
+        """Raises `OSError` if it cannot be started."""
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, NUMBER: str(number)},
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # even if this process is killed
+        )
+        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._inbox = inbox
+        for work, pipe in ((self._put, self._process.stdin), (self._take, self._process.stdout)):
+            threading.Thread(target=work, args=(pipe,), daemon=True).start()
+
+    def end(self) -> str:
+        """How it has ended, in words."""
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its output"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def close(self) -> None:
+        """End its input and wait; kill it if it does not end."""
+        self.outbox.put(None)
+        try:
+            self._process.wait(END_SECONDS if sys.exc_info()[0] is None else 0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _put(self, pipe: IO[bytes]) -> None:
+        with contextlib.suppress(OSError):
+            while (line := self.outbox.get()) is not None:
+                pipe.write(line)
+                if self.outbox.empty():
+                    pipe.flush()
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+    def _take(self, pipe: IO[bytes]) -> None:
+        with contextlib.suppress(OSError):
+            for line in pipe:
+                self._inbox.put((self, line))
+        self._inbox.put((self, None))

@@ -27,8 +27,7 @@ from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.recipe import differences, is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report, describe
-from data_pipeline.preparation.scoring.commands import score_chunks
-from data_pipeline.preparation.scoring.sources import ScoreSources, fields_of
+from data_pipeline.preparation.scoring import ScoreSources, fields_of, score_chunks
 from data_pipeline.preparation.shards import ShardJob, write_dataset
 from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.staging import (

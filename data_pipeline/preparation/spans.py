@@ -25,7 +25,7 @@ from data_pipeline.preparation.filters.sides import find_identical
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
-from data_pipeline.preparation.scoring.sources import ScoreSources
+from data_pipeline.preparation.scoring import ScoreSources
 from data_pipeline.prepared.index import TokenType, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 

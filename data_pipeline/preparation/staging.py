@@ -1,10 +1,11 @@
-"""The inputs of a preparation, and its work folder.
+"""The inputs of a preparation, its work folder, and the place of its output.
 
-The work folder is next to the output and named after the recipe, so that an interrupted preparation resumes, and
-machines that share a file system can each prepare a part.
+The work folder is next to the output, so that an interrupted preparation resumes, and machines that share a file system
+can each prepare a part.
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -12,7 +13,6 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.process.files import TEMPORARY, check_apart, exists, explain, inside, is_dir, naming, status_of
+from configs.process.files import TEMPORARY, check_apart, exists, inside, is_dir, naming, status_of
 from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
@@ -43,6 +43,11 @@ class Input:
     mtime_ns: int
     sha256: str
 
+    @property
+    def key(self) -> str:
+        """What tells that it is the same file."""
+        return f"{self.path.absolute()}|{self.bytes}|{self.mtime_ns}"
+
 
 def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     """All input files with sizes and hashes.
@@ -54,65 +59,51 @@ def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
     Raises:
         UserError: an input is missing, unreadable or empty.
     """
-    hashes = _read_hashes(known)
+    hashes: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        hashes = dict(inside.read_json(known))
     inputs: list[Input] = []
-    for split in SPLITS:
-        for given in corpus_paths(getattr(section, split), section.root):
-            with naming(f"prepare.{split}"):
-                inputs += _files_of(given, split, hashes, is_folder=getattr(section, split).reader.takes_folders)
-    for place, given in _further_files(section):
-        with naming(f"prepare.{place}"):
-            inputs += _files_of(given, place, hashes, is_folder=True)
+    for place, given, may_be_folder in _named_files(section):
+        for path in _files_in(given, place, may_be_folder=may_be_folder):
+            try:
+                status = path.stat()
+                name = f"{given.name}/{path.relative_to(given)}" if path != given else path.name
+                file = Input(place, path, name, status.st_size, status.st_mtime_ns, "")
+                inputs.append(dataclasses.replace(file, sha256=hashes.get(file.key) or hash_file(path)))
+            except OSError as error:
+                raise UserError(f"prepare.{place}: {path}: cannot be read: {error.strerror}") from error
     return inputs
 
 
-def _further_files(section: PrepareSection) -> Iterator[tuple[str, Path]]:
-    """What scores and filters depend on: the field and the path."""
+def _named_files(section: PrepareSection) -> Iterator[tuple[str, Path, bool]]:
+    """The field, the path, and whether this may be a folder, of the corpus and of what scores and filters depend on."""
+    for split in SPLITS:
+        corpus = getattr(section, split)
+        yield from ((split, path, corpus.reader.takes_folders) for path in corpus_paths(corpus, section.root))
     for name, command in section.scores.items():
-        yield from ((f"scores.{name}.depends", Path(path)) for path in command.depends)
+        yield from ((f"scores.{name}.depends", Path(path), True) for path in command.depends)
     for number, filter_ in enumerate(section.filters):
-        yield from ((f"filters.{number}.depends", Path(path)) for path in filter_.depends_on())
+        yield from ((f"filters.{number}.depends", Path(path), True) for path in filter_.depends_on())
 
 
-def _files_of(given: Path, split: str, hashes: dict[str, str], *, is_folder: bool) -> Iterator[Input]:
-    """The files of one path of a corpus; several if it is a folder."""
-    given_status = status_of(given)
-    if given_status is None:
-        raise UserError(f"prepare.{split}: {given}: no such file")
-    if not stat.S_ISDIR(given_status.st_mode) and not stat.S_ISREG(given_status.st_mode):
-        raise UserError(
-            f"prepare.{split}: {given}: is a pipe or a device, which can be read once; it is read several "
-            "times: write it to a file first"
-        )
-    if stat.S_ISDIR(given_status.st_mode) and not is_folder:
-        raise UserError(f"prepare.{split}: {given}: is no file; give a text file")
-    for path in sorted(p for p in given.rglob("*") if p.is_file()) if stat.S_ISDIR(given_status.st_mode) else [given]:
-        try:
-            status = path.stat()
-            if status.st_size == 0 and path == given and not is_folder:
-                raise UserError(f"prepare.{split}: {path}: is empty; it must have at least one line")
-            digest = hashes.get(_file_key(path, status.st_size, status.st_mtime_ns)) or hash_file(path)
-        except OSError as error:
-            raise UserError(f"prepare.{split}: {path}: cannot be read: {error.strerror}") from error
-        name = f"{given.name}/{path.relative_to(given)}" if path != given else path.name
-        yield Input(split, path, name, status.st_size, status.st_mtime_ns, digest)
+def _files_in(given: Path, place: str, *, may_be_folder: bool) -> list[Path]:
+    """The file of a path; several if it is a folder."""
+    with naming(f"prepare.{place}"):
+        status = status_of(given)
+    if status is None:
+        raise UserError(f"prepare.{place}: {given}: no such file")
+    if stat.S_ISDIR(status.st_mode) and may_be_folder:
+        return sorted(path for path in given.rglob("*") if path.is_file())
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"prepare.{place}: {given}: is no file, which can be read several times; give a plain file")
+    if status.st_size == 0 and not may_be_folder:
+        raise UserError(f"prepare.{place}: {given}: is empty; it must have at least one line")
+    return [given]
 
 
 def keep_hashes(inputs: list[Input], path: Path) -> None:
     """Store the inputs' hashes for `inspect_inputs`."""
-    inside.write_text(path, json.dumps({_file_key(f.path, f.bytes, f.mtime_ns): f.sha256 for f in inputs}))
-
-
-def _file_key(path: Path, size: int, mtime_ns: int) -> str:
-    return f"{path.absolute()}|{size}|{mtime_ns}"
-
-
-def _read_hashes(path: Path) -> dict[str, str]:
-    try:
-        hashes = inside.read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return hashes if isinstance(hashes, dict) else {}
+    inside.write_text(path, json.dumps({file.key: file.sha256 for file in inputs}))
 
 
 def check_unchanged(inputs: list[Input]) -> None:
@@ -150,24 +141,16 @@ def check_places(section: PrepareSection, output: Path) -> None:
         UserError: it cannot be written, or is inside an input folder.
     """
     inputs: dict[str, str | None] = {}
-    for split in SPLITS:
-        for path in corpus_paths(getattr(section, split), section.root):
-            with naming(f"prepare.{split}"):
-                if getattr(section, split).reader.takes_folders or not is_dir(
-                    path
-                ):  # otherwise a later check refuses it
-                    inputs[f"prepare.{split} ({path})"] = str(path)
+    for place, path, may_be_folder in _named_files(section):
+        with naming(f"prepare.{place}"):
+            if place in SPLITS and (may_be_folder or not is_dir(path)):  # a later check refuses other folders
+                inputs[f"prepare.{place} ({path})"] = str(path)
     check_apart(inputs, {"prepare.output": str(output)})
-    if exists(output / INDEX_FILE):  # it exists already, perhaps on a read-only disk
-        return
     folder = output.absolute().parent
     while not exists(folder):
         folder = folder.parent
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UserError(f"prepare.output: {output}: cannot be written: {explain(error)}") from error
+    if not exists(output / INDEX_FILE) and not os.access(folder, os.W_OK):
+        raise UserError(f"prepare.output: {output}: cannot be written; give a folder in one that can")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +162,6 @@ class WorkFolder:
     @classmethod
     def beside(cls, output: Path) -> "WorkFolder":
         """The work folder of an output; it need not exist yet."""
-        check_local(str(output))
         return cls(output.absolute().with_name(f".{output.name}.preparing"))
 
     @property
@@ -239,11 +221,8 @@ def sync_folder(folder: Path) -> None:
 
 def discard(folder: Path) -> None:
     """Remove a recipe's folder. It is renamed first, so that a half-removed folder cannot be resumed."""
-    aside = folder.with_name(f"{DISCARDED}{folder.name.removeprefix(DISCARDED)}")
-    if aside != folder:
-        shutil.rmtree(aside, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            folder = folder.rename(aside)
+    with contextlib.suppress(OSError):
+        folder = folder.rename(folder.with_name(f"{DISCARDED}{folder.name}"))
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -264,7 +243,6 @@ def put_aside(output: Path) -> None:
     """
     if not is_dir(output) or not any(output.iterdir()):
         return
-    while exists(aside := output.with_name(f"{output.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")):
-        time.sleep(0.2)
+    aside = output.with_name(f"{output.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
     output.rename(aside)
     say(f"the dataset that was in {output} is now in {aside}")

@@ -23,7 +23,7 @@ from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, train_tokenizer
 from data_pipeline.tokenizer import Tokenizer
 
-SPANS_FILE = "parts.json"
+SPANS_FILE = "spans.json"
 
 
 @dataclass(frozen=True, slots=True)

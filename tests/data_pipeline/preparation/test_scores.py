@@ -17,17 +17,17 @@ import pytest
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
 from data_pipeline.inspection import pairs_by_score
-from data_pipeline.preparation import prepare, programs
+from data_pipeline.preparation import asking, prepare
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.preparation.recipe import stale_fields
-from data_pipeline.preparation.scoring.sources import ScoreSources
+from data_pipeline.preparation.scoring import ScoreSources
 from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
-from tests.data_pipeline.preparation.scoring.programs import asked, expected, faulty, scorer
+from tests.data_pipeline.preparation.programs import asked, expected, faulty, scorer
 
 PAIRS = [pair if n % 50 else (pair[0], " ") for n, pair in enumerate(many(3000))]
 
@@ -125,7 +125,7 @@ def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             prepare.run(scored)
     left[0] = 99
-    damaged = next(tmp_path.rglob("scores/qe/0/*.npz"))
+    damaged = next(tmp_path.rglob("scores/qe/0/*.npy"))
     damaged.write_bytes(damaged.read_bytes()[:-40])
     prepare.run(scored)
     again = Counter(asked(tmp_path)) - Counter(WANTED)
@@ -281,7 +281,7 @@ def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_p
         ("ends", "", r"ended with exit code 3 .*line \d+ was waited for"),
         ("closes", "", r"closed its output .*line \d+ was waited for"),
         ("never", "", r"has not answered in 1 s, as about .*line 6"),
-        ("twice", "", r"answered .* to nothing that waits \(.*line 6 does\)"),
+        ("twice", "", r"answered .* about .*line 6; allowed is the id of a pair that waits"),
         ("says", "0.5", r"answered '0\.5'"),
         ("says", '{"id": ID, "error": "no\\nGPU"}', r"answered the error 'no GPU' about .*line 6"),
         ("says", '{"id": ID, "score": "0.5"}', r"answered '0\.5' about .*line 6"),
@@ -292,7 +292,7 @@ def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_p
 def test_programs_that_do_not_work(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, said: str, message: str
 ) -> None:
-    monkeypatch.setattr(programs, "_END_SECONDS", 1.0)
+    monkeypatch.setattr(asking, "END_SECONDS", 1.0)
     command = ScoreCommand(command=faulty(tmp_path, {"score": 0.5}, what, said), batch=2, seconds=1.0)
     with pytest.raises(UserError, match=rf"prepare\.scores\.qe\.command: '[^']*' {message}"):
         prepare.run(corpus(many(300), scores={"qe": command}))

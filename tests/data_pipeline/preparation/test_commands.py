@@ -14,7 +14,7 @@ from data_pipeline.preparation.prepare import Part
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
-from tests.data_pipeline.preparation.scoring.programs import faulty
+from tests.data_pipeline.preparation.programs import faulty
 
 PROGRAM = """
 import json, sys
@@ -58,7 +58,7 @@ def test_pairs_are_kept_dropped_and_changed(corpus: Corpus, in_spans: object, tm
 @pytest.mark.parametrize(
     ("what", "said", "message"),
     [
-        ("ends", "", r"ended with exit code 3 .*: what is finished stays|ended with exit code 3 while lines were"),
+        ("ends", "", r"ended with exit code 3 while .*line \d+ was waited for"),
         ("says", '{"id": ID, "keep": 1}', r"answered .* about .*train\.en: line 6"),
         ("says", '{"id": ID, "source": "a\\nb", "target": "c"}', r"answered .* about .*\.en: line 6"),
         ("says", '{"id": ID, "source": "\\ud800"}', r"answered .* about .*train\.en: line 6"),
