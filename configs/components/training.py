@@ -345,16 +345,12 @@ class Writer(Protocol):
     falls too far behind, records are dropped with a warning.
     """
 
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Write the figures of a log step, given by their names in metrics.jsonl."""
-        ...
-
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
-        """Write the scores of an evaluation and sample translations."""
+    def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
+        """Write figures by their tags, such as `train/loss`, and an evaluation's sample translations."""
         ...
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Write something that happened, such as a checkpoint, a skipped update or a rewind.
+        """Write something that happened, such as a skipped update or a rewind, by its names in metrics.jsonl.
 
         The last is `end`, with the start's `outcome` (finished, stopped, failed or refused), `exit_code` and `reason`.
         """

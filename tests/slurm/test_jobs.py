@@ -21,10 +21,7 @@ from configs.components import Tracker, component
 
 
 class Writer:
-    def train(self, step, figures):
-        pass
-
-    def evaluation(self, *_):
+    def write(self, *_):
         pass
 
     def event(self, step, figures):

@@ -49,7 +49,9 @@ class Writer:
     def __init__(self, folder):
         self.folder = folder
 
-    def train(self, step, figures):
+    def write(self, step, figures, samples=()):
+        if "train/loss" not in figures:
+            return
         with (self.folder / "tracked").open("a") as file:
             file.write(f"{step}\\n")
         if step == 4 and not (self.folder / "killed").exists():  # in the first start: the file is edited, a rank dies
@@ -57,9 +59,6 @@ class Writer:
             for name in ("meddles.py", "halves.py"):
                 (self.folder.parents[1] / name).write_text("raise ValueError('edited')\\n")
             os.kill(os.getpid(), signal.SIGKILL)
-
-    def evaluation(self, *_):
-        pass
 
     def event(self, *_):
         pass

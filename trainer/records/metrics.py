@@ -21,7 +21,7 @@ from configs.process.with_torch import abandon_at_exit
 from data_pipeline.stream.batch import MicroBatch
 from trainer.engines.batches import tokens_digest
 from trainer.ranks.distributed import World
-from trainer.records.names import END_EVENT
+from trainer.records.names import END_EVENT, by_tag, event_by_tag
 from trainer.runs.layout import METRICS_FILE, PAIRS
 from trainer.runs.metrics_file import LineFile, cut_back
 from trainer.runs.status import exit_code
@@ -152,22 +152,30 @@ class Metrics:
 
     def train(self, step: int, figures: Mapping[str, Any]) -> None:
         """Write the figures of a log step."""
-        self._write("train", step, figures, lambda writer: writer.train(step, figures))
+        self._write("train", step, figures)
+        self._show(step, by_tag("train", figures))
 
     def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
         """Write the scores of an evaluation, and sample translations."""
-        self._write("evaluation", step, figures, lambda writer: writer.evaluation(step, figures, samples))
+        self._write("evaluation", step, figures)
+        self._show(step, by_tag("valid", figures), samples)
 
     def late_scores(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Write scores that were computed after their step's evaluation; trackers receive them as an evaluation."""
-        self._write("score", step, figures, lambda writer: writer.evaluation(step, figures, ()))
+        """Write scores that were computed after their step's evaluation."""
+        self._write("score", step, figures)
+        self._show(step, by_tag("valid", figures))
 
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         """Write something that happened."""
-        self._write("event", step, figures, lambda writer: writer.event(step, figures))
+        self._write("event", step, figures)
+        if numbers := event_by_tag(figures):
+            self._show(step, numbers)
+            return
+        for writer in self._writers:
+            writer.put(lambda opened: opened.event(step, figures))
 
     def close(self, outcome: str = "finished", reason: str | None = None) -> None:
-        """Flush and close; waits at most `background.CLOSE_SECONDS` for the trackers to write their queues.
+        """Flush and close; waits at most `CLOSE_SECONDS` for the trackers to write their queues.
 
         Args:
             outcome: of this start: a state of status.json.
@@ -180,13 +188,14 @@ class Metrics:
         end = {"event": END_EVENT, "outcome": outcome, "exit_code": exit_code(outcome), "reason": reason}
         end_all(self._writers, lambda writer: writer.event(self._step, end))
 
-    def _write(self, kind: str, step: int, figures: Mapping[str, Any], action: Action) -> None:
-        if self._file is None:
-            return
-        self._step = max(self._step, step)  # late scores belong to an earlier one
-        self._file.write(to_json({"kind": kind, "step": step, **figures}))
+    def _write(self, kind: str, step: int, figures: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._step = max(self._step, step)  # late scores belong to an earlier one
+            self._file.write(to_json({"kind": kind, "step": step, **figures}))
+
+    def _show(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
         for writer in self._writers:
-            writer.put(action)
+            writer.put(lambda opened: opened.write(step, figures, samples))
 
 
 def close_open(outcome: str, reason: str | None) -> None:

@@ -20,12 +20,10 @@ MACHINE = {
     "device_memory_allocated_gib", "device_memory_peak_gib", "device_memory_used_gib", "device_utilization",
     "host_memory_gib", "host_memory_free_gib", "cpu_utilization", "wall_seconds", "total_seconds",
     "setup_seconds", "productive_seconds", "redone_seconds", "waiting_for_data_seconds", "saving_seconds",
-    "evaluating_seconds", "stalled_seconds",
+    "evaluating_seconds", "stalled_seconds", "evaluation_seconds",
 }  # fmt: skip
 EVENTS = {"skipped_updates", "corrupt_blocks", "rewinds", "restarts"}
 """Counts over the whole run."""
-RENAMED = {"seconds": "machine/evaluation_seconds"}
-"""Figures of an evaluation whose tags are not `valid/KEY`."""
 END_EVENT = "end"
 """The last event of a start, which trackers alone get: its `outcome` (a state of status.json), exit code, reason."""
 _NOT_PLOTTED = {"pairs_digest", "update", "updates"}
@@ -38,18 +36,14 @@ def by_tag(group: Literal["train", "valid"], figures: Mapping[str, Any]) -> dict
         group: `train` for a log step, `valid` for an evaluation.
         figures: values by their keys in metrics.jsonl.
     """
-    plotted = {}
+    tags = {}
     for key, value in figures.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and key not in _NOT_PLOTTED:
-            plotted[tag_of(group, key)] = float(value)
-    return plotted
-
-
-def tag_of(group: Literal["train", "valid"], key: str) -> str:
-    """The tag of a figure."""
-    if group == "valid":
-        return RENAMED.get(key, f"valid/{key}")
-    return f"machine/{key}" if key in MACHINE else f"events/{key}" if key in EVENTS else f"train/{key}"
+        if isinstance(value, bool) or not isinstance(value, int | float) or key in _NOT_PLOTTED:
+            continue
+        if key == "seconds":
+            key = "evaluation_seconds"
+        tags[f"{'machine' if key in MACHINE else 'events' if key in EVENTS else group}/{key}"] = float(value)
+    return tags
 
 
 def event_by_tag(figures: Mapping[str, Any]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import END_EVENT, by_tag, event_by_tag, flatten, start_name
+from trainer.records.names import END_EVENT, flatten, samples_table, start_name
 
 MAX_PARAMETERS = 100
 """MLflow accepts at most this many parameters in one request."""
@@ -56,36 +56,22 @@ class _Writer(Writer):
         self._status = "KILLED"  # of one that is dropped before the end
 
     @override
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        self._log(step, by_tag("train", figures))
+    def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
+        from mlflow.entities import Metric
 
-    @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
-        self._log(step, by_tag("valid", figures))
+        now = round(1000 * time.time())
+        self._client.log_batch(self._run, [Metric(_key(tag), value, now, step) for tag, value in figures.items()])
         if samples:
-            columns = dict(
-                zip(("source", "reference", "translation"), map(list, zip(*samples, strict=True)), strict=True)
-            )
-            self._client.log_dict(self._run, columns, f"translations/step-{step:08d}.json")
+            self._client.log_text(self._run, samples_table(samples), f"translations/step-{step:08d}.html")
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         if figures.get("event") == END_EVENT:
             self._status = STATUS.get(figures["outcome"], "FAILED")
-        else:
-            self._log(step, event_by_tag(figures))
 
     @override
     def close(self) -> None:
         self._client.set_terminated(self._run, status=self._status)
-
-    def _log(self, step: int, figures: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = round(1000 * time.time())
-        if figures:
-            metrics = [Metric(_key(tag), value, now, step) for tag, value in figures.items()]
-            self._client.log_batch(self._run, metrics=metrics)
 
 
 def _key(name: str) -> str:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
 from configs.fields import PathText
-from trainer.records.names import END_EVENT, by_tag, event_by_tag
+from trainer.records.names import END_EVENT
 
 FILE = "metrics.prom"
 _OTHER = re.compile(r"[^a-zA-Z0-9_]")
@@ -43,17 +43,20 @@ class _Writer(Writer):
         self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by metric and part
 
     @override
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        self._write({"train/step": float(step), **by_tag("train", figures)})
+    def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
+        from prometheus_client import write_to_textfile
 
-    @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
-        self._write({"valid/step": float(step), **by_tag("valid", figures)})
+        newest = max(float(step), self._values["zeromt_train_step"].get("", 0.0))  # a score may come late
+        for tag, value in {**figures, "train/step": newest}.items():
+            group, key, *part = tag.split("/", 2)
+            name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
+            self._values[name][part[0] if part else ""] = value
+        write_to_textfile(str(self._path), self)  # atomic: a collector never reads half a file
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        end = {"events/exit_code": float(figures["exit_code"])} if figures.get("event") == END_EVENT else {}
-        self._write(event_by_tag(figures) | end)
+        if figures.get("event") == END_EVENT:
+            self.write(step, {"events/exit_code": float(figures["exit_code"])})
 
     def close(self) -> None:
         """Keep the file: it holds the final figures."""
@@ -67,12 +70,3 @@ class _Writer(Writer):
             for part, value in values.items():
                 metric.add_sample(name, {"run": self._run, **({"part": part} if part else {})}, value)
             yield metric
-
-    def _write(self, figures: Mapping[str, float]) -> None:
-        from prometheus_client import write_to_textfile
-
-        for tag, value in figures.items():
-            group, key, *part = tag.split("/", 2)
-            name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
-            self._values[name][part[0] if part else ""] = value
-        write_to_textfile(str(self._path), self)  # atomic: a collector never reads half a file

@@ -11,7 +11,7 @@ from typing_extensions import override
 from configs.components import Samples, Tracker, Writer, component
 from configs.components.training import describe_metrics
 from configs.process.text import to_json
-from trainer.records.names import by_tag, event_by_tag, flatten, html_table, samples_table
+from trainer.records.names import flatten, html_table, samples_table
 
 HPARAMS = (
     "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.dropout", "optimizer.kind", "optimizer.lr",
@@ -94,22 +94,22 @@ class _Writer(Writer):
         self._board, self._first, self._hook = board, first, hook
 
     @override
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        self._scalars(step, by_tag("train", figures))
+    def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
+        """Write figures, and flush: what a killed process has trained on before its checkpoint is not trained again.
 
-    @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
+        TensorBoard sorts groups by name. All but `train` and `valid` get an `x_`, so that what was learned comes first.
+        """
         if samples:
             self._board.add_text("valid/translations", samples_table(samples), step)
-        self._scalars(step, by_tag("valid", figures))
+        for tag, value in figures.items():
+            self._board.add_scalar(tag if tag.startswith(("train/", "valid/")) else f"x_{tag}", value, step)
+        self._board.flush()
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
-        name, numbers = figures.get("event", "event"), event_by_tag(figures)
-        if not numbers:
-            rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
-            self._board.add_text(f"events/{name}", html_table(rows), max(step, self._first))
-        self._scalars(step, numbers)
+        rows = [(key, value if isinstance(value, str) else to_json(value)) for key, value in figures.items()]
+        self._board.add_text(f"events/{figures.get('event', 'event')}", html_table(rows), max(step, self._first))
+        self._board.flush()
 
     @override
     def close(self) -> None:
@@ -117,12 +117,3 @@ class _Writer(Writer):
             self._board.close()
         finally:
             threading.excepthook = self._hook
-
-    def _scalars(self, step: int, by_tag: Mapping[str, float]) -> None:
-        """Write figures, and flush: what a killed process has trained on before its checkpoint is not trained again.
-
-        TensorBoard sorts groups by name. All but `train` and `valid` get an `x_`, so that what was learned comes first.
-        """
-        for tag, value in by_tag.items():
-            self._board.add_scalar(tag if tag.startswith(("train/", "valid/")) else f"x_{tag}", value, step)
-        self._board.flush()

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
-from trainer.records.names import END_EVENT, by_tag, event_by_tag, samples_table, start_name
+from trainer.records.names import END_EVENT, samples_table, start_name
 
 
 @component("tracker", "wandb")
@@ -48,25 +48,19 @@ class _Writer(Writer):
         self._exit_code = 1  # of one that is dropped before the end
 
     @override
-    def train(self, step: int, figures: Mapping[str, Any]) -> None:
-        self._run.log({**by_tag("train", figures), "update": step})
-
-    @override
-    def evaluation(self, step: int, figures: Mapping[str, Any], samples: Samples) -> None:
+    def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
         import wandb
 
-        tables = {}
+        logged = {**figures, "update": step}
         if samples:
             # Not wandb.Table, which writes copies to the user's home folder and raises an error if it cannot.
-            tables["valid/translations"] = wandb.Html(samples_table(samples), data_is_not_path=True)
-        self._run.log({**by_tag("valid", figures), **tables, "update": step})
+            logged["valid/translations"] = wandb.Html(samples_table(samples), data_is_not_path=True)
+        self._run.log(logged)
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
         if figures.get("event") == END_EVENT:
             self._exit_code = figures["exit_code"]
-        elif numbers := event_by_tag(figures):
-            self._run.log({**numbers, "update": step})
 
     @override
     def close(self) -> None:

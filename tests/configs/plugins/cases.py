@@ -119,11 +119,8 @@ class Writer:
     def __init__(self, path, indent):
         self.path, self.indent, self.found = path, indent, []
 
-    def train(self, step, figures):
-        self.found.append(["train", step])
-
-    def evaluation(self, step, figures, samples):
-        self.found.append(["evaluation", step])
+    def write(self, step, figures, samples=()):
+        self.found += [[group, step] for group in ("train", "valid") if f"{group}/loss" in figures]
 
     def event(self, step, figures):
         pass

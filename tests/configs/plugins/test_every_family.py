@@ -205,7 +205,7 @@ def _schedule(added: Added) -> None:
 
 def _tracker(added: Added) -> None:
     found = json.loads((added.folder / "runs/run/tracked.json").read_text())
-    assert found == [*(["train", step] for step in range(1, 7)), ["evaluation", 6]]
+    assert found == [*(["train", step] for step in range(1, 7)), ["valid", 6]]
 
 
 CHECKS: dict[str, Callable[[Added], None]] = {

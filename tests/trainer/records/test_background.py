@@ -26,19 +26,19 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
     monkeypatch.setattr(records, "CLOSE_SECONDS", 0.1)
     begun, go_on, steps = threading.Event(), threading.Event(), list[int]()
 
-    def train(step: int) -> None:
+    def write(step: int) -> None:
         begun.set()
         go_on.wait(PATIENCE)
         steps.append(step)
 
-    hanging = MagicMock(train=train)
+    hanging = MagicMock(write=write)
     writers = [BackgroundWriter(f"Slow {number}", lambda: hanging, max_queued=5) for number in range(2)]
     for step in range(50):
-        writers[0].put(lambda w, step=step: w.train(step))  # type: ignore[misc]
+        writers[0].put(lambda w, step=step: w.write(step))  # type: ignore[misc]
         assert begun.wait(PATIENCE), "the first is taken out of the queue"
-    writers[1].put(lambda w: w.train(50))  # type: ignore[call-arg]
+    writers[1].put(lambda w: w.write(50))  # type: ignore[call-arg]
     with caplog.at_level(logging.WARNING):
-        end_all(writers, lambda w: w.train(51))  # type: ignore[call-arg]
+        end_all(writers, lambda w: w.write(51))  # type: ignore[call-arg]
     go_on.set()
     assert caplog.messages == [
         "Slow 0 is too slow: records are dropped while 5 are queued; training goes on",
@@ -52,7 +52,7 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
     assert sorted(steps) == [0, 50], "one that was left writes nothing more: another start may be writing"
 
 
-@pytest.mark.parametrize("method", ["open", "train", "event", "close"])
+@pytest.mark.parametrize("method", ["open", "write", "event", "close"])
 def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = MagicMock()
     getattr(writer, method).side_effect = ValueError(method)
@@ -65,7 +65,7 @@ def test_one_that_raises_is_given_up_once(method: str, tmp_path: Path, caplog: p
     metrics = Metrics(tmp_path, resume_step=0, trackers=[Failing(kind="failing")])
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            (metrics.train if method == "train" else metrics.event)(1, {"loss": 1.0})
+            (metrics.train if method == "write" else metrics.event)(1, {"loss": 1.0})
         metrics.close()
     made = {"open": [], "close": ["event"] * 3}.get(method, [method])
     expected = ["open", *made] if method == "open" else ["open", *made, "close"]
