@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import RunConfig, load_saved
-from configs.reading.variables import dotted, leaves, saved_fields
+from configs.reading.variables import saved_fields
 from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import Checkpoint
@@ -15,6 +15,7 @@ from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.datasets import check_prepared
 from trainer.limits import Limits, NothingToDo
 from trainer.ranks.distributed import World
+from trainer.records.names import flatten
 from trainer.runs.failure import TrainingError
 from trainer.runs.layout import CONFIG, STATUS_FILE
 from trainer.runs.status import read_status
@@ -77,7 +78,7 @@ def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerSt
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The fields that differ, by path: their values then and now; None where there was none."""
-    before, after = ({dotted(place): value for place, value in leaves(saved_fields(one))} for one in (then, now))
+    before, after = (flatten(saved_fields(one)) for one in (then, now))
     pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key.split(".")[0] not in NOT_LISTED}
 

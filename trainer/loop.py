@@ -89,7 +89,8 @@ class Trainer:
         names = dataset_names(run.updates.reader.datasets)
         work = Work(run.config, run.engine)
         weighed_by = run.config.training.normalize_by if run.config.weighs_pairs else None
-        self._new_interval = functools.partial(Interval, tuple(names) if len(names) > 1 else (), work, weighed_by)
+        lanes, names_shown = run.config.stream.micro_batches, tuple(names) if len(names) > 1 else ()
+        self._new_interval = functools.partial(Interval, lanes, names_shown, work, weighed_by)
         self._interval = self._new_interval()
         self._logged: dict[str, float] = {}
         """What `Progress` has of the last log line."""
@@ -291,15 +292,13 @@ class Trainer:
         made, self._previous = self._previous, None
         if made is None:
             return
-        run, state, update, counts = self.run, self.run.state, made.update, made.update.counts
+        run, state, update = self.run, self.run.state, made.update
         is_applied, losses = made.result.applied, made.losses()
-        mine = sum(losses.values(), torch.zeros(2, dtype=torch.float64))
-        state.note_outcome(applied=is_applied, target_tokens=counts.target_tokens)
-        self._interval.add_update(counts, made.lr, made.result.grad_norm, run.config.stream.micro_batches)
-        self._interval.add_batches(update.micro_batches, losses if is_applied else {})
-        self._settled.append((made, float(mine[0])))
+        state.note_outcome(applied=is_applied, target_tokens=update.counts.target_tokens)
+        applied = losses if is_applied else None
+        self._interval.add(update, applied, lr=made.lr, grad_norm=made.result.grad_norm)
+        self._settled.append((made, sum(float(loss_sum) for loss_sum, _ in losses.values())))
         if is_applied:
-            self._interval.add_losses(mine, counts)
             return
         note_skip(run, update, made.result, losses, step=made.step)
         most = run.config.training.max_skipped_in_a_row

@@ -3,8 +3,6 @@
 import dataclasses
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from tests.forked import Forked
 from tests.small import small_runs
-from trainer.datasets import check_lengths, check_prepared, check_tags, with_languages
+from trainer.datasets import check_lengths, check_prepared, check_tags
 from trainer.inference.translation.languages import encode_source, encode_target, own_language_tags
 from zeromt.cli.main import main
 
@@ -113,28 +111,13 @@ def test_languages_without_a_tag(changes: dict[str, str], said: str, tagged: Pre
         prepare.run(dataclasses.replace(tagged, **changes))  # type: ignore[arg-type]
 
 
-class TestLanguages:
+def test_languages_are_those_of_the_data(tmp_path: Path, forked: Forked) -> None:
     """Of a run whose `prepare` names its data alone."""
-
-    def test_they_are_those_of_the_data(self, tagged: PrepareSection) -> None:
-        prepare.run(tagged)
-        dataset = Dataset.load(tagged.output)
-        config = dataclasses.replace(load_run("debug"), prepare=PrepareSection(output=tagged.output))
-        found = with_languages(config, [dataset, dataset]).prepare
-        assert (found.source_language, found.target_language) == ("en", "fr")
-        own = dataclasses.replace(config.prepare, target_language="fra")
-        assert with_languages(dataclasses.replace(config, prepare=own), [dataset]).prepare == own, "it names some"
-        made = dataclasses.replace(tagged, target_language="de")
-        assert with_languages(dataclasses.replace(config, prepare=made), [dataset]).prepare == made, "it makes others"
-        other: Any = SimpleNamespace(source_language="en", target_language="it")
-        assert with_languages(config, [dataset, other]) == config, "they differ"
-
-    def test_a_run_keeps_them(self, tmp_path: Path, forked: Forked) -> None:
-        place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
-        whole = (place / "small.yaml").read_text()
-        begin, end = whole.index("prepare:"), whole.index("stream:")
-        (place / "bare.yaml").write_text(f"{whole[:begin]}prepare: {{output: dataset, max_pieces: 64}}\n{whole[end:]}")
-        done = forked.zeromt("train", "bare.yaml", "name=bare", "training.max_updates=1", cwd=place)
-        assert done.code == 0, done.err
-        saved = load_saved(place / "runs" / "bare" / "checkpoints" / "step-00000001" / "config.yaml").prepare
-        assert (saved.source_language, saved.target_language) == ("en", "fr")
+    place = Path(shutil.copytree(small_runs(), tmp_path / "place"))
+    whole = (place / "small.yaml").read_text()
+    begin, end = whole.index("prepare:"), whole.index("stream:")
+    (place / "bare.yaml").write_text(f"{whole[:begin]}prepare: {{output: dataset, max_pieces: 64}}\n{whole[end:]}")
+    done = forked.zeromt("train", "bare.yaml", "name=bare", "training.max_updates=1", cwd=place)
+    assert done.code == 0, done.err
+    saved = load_saved(place / "runs" / "bare" / "checkpoints" / "step-00000001" / "config.yaml").prepare
+    assert (saved.source_language, saved.target_language) == ("en", "fr")

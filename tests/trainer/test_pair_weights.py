@@ -5,13 +5,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 
 from configs import RunConfig, UserError, load_run
-from data_pipeline.prepared import dataset
-from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.pair_weights import WEIGHT_ONE
 from data_pipeline.stream.reader import StreamReader
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
@@ -99,42 +95,6 @@ def test_refused(weight: str, said: str, weighted: Path, corpus_en_fr: Corpus) -
 
 def reader_of(config: RunConfig) -> StreamReader:
     return open_reader(config, open_datasets(config), rank=0, world_size=1)
-
-
-@pytest.mark.parametrize("most_bytes", [dataset.MAX_HASHED_LENGTHS, 0], ids=["in memory", "mapped"])
-def test_weights_follow_their_pairs(
-    most_bytes: int, weighted: Path, corpus_en_fr: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over epochs, phases with weights of their own, and modifiers."""
-    monkeypatch.setattr(dataset, "MAX_HASHED_LENGTHS", most_bytes)
-    phases = (
-        "[{name: one, until: {updates: 9}, datasets: [{path: A, loss_weight: qe}]},"
-        " {name: two, datasets: [{path: C, loss_weight: 0.5}, {path: A, loss_weight: half}, {path: B}]}]"
-    )
-    more = f"phases={phases}", "stream.augment=[{kind: upper_case, probability: 0.5}]", "stream.micro_batches=40"
-    reader = reader_of(load_run("debug", overrides(weighted, corpus_en_fr, "no", *more)))
-    scores = {name: Dataset.load(weighted / "A").score(name)[:].astype(np.float64) for name in ("qe", "half")}
-    found = set()
-    for phase in (0, 1):
-        if phase:
-            reader.begin_phase(1, epoch=7)
-        epochs = {reader.epoch, reader.epoch + 1}
-        while reader.epoch in epochs:
-            micro_batches = [m for m in reader.next_update() if m is not None]
-            if not micro_batches:
-                reader.end_epoch()
-            for m in micro_batches:
-                found.add((phase, m.dataset))
-                if (name := {(0, 0): "qe", (1, 0): "half"}.get((phase, m.dataset))) is not None:
-                    assert m.weights is not None
-                    np.testing.assert_allclose(m.weights / WEIGHT_ONE, scores[name][m.pair_ids], rtol=0, atol=2**-25)
-                elif m.dataset == 1:
-                    assert m.weights is not None
-                    assert set(m.weights.tolist()) == {WEIGHT_ONE // 2}
-                else:
-                    assert m.weights is None
-    reader.close()
-    assert found == {(0, 0), (1, 0), (1, 1), (1, 2)}
 
 
 def test_a_loss_that_takes_no_weights(weighted: Path, corpus_en_fr: Corpus) -> None:

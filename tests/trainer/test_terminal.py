@@ -106,16 +106,6 @@ def test_terminal(forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Pa
     assert not any("% |" in line for line in lines), "no bar is left"
 
 
-def test_log_file_beside_a_terminal(forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Path) -> None:
-    """The bar is on the terminal, and lines are in the file, without codes."""
-    log = tmp_path / "log"
-    code, text = on_terminal(forked, tmp_path, arguments(corpus_en_fr, Path("runs")), 80, {}, log)
-    assert code == 0, text
-    assert words(log.read_text()) == words(plain)
-    assert bars(text)
-    assert seen(text) == [""], "the bar is taken away"
-
-
 def test_refusal_is_red(forked: Forked, corpus_en_fr: Corpus, tmp_path: Path) -> None:
     code, text = on_terminal(forked, tmp_path, arguments(corpus_en_fr, Path("runs"), "training.max_updates=0"), 80, {})
     assert code == 2

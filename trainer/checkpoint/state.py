@@ -53,7 +53,7 @@ class TrainerState:
     fp16: dict[str, float] = field(default_factory=dict)
     """See `DeepSpeedEngine.fp16_state`."""
     scores: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Comparable scores by figure of an evaluation and by step: see `trainer.evaluation.series`."""
+    """Comparable scores by figure of an evaluation and by step: see `trainer.evaluation.scores`."""
     unplanned: list[int] = field(default_factory=list)
     """Steps that were evaluated only because a start ended there."""
     measured: dict[str, str] = field(default_factory=dict)

@@ -94,13 +94,12 @@ def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) ->
             "evaluation.sets: none of them is for validation, and the data have no validation set; give one "
             "role: validation, or set prepare.valid"
         )
-    needing = ["training.early_stopping"] if config.training.early_stopping is not None else []
-    untils = [phase.until for phase in config.phases]
-    needing += [
-        f"phases.{n}.until.plateau" for n, one in enumerate(untils) if one is not None and one.plateau is not None
-    ]
-    if needing:
-        raise UserError(f"{needing[0]}: needs a validation set; name one by evaluation.sets or prepare.valid")
+    waits = any(phase.until is not None and phase.until.plateau is not None for phase in config.phases)
+    if waits or config.training.early_stopping is not None:
+        raise UserError(
+            "evaluation.sets: none, and training.early_stopping or until.plateau of phases needs a validation set; "
+            "name one by evaluation.sets or prepare.valid"
+        )
     if world.is_main:
         log.warning(
             "no validation set (prepare.valid): this run reports its training loss alone; nothing is evaluated, and "

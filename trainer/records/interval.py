@@ -23,7 +23,7 @@ from model.gpus import known_gpu
 from model.parameters import Vocabularies
 from model.parts import UndeclaredError
 from trainer.engines import Engine
-from trainer.engines.batches import Losses, UpdateCounts, weight_units, wrap
+from trainer.engines.batches import Losses, Update, UpdateCounts, weight_units, wrap
 from trainer.ranks.device import device_name, kind
 from trainer.ranks.distributed import World
 
@@ -80,6 +80,7 @@ class Interval:
 
     def __init__(
         self,
+        lanes: int,
         dataset_names: Sequence[str] = (),
         work: Work | None = None,
         weighed_by: Literal["weights", "tokens"] | None = None,
@@ -87,13 +88,12 @@ class Interval:
         """Start an empty interval.
 
         Args:
+            lanes: K, the micro-batches of an update.
             dataset_names: names of a mixture's datasets, which get figures of their own; empty for a single dataset.
             work: counts FLOPs; None counts none.
             weighed_by: `training.normalize_by`, where pairs have weights; None elsewhere.
         """
-        self._dataset_names = dataset_names
-        self._work = work
-        self._weighed_by = weighed_by
+        self._lanes, self._dataset_names, self._work, self._weighed_by = lanes, dataset_names, work, weighed_by
         self._flops = 0
         self._by_dataset = np.zeros((len(dataset_names), 5))
         """Micro-batches and target tokens; of applied updates the sum of losses, target tokens and their weights."""
@@ -101,44 +101,37 @@ class Interval:
         self._losses = torch.zeros(2, dtype=torch.float64)
         self._counts, self._applied = UpdateCounts(), UpdateCounts()
         self._num_updates = 0
-        self._num_slots = 0
         self._lr = 0.0
         self._grad_norm: torch.Tensor | float = 0.0
         self._paused = 0.0
         self.waiting_seconds = 0.0
 
-    def add_losses(self, losses: torch.Tensor, counts: UpdateCounts) -> None:
-        """Add the losses of one applied update.
+    def add(self, update: Update, losses: Losses | None, *, lr: float, grad_norm: torch.Tensor | float) -> None:
+        """Add an update.
 
         Args:
-            losses: (2,): sums of loss and negative log-likelihood over this rank's micro-batches.
-            counts: of the update, over all ranks.
+            update: with its counts over all ranks, and this rank's micro-batches.
+            losses: of these, their sums of loss and negative log-likelihood; None if the update was not applied.
+            lr: its learning rate.
+            grad_norm: its gradient's.
         """
-        self._losses += losses
-        self._applied += counts
-
-    def add_update(self, counts: UpdateCounts, lr: float, grad_norm: torch.Tensor | float, num_slots: int) -> None:
-        """Add the counts of one update over all ranks."""
-        self._counts += counts
+        self._counts += update.counts
         self._num_updates += 1
-        self._num_slots += num_slots
         self._lr, self._grad_norm = lr, grad_norm
+        if losses is not None:
+            self._applied += update.counts
+            self._losses += sum(losses.values(), torch.zeros(2, dtype=torch.float64))
+        for micro_batch in filter(None, update.micro_batches):
+            if self._work is not None:
+                self._flops += self._work.flops(micro_batch)
+            if self._dataset_names:
+                self._add_to_dataset(micro_batch, (losses or {}).get((micro_batch.lane,)))
 
-    def add_batches(self, micro_batches: Sequence[MicroBatch | None], losses: Losses) -> None:
-        """Add the FLOPs of this rank's micro-batches, and in a mixture the tokens and losses of each dataset.
-
-        Args:
-            micro_batches: this rank's micro-batches of one update.
-            losses: their losses; empty if the update was not applied.
-        """
-        if self._work is not None:
-            self._flops += sum(map(self._work.flops, filter(None, micro_batches)))
-        if self._dataset_names:
-            for micro_batch in filter(None, micro_batches):
-                tokens, of_dataset = micro_batch.num_target_tokens, self._by_dataset[micro_batch.dataset]
-                of_dataset[:2] += (1, tokens)
-                if (both := losses.get((micro_batch.lane,))) is not None:
-                    of_dataset[2:] += (float(both[0]), tokens, weight_units(micro_batch, tokens) / WEIGHT_ONE)
+    def _add_to_dataset(self, micro_batch: MicroBatch, losses: torch.Tensor | None) -> None:
+        tokens, of_dataset = micro_batch.num_target_tokens, self._by_dataset[micro_batch.dataset]
+        of_dataset[:2] += (1, tokens)
+        if losses is not None:
+            of_dataset[2:] += (float(losses[0]), tokens, weight_units(micro_batch, tokens) / WEIGHT_ONE)
 
     def pause(self, seconds: float) -> None:
         """Exclude time that was not spent training, such as an evaluation."""
@@ -152,7 +145,7 @@ class Interval:
         tokens = self._applied.target_tokens or math.nan  # 0 if every update was skipped
         weight = self._applied.weight_units / WEIGHT_ONE or math.nan
         nll = nll_sum / tokens
-        return {
+        figures = {
             # the training loss, with label smoothing
             "loss": loss_sum / self._divisor(weight, tokens),
             "nll": nll,  # without label smoothing, in nats; the perplexity is its exponential
@@ -164,20 +157,19 @@ class Interval:
             "target_tokens": counts.target_tokens,
             "source_tokens": counts.source_tokens,
             "padding": 1 - (counts.target_tokens + counts.source_tokens) / counts.padded_tokens,
-            "empty_micro_batches": 1 - counts.micro_batches / self._num_slots,
+            "empty_micro_batches": 1 - counts.micro_batches / (self._num_updates * self._lanes),
             "tokens_per_second": counts.target_tokens / seconds,
             "seconds_per_update": seconds / self._num_updates,
             "waiting_for_data": self.waiting_seconds / seconds,
             "pairs_digest": wrap(counts.pairs_digest),
-            **({} if self._work is None else self._work.figures(flops, seconds, world.size)),
-            **({} if self._weighed_by is None else {"loss_weight": weight / tokens}),
-            **(
-                {"augmented": counts.augmented, "fell_back": counts.fell_back}
-                if counts.augmented + counts.fell_back
-                else {}
-            ),
-            **self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist()),
         }
+        if self._work is not None:
+            figures |= self._work.figures(flops, seconds, world.size)
+        if self._weighed_by is not None:
+            figures["loss_weight"] = weight / tokens
+        if counts.augmented + counts.fell_back:
+            figures |= {"augmented": counts.augmented, "fell_back": counts.fell_back}
+        return figures | self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist())
 
     def _of_datasets(self, sums: Sequence[Sequence[float]]) -> dict[str, Any]:
         """Micro-batches, mean loss, fraction of the target tokens and their mean weight of each dataset of a mixture.

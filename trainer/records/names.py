@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from configs.components import Samples
 from configs.process.text import visible
+from configs.reading.variables import dotted, leaves
 
 TARGET_TOKENS = "total_target_tokens"
 """Target tokens trained on so far."""
@@ -54,15 +55,9 @@ def event_by_tag(figures: Mapping[str, Any]) -> dict[str, float]:
     return {f"machine/{name}": float(figures[key]) for key, name in keys.items() if figures.get(key) is not None}
 
 
-def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of a configuration by their paths: `optimizer.lr`, `stream.datasets[0].weight`."""
-    if isinstance(tree, Mapping):
-        parts = [flatten(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in tree.items()]
-    elif isinstance(tree, list | tuple) and tree:
-        parts = [flatten(value, f"{prefix}[{number}]") for number, value in enumerate(tree)]
-    else:
-        return {prefix: tree}
-    return {key: value for part in parts for key, value in part.items()}
+def flatten(tree: Any) -> dict[str, Any]:
+    """The values of a configuration by their paths: `optimizer.lr`, `stream.datasets.0.weight`."""
+    return {dotted(place): value for place, value in leaves(tree)}
 
 
 def start_name(folder: Path, resume_step: int) -> str:

@@ -4,12 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from configs import load_run
-from configs.components import ScoredText
 from configs.evaluation import QueuedMetric
 from tests.conftest import Call, Refused, is_running, read_metrics
 from tests.forked import Forked
@@ -17,10 +15,8 @@ from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE, wait_until
 from trainer.checkpoint.state import TrainerState
 from trainer.evaluation.queue import ScoreQueue
-from trainer.evaluation.scores import Evaluation
-from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.command import NoScoreError, Scoring
-from trainer.metrics.scoring import Scorer
+from trainer.records.metrics import Metrics
 
 LENGTHS = """
 import json, sys
@@ -89,71 +85,6 @@ time.sleep({PATIENCE})
     wait_until(lambda: not any(map(is_running, map(int, noted.read_text().split()))), "the end of both")
 
 
-class Written:
-    """What a run would write."""
-
-    def __init__(self) -> None:
-        self.scores: list[Any] = []
-        self.events: list[Any] = []
-
-    def late_scores(self, step: int, figures: dict[str, Any]) -> None:
-        self.scores.append((step, figures))
-
-    def event(self, step: int, figures: dict[str, Any]) -> None:
-        self.events.append(figures)
-
-
-def queue_of(folder: Path, code: str) -> tuple[ScoreQueue, Written, TrainerState]:
-    """One with a set for validation and one for tests."""
-    queued = json.dumps([{"name": "ratio", "command": [sys.executable, "-c", code]}])
-    config = load_run("debug", [f"output={folder}", "name=run", f"evaluation.queued={queued}"])
-    state = TrainerState(best_by="ratio", scores={"ratio": {}}, measured={"ratio": "now"})
-    written: Any = Written()
-    texts: dict[str, Any] = {"languages": ("en", "fr"), "sources": ["s"], "references": [["four"]]}
-    scorer = Scorer([], ScoredText(target_language="fr"))
-    sets = [
-        HeldOutSet(name="valid", **texts, scorer=scorer),
-        HeldOutSet(name="news", role="test", **texts, scorer=scorer),
-    ]
-    return ScoreQueue(config, sets, state, written), written, state
-
-
-def evaluation() -> Evaluation:
-    texts: dict[str, Any] = {
-        "loss": 1.0,
-        "nll": 1.0,
-        "scores": {},
-        "sources": ["s"],
-        "references": ["four"],
-        "seconds": 0.0,
-    }
-    parts = {
-        "valid": Evaluation(hypotheses=["two"], **texts),
-        "news": Evaluation(hypotheses=["four"], role="test", **texts),
-    }
-    return Evaluation.mean(parts)
-
-
-def test_scores_stand_at_their_steps(tmp_path: Path) -> None:
-    queue, written, state = queue_of(tmp_path, LENGTHS)
-    for step in (10, 20):
-        queue.add(step, evaluation())
-    queue.finish(seconds=PATIENCE, stop_requested=lambda: False)
-    figures = {"ratio": 0.75, "ratio/valid": 0.75, "ratio/news": 1.0, "series": "now"}
-    assert [step for step, _ in written.scores] == [10, 20]
-    assert all(figures.items() <= found.items() for _, found in written.scores)
-    assert state.best_scores == {10: 0.75, 20: 0.75}
-
-
-def test_what_has_not_come_at_the_end_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    queue, written, _ = queue_of(tmp_path, "import time; time.sleep(1000)")
-    for step in (10, 20):
-        queue.add(step, evaluation())
-    queue.finish(seconds=PATIENCE, stop_requested=lambda: True)
-    assert "not waited for any longer: ratio of step 10, ratio of step 20;" in caplog.text
-    assert not written.scores
-
-
 def test_a_score_that_came_after_the_checkpoint_is_remembered(tmp_path: Path) -> None:
     lines = [
         {"kind": "score", "step": 10, "ratio": 0.5, "ratio_signature": "c", "series": "now"},
@@ -161,7 +92,8 @@ def test_a_score_that_came_after_the_checkpoint_is_remembered(tmp_path: Path) ->
     ]
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    *_, state = queue_of(tmp_path, LENGTHS)
+    state = TrainerState(best_by="ratio", scores={"ratio": {}}, measured={"ratio": "now"})
+    ScoreQueue(load_run("debug", [f"output={tmp_path}", "name=run"]), [], state, Metrics(None))
     assert state.best_scores == {10: 0.5}
 
 
