@@ -9,7 +9,7 @@ from typing import Literal
 from configs import DatasetSource, PrepareSection, RunConfig, UserError
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.phase_data import PhaseData, StreamPhase
+from data_pipeline.stream.phase_data import StreamPhase
 from data_pipeline.stream.reader import StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from data_pipeline.vocabularies import widest
@@ -88,16 +88,6 @@ def open_reader(config: RunConfig, datasets: Sequence[Dataset], *, rank: int, wo
         phases.append(StreamPhase(numbers=own, weights=weights, section=stream, loss_weights=loss_weights))
     weighted = [(dataset, source.weight) for dataset, source in zip(datasets, config.datasets, strict=True)]
     return StreamReader(weighted, config.stream, seed=config.seed, rank=rank, world_size=world_size, phases=phases)
-
-
-def describe_weights(phase: PhaseData) -> list[str]:
-    """A line for each dataset whose pairs have weights in the loss."""
-    names = dict(zip(phase.numbers, dataset_names(phase.datasets), strict=True))
-    return [
-        f"dataset {names[number]}: the loss is weighed by {weights.name}, {weights.mean:.4f} on average"
-        + (f"; {weights.num_zero:,} pairs have weight 0" if weights.num_zero else "")
-        for number, weights in phase.pair_weights.items()
-    ]
 
 
 def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:

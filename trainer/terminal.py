@@ -26,7 +26,6 @@ from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
 from model import trained
 from trainer.checkpoint.state import TrainerState
-from trainer.datasets import describe_weights
 from trainer.engines import Engine
 from trainer.evaluation.scores import Evaluation, last_and_best
 from trainer.evaluation.sets import HeldOutSet
@@ -138,7 +137,7 @@ def announce(
         held_out: the sets to evaluate on.
         updates_an_epoch: about.
     """
-    for line in [*describe_weights(reader.phase), *trained.tied(config)]:
+    for line in trained.tied(config):
         log.info("%s", line)
     for warning in warnings_of(config):
         log.warning("%s", warning)

@@ -4,14 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from data_pipeline.stream.batch import MicroBatch
 from model import ObjectiveOutput
 from tests.conftest import Corpus
-from tests.forked import Forked, fork
+from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from trainer.lookahead import Flags, Lookahead
 from trainer.loop import Trainer
 from trainer.ranks.distributed import World
 from trainer.spikes import Rewind
@@ -93,62 +89,3 @@ def test_a_spike_is_seen_before_the_second_update_after_it_and_before_it_is_save
         (at_the_end, [(0, 20, 23)], 24, 20),
     ]
     assert forked.ranks(2, spikes_at, settings, [between, saved, at_the_end], cwd=tmp_path) == [expected, expected]
-
-
-class Reader:
-    """Three updates, then the end of an epoch or an error."""
-
-    def __init__(self, problem: Exception | None = None) -> None:
-        self.epoch, self.update, self.num_corrupt_blocks, self._problem = 0, 0, 0, problem
-
-    def next_update(self) -> list[MicroBatch | None]:
-        if self.update == 3 and self._problem is not None:
-            raise self._problem
-        self.update += 1
-        self.num_corrupt_blocks += 1
-        if self.update == 4:
-            return [None]
-        ids = np.full((2, 3), 5)
-        return [MicroBatch(lane=0, dataset=0, pair_ids=np.arange(2), source=ids, target_input=ids, target_output=ids)]
-
-    def end_epoch(self) -> None:
-        self.epoch, self.update = self.epoch + 1, 0
-
-    def state(self) -> tuple[int, int]:
-        return self.epoch, self.update
-
-
-def alone(problem: Exception | None = None) -> list[tuple[Any, ...]]:
-    """What is taken, and state and corrupt blocks after it, although more is fetched by then; but for the last."""
-    reader: Any = Reader(problem)
-    updates, found = Lookahead(reader, World(timeout_minutes=1)), list[tuple[Any, ...]]()
-    flags = Flags(milliseconds=1500, loss_sums=[2.0, 0.5])
-    updates.begin(flags, step=0, fetch=True)
-    for step in range(5):
-        assert updates.read() == flags
-        try:
-            update = updates.take()
-        except OSError as error:
-            return [*found, (str(error), updates.state())]
-        told = None if update is None else (update.number, update.counts.pairs, update.seconds, update.seconds_step)
-        updates.begin(flags, step=step + 1, fetch=step < 4)
-        found.append((told, updates.state(), updates.num_corrupt_blocks))
-    assert updates.fetched is None
-    return found
-
-
-def test_the_state_is_that_of_the_update_that_was_taken() -> None:
-    assert fork(alone) == [
-        ((0, 2, 1.5, 0), (0, 1), 1),
-        ((1, 2, 1.5, 1), (0, 2), 2),
-        ((2, 2, 1.5, 2), (0, 3), 3),
-        (None, (1, 0), 4),
-        ((0, 2, 1.5, 4), (1, 1), 5),
-    ]
-
-
-def test_what_the_reader_raises_comes_in_its_place() -> None:
-    assert fork(lambda: alone(OSError("block 7 is broken")))[2:] == [
-        ((2, 2, 1.5, 2), (0, 3), 3),
-        ("block 7 is broken", (0, 3)),
-    ]

@@ -8,7 +8,6 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from configs import ConfigError, RunConfig, UserError, load_run
-from configs.load import dump_run
 from tests.conftest import read_metrics
 from tests.everything import LAST, everything
 from tests.forked import Forked
@@ -143,18 +142,6 @@ class TestEnds:
         state = TrainerState(step=70, scores={"bleu": scores}, phase=phase)
         assert (phase_end(config, state, 3) is not None) == is_over
 
-    @pytest.mark.parametrize(
-        ("number", "later", "reached"), [(0, {}, []), (1, {}, []), (1, {40: 3.0, 50: 3.0}, ["early_stopping"])]
-    )
-    def test_early_stopping_waits_for_the_next_phase(
-        self, number: int, later: dict[int, float], reached: list[str]
-    ) -> None:
-        phases = "{name: a, until: {plateau: {patience: 2}}}", "{name: b}"
-        config = config_of(*phases, training__early_stopping="{patience: 2}")
-        phase = PhaseState(number=number, name="ab"[number], step=30 * number, epoch=number, applied=30 * number)
-        state = TrainerState(step=30, scores={"bleu": {10: 5.0, 20: 4.0, 30: 4.0, **later}}, phase=phase)
-        assert [limit.field for limit in Limits(config, state).reached(number)] == reached
-
     def test_a_schedule_that_ends_with_its_phase(self) -> None:
         second = "{name: b, until: {updates: 12}, schedule: {kind: linear, warmup_updates: 2}}"
         config = config_of("{name: a, until: {updates: 10}}", second)
@@ -223,24 +210,3 @@ def test_refused(phases: tuple[str, ...], said: str) -> None:
 def test_refused_with_a_setting(phases: tuple[str, ...], setting: dict[str, str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         config_of(*phases, **setting)
-
-
-def test_what_a_run_reads() -> None:
-    data = "[{path: x, weight: 1}, {path: y, weight: 2}]"
-    config = config_of(A, f"{{name: b, until: {{passes: 1}}, datasets: {data}}}", "{name: c, datasets: [{path: y}]}")
-    assert [(field, one.path) for field, one in config.named_datasets.values()] == [
-        ("prepare.output", config.prepare.output),
-        ("phases.1.datasets", "x"),
-        ("phases.1.datasets", "y"),
-    ]
-    assert config.reads_prepared
-    assert not config_of("{name: c, datasets: [{path: y}]}").reads_prepared
-    warm = config_of("{name: c, datasets: [{path: x, weight: 1}]}", stream__temperature="5")
-    assert [stream.temperature for stream in warm.streams] == [1.0], "weights take its place"
-
-
-def test_a_run_without_phases_says_none_in_its_configuration(tmp_path: Path) -> None:
-    assert "phases" not in dump_run(load_run("debug"))
-    config, path = config_of(A, "{name: b, schedule: constant, augment: [upper_case]}"), tmp_path / "config.yaml"
-    path.write_text(dump_run(config))
-    assert load_run(str(path)).phases == config.phases

@@ -13,8 +13,7 @@ from data_pipeline.preparation.raw.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.datasets import dataset_names, tokenizer_of
-from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
-from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.metrics.scoring import Scorer
 from trainer.ranks.distributed import World
 
@@ -47,14 +46,14 @@ class HeldOutSet(SetText):
 def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) -> list[HeldOutSet]:
     """The sets to evaluate on: `evaluation.sets`, plus the prepared validation sets if none of these is for validation.
 
-    Rank 0 reads files for all ranks, and warns of scores that will mean little.
+    Rank 0 reads files for all ranks.
 
     Raises:
         UserError: a set or a metric cannot be used, or something needs a validation set and there is none.
     """
-    names, tokenizer, option = dataset_names(datasets), tokenizer_of(datasets), "evaluation.sets"
+    names, tokenizer = dataset_names(datasets), tokenizer_of(datasets)
     texts: list[SetText] = world.on_main(
-        lambda: load_sets(config.evaluation.sets, config.prepare, names, option=option, tokenizer=tokenizer), SetText
+        lambda: load_sets(config.evaluation.sets, config.prepare, names, tokenizer=tokenizer), SetText
     )
     texts = with_validation(texts, names)
     if not any(text.role == "validation" for text in texts):
@@ -66,21 +65,9 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         tags = None
         if config.prepare.tag_both_sides and text.has_tags_of_both_sides:
             tags = language_tags(config.prepare, tokenizer, source=text.languages[0], target=text.languages[1])
-        if world.is_main:
-            for doubt in _doubts(text, config, datasets, tags):
-                log.warning("%s: %s: %s", option if config.evaluation.sets else "prepare.valid", text.name, doubt)
         fields = {field.name: getattr(text, field.name) for field in dataclasses.fields(text)}
         sets.append(HeldOutSet(**fields, scorer=scorer, tags=tags))
     return sets
-
-
-def _doubts(text: SetText, config: RunConfig, datasets: Sequence[Dataset], tags: LanguageTags | None) -> list[str]:
-    """Warnings of lines that every evaluation will cut, or translate without what the model was trained to see."""
-    tokenizer, positions, counts = tokenizer_of(datasets), config.model.max_positions, SourceCounts()
-    lines = text.sources[: config.evaluation.max_pairs]
-    counts.note(tokenizer, lines, encode_source(tokenizer, lines, tags), positions - 1)
-    expects_tag = all(dataset.index.target_tag is not None for dataset in datasets)
-    return counts.warnings(tokenizer, positions, expects_tag=expects_tag)
 
 
 def _check_without(config: RunConfig, texts: Sequence[SetText], world: World) -> None:
@@ -112,7 +99,7 @@ def load_sets(
     prepare: PrepareSection,
     datasets: Mapping[str, Dataset],
     *,
-    option: str,
+    option: str = "evaluation.sets",
     tokenizer: Tokenizer | None = None,
 ) -> list[SetText]:
     """The text of sets, in order; a prepared one is read from every dataset that has it.
@@ -121,7 +108,7 @@ def load_sets(
         sections: of the sets.
         prepare: the run's section; its languages are the default for sets that name none.
         datasets: by name.
-        option: the name of the sets in errors: `evaluation.sets`.
+        option: the name of the sets in errors.
         tokenizer: the run's, for lines without a tag; see `tagged`. None: they stay as they are.
 
     Raises:
@@ -238,7 +225,7 @@ def all_sets(config: RunConfig, tokenizer: Tokenizer | None = None) -> list[SetT
     is_listed = any(section.prepared == "test" for section in sections)
     if not is_listed and any("test" in dataset.index.held_out for dataset in names.values()):
         sections = [*sections, HeldOutSection(name="test", role="test", prepared="test")]
-    texts = load_sets(sections, config.prepare, names, option="evaluation.sets", tokenizer=tokenizer)
+    texts = load_sets(sections, config.prepare, names, tokenizer=tokenizer)
     return with_validation(texts, names)
 
 

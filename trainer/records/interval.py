@@ -29,8 +29,6 @@ from trainer.ranks.distributed import World
 
 MICRO_BATCHES, TOKEN_SHARE, LOSS, LOSS_WEIGHT = "micro_batches/", "token_share/", "loss/", "loss_weight/"
 """Prefixes of the figures of one dataset of a mixture."""
-MAX_SHOWN = 8
-"""Datasets listed in the printed line; metrics.jsonl and TensorBoard have all of them."""
 TERA, GIB = 10**12, 2**30
 
 
@@ -196,10 +194,8 @@ def describe_datasets(figures: Mapping[str, Any]) -> str | None:
     """A line with each dataset's actual proportion of a mixture, largest first, and its loss; None if there is one."""
     proportions = {key.removeprefix(TOKEN_SHARE): figures[key] for key in figures if key.startswith(TOKEN_SHARE)}
     names = sorted(proportions, key=lambda name: -proportions[name])
-    said = [f"{n} {proportions[n]:.1%}, loss {figures.get(f'{LOSS}{n}', math.nan):.4f}" for n in names[:MAX_SHOWN]]
-    if rest := names[MAX_SHOWN:]:
-        said.append(f"{len(rest)} others {sum(proportions[n] for n in rest):.1%}")
-    return f"target tokens by dataset: {'; '.join(said)}" if said else None
+    said = (f"{name} {proportions[name]:.1%}, loss {figures.get(f'{LOSS}{name}', math.nan):.4f}" for name in names)
+    return f"target tokens by dataset: {'; '.join(said)}" if names else None
 
 
 def machine_figures(device: torch.device) -> dict[str, float]:

@@ -4,8 +4,7 @@ The package, https://prometheus.github.io/client_python, is optional: `pip insta
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,6 @@ class Prometheus(Tracker):
 
     @override
     def open(self, folder: Path, *, config: Mapping[str, Any], resume_step: int) -> Writer:
-        import prometheus_client  # noqa: F401 - a tracker that is not installed is dropped here
-
         path = folder / FILE if self.file is None else Path(self.file).expanduser()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # the file is replaced at each write, and root may replace /dev/null
@@ -39,19 +36,25 @@ class Prometheus(Tracker):
 
 class _Writer(Writer):
     def __init__(self, path: Path, run: str) -> None:
-        self._path, self._run = path, run
-        self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)  # by metric and part
+        from prometheus_client import CollectorRegistry
+
+        self._path, self._run, self._step = path, run, 0
+        self._registry = CollectorRegistry()
+        self._gauges: dict[str, Any] = {}
 
     @override
     def write(self, step: int, figures: Mapping[str, float], samples: Samples = ()) -> None:
-        from prometheus_client import write_to_textfile
+        from prometheus_client import Gauge, write_to_textfile
 
-        newest = max(float(step), self._values["zeromt_train_step"].get("", 0.0))  # a score may come late
-        for tag, value in {**figures, "train/step": newest}.items():
+        self._step = max(self._step, step)  # a score may come late
+        for tag, value in {**figures, "train/step": self._step}.items():
             group, key, *part = tag.split("/", 2)
             name = f"zeromt_{_OTHER.sub('_', group)}_{_OTHER.sub('_', key)}"
-            self._values[name][part[0] if part else ""] = value
-        write_to_textfile(str(self._path), self)  # atomic: a collector never reads half a file
+            if name not in self._gauges:
+                said = "The latest figure of a run of zeromt."
+                self._gauges[name] = Gauge(name, said, ["run", "part"], registry=self._registry)
+            self._gauges[name].labels(self._run, "".join(part)).set(value)
+        write_to_textfile(str(self._path), self._registry)  # atomic: a collector never reads half a file
 
     @override
     def event(self, step: int, figures: Mapping[str, Any]) -> None:
@@ -60,13 +63,3 @@ class _Writer(Writer):
 
     def close(self) -> None:
         """Keep the file: it holds the final figures."""
-
-    def collect(self) -> Iterator[Any]:
-        """The latest figures, as the package asks a registry for them."""
-        from prometheus_client import Metric
-
-        for name, values in self._values.items():
-            metric = Metric(name, "The latest figure of a run of zeromt.", "gauge")
-            for part, value in values.items():
-                metric.add_sample(name, {"run": self._run, **({"part": part} if part else {})}, value)
-            yield metric

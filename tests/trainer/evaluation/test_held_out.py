@@ -1,7 +1,6 @@
 """What is scored of a run's datasets, and what is said of it before anything is trained."""
 
 import dataclasses
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,18 +39,6 @@ def world_of(rank: int) -> Any:
     )
 
 
-def test_lines_that_every_evaluation_cuts_are_warned_of(thai: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
-    short = dataclasses.replace(thai, model=dataclasses.replace(thai.model, max_positions=4))
-    short = dataclasses.replace(short, evaluation=dataclasses.replace(short.evaluation, max_pairs=7))
-    dataset = Dataset.load(thai.datasets[0].path)
-    with caplog.at_level(logging.WARNING):
-        [held_out] = held_out_sets(short, [dataset], world_of(0))
-    assert "tok:char" in held_out.scorer.signatures["bleu"], "Thai has no spaces between words"
-    assert all(len(row) > 3 for row in dataset.tokenizer.encode_source(held_out.sources))
-    [message] = caplog.messages
-    assert message == "prepare.valid: data: 7 lines are longer than model.max_positions=4 pieces and lose their end"
-
-
 def test_sets_for_tests_alone_select_nothing(thai: RunConfig, tmp_path: Path) -> None:
     """The prepared validation set stays."""
     (tmp_path / "test").write_text("a\n")
@@ -59,3 +46,4 @@ def test_sets_for_tests_alone_select_nothing(thai: RunConfig, tmp_path: Path) ->
     config = dataclasses.replace(thai, evaluation=dataclasses.replace(thai.evaluation, sets=[section]))
     found = held_out_sets(config, [Dataset.load(thai.datasets[0].path)], world_of(0))
     assert [(one.name, one.role) for one in found] == [("data", "validation"), ("t", "test")]
+    assert "tok:char" in found[0].scorer.signatures["bleu"], "Thai has no spaces between words"

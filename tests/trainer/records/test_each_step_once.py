@@ -70,7 +70,7 @@ def test_after_kills_and_rewinds(tmp_path: Path, forked: Forked) -> None:
     board.Reload()
     for tag in board.Tags()["tensors"]:
         steps = [event.step for event in board.Tensors(tag)]
-        assert steps == sorted(set(steps)), tag
+        assert steps == sorted(steps if tag.startswith("events/") else set(steps)), tag  # several may happen at one
     for group, kind in (("train", "train"), ("valid", "evaluation")):
         lines = {line["step"]: line["loss"] for line in read_metrics(run, kind)}
         shown = {event.step: event.tensor_proto.float_val[0] for event in board.Tensors(f"{group}/loss")}
