@@ -1,21 +1,16 @@
-"""`zeromt doctor [CONFIG]`: everything that can be checked before a run is started."""
+"""`zeromt doctor [CONFIG]`: what can be checked before a run is started."""
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from configs import RunConfig, load_run
 from configs.errors import UserError
 from configs.process.gpus import num_usable
-from launcher.machine.cores import num_cores
-from launcher.start.ranks import choose_processes
-from zeromt.doctor import configured, machine
-from zeromt.doctor.exchange import environment_without_torchrun, exchange
-from zeromt.doctor.finding import Finding, good, refused
-from zeromt.doctor.machine import packages
+from zeromt.doctor import checks
+from zeromt.doctor.checks import Finding
+from zeromt.doctor.exchange import exchange
 
 _SHOWN = {"good": "ok", "doubt": "doubt", "fault": "FAULT"}
 
@@ -32,19 +27,15 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
     Returns:
         1 if there is a fault, else 0.
     """
-    results = []
+    found = []
     for finding in findings(config, overrides, plugins):
-        results.append(finding)
+        found.append(finding)
         if not as_json:
-            print(f"{_SHOWN[finding.grade]:6} {finding.subject:14} {finding.said}")
-            if finding.mend:
-                print(f"{'':6} {'':14} -> {finding.mend}", flush=True)
-    counts = {grade: sum(finding.grade == grade for finding in results) for grade in _SHOWN}
+            fix = f"\n{'':21} -> {finding.fix}" if finding.fix else ""
+            print(f"{_SHOWN[finding.grade]:6} {finding.subject:14} {finding.said}{fix}", flush=True)
     if as_json:
-        print(json.dumps([asdict(finding) for finding in results], indent=1))
-    else:
-        print(f"{counts['fault']} faults, {counts['doubt']} doubts, {counts['good']} checks passed")
-    return 1 if counts["fault"] else 0
+        print(json.dumps([asdict(finding) for finding in found], indent=1))
+    return int(any(finding.grade == "fault" for finding in found))
 
 
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
@@ -54,25 +45,15 @@ def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str
     if config is not None:
         try:
             section = load_run(config, overrides, plugins=plugins)
-            yield good("configuration", f"{config}: can be read, and all its fields are valid")
         except UserError as error:
-            yield from refused("configuration", error)
-    yield from machine.hardware()
-    yield from machine.load()
-    yield from packages()
-    yield from machine.environment(os.environ)
-    yield from machine.devices(os.environ)
-    yield from machine.kernels(os.environ, gpus=gpus)
-    yield from machine.open_files()
-    yield from machine.shared_memory(gpus=gpus)
-    yield from machine.names()
-    yield from configured.folders(section)
-    yield from machine.clock(configured.existing(Path(tempfile.gettempdir() if section is None else section.folder)))
+            yield from checks.refused("configuration", error)
+    yield checks.devices(os.environ)
+    if section is not None:
+        yield from checks.asked_device(section.engine.device, os.environ)
+    yield from checks.packages()
+    yield checks.open_files()
+    yield checks.shared_memory(gpus=gpus)
+    yield from checks.folders(section)
     if section is not None and config is not None:
-        yield from machine.asked_device(section.engine.device, os.environ)
-        lanes = section.stream.micro_batches
-        ranks = choose_processes(None, lanes, gpus=0 if section.engine.device == "cpu" else gpus, cores=num_cores())
-        yield from configured.threads(os.environ, ranks=ranks)
-        yield from configured.datasets(section, config, overrides, plugins)
-    yield from configured.scores(section)
-    yield from exchange(environment_without_torchrun(), gpus=gpus)
+        yield from checks.datasets(section, config, overrides, plugins)
+    yield from exchange(gpus=gpus)

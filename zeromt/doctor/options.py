@@ -26,7 +26,7 @@ def add_doctor(parser: Parser) -> None:
 
 COMMANDS = {
     "doctor": Command(
-        summary="find what on this machine would fail a run or slow it down, and what to do about it",
+        summary="find what on this machine would fail a run or falsify it, and what to do about it",
         usage="[CONFIG] [--json] [section.key=value ...]",
         add_arguments=add_doctor,
         target="zeromt.doctor.command:run",

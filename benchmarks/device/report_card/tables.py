@@ -67,7 +67,7 @@ def machine(mine: Known, known: Known) -> str:
         f"Square bf16 matmuls: {found['matmul_flops'] / 1e12:,.2f} TFLOP/s at best ({listed}).",
         f"nvidia-smi: {found['driver'] or 'not there'}.",
         f"`zeromt doctor`: {good} checks passed.",
-        *(f"- {f['grade']}: {f['subject']}: {f['said']} -> {f['mend']}" for f in bad),
+        *(f"- {f['grade']}: {f['subject']}: {f['said']} -> {f['fix']}" for f in bad),
     ]
     return "\n".join(said) + "\n"
 

@@ -13,8 +13,8 @@ from configs.process.gpus import TorchBuild
 from tests.conftest import Corpus, environment, small_disk
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
-from zeromt.doctor import command, exchange, machine
-from zeromt.doctor.finding import Finding
+from zeromt.doctor import checks, command
+from zeromt.doctor.exchange import found_in
 
 FAKES = {
     "bin/nvidia-smi": "#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'\n",
@@ -25,11 +25,10 @@ FAKES = {
 PLANTED = [
     ("devices", "1 GPU(s), and torch 2.13.0+cpu is built without CUDA", "make install"),
     ("engine.device", "built without CUDA", "engine.device=cpu"),
-    ("packages", "webdataset 0.1 is installed", "pip install 'webdataset"),
+    ("packages", "webdataset 0.1; zeromt requires", "pip install 'webdataset"),
     ("open files", "64 at once", "ulimit -n 65536"),
     ("folders", "output: ", "name another folder (output=)"),
     ("dataset", "holds no index.json", "zeromt prepare debug"),
-    ("scores", "'flores200' needs a model", "choose char"),
     ("ranks", "planted: torch cannot be loaded", "GLOO_SOCKET_IFNAME"),
 ]
 
@@ -49,7 +48,7 @@ def doctor(folder: Path, *arguments: str, prefix: str = "", **variables: str) ->
     return done.returncode, json.loads(done.stdout)
 
 
-def test_planted_faults_are_found_each_with_its_mend(tmp_path: Path) -> None:
+def test_planted_faults_are_found_each_with_its_fix(tmp_path: Path) -> None:
     for name, content in FAKES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
@@ -60,19 +59,17 @@ def test_planted_faults_are_found_each_with_its_mend(tmp_path: Path) -> None:
         tmp_path,
         "debug",
         "output=file/runs",
-        "evaluation.tokenizer=flores200",
         prefix="ulimit -S -n 64;",
         PATH=f"{tmp_path / 'bin'}:{variables['PATH']}",
         PYTHONPATH=f"{tmp_path / 'packages'}:{variables['PYTHONPATH']}",
         CUDA_VISIBLE_DEVICES="-",
-        SACREBLEU=str(tmp_path / "none"),
     )
     assert code == 1
     faults = [one for one in found if one["grade"] == "fault"]
-    for subject, said, mend in PLANTED:
+    for subject, said, fix in PLANTED:
         [text] = [one for one in faults if one["subject"] == subject]
         assert said in text["said"]
-        assert mend in text["mend"]
+        assert fix in text["fix"]
     assert len(faults) == len(PLANTED)
 
 
@@ -93,20 +90,15 @@ def test_without_a_configuration_or_a_valid_one(
     assert main(["doctor", "--json", *words]) == (1 if words else 0)
     found = json.loads(capsys.readouterr().out)
     assert len([one for one in found if one["subject"] == "configuration"]) == (2 if words else 0)
-    assert [one["said"].partition(":")[0] for one in found if one["subject"] == "folders"] == ["temporary files"]
-    assert {"machine", "devices", "names", "clock"} < {one["subject"] for one in found}
-
-
-def the_fault(found: list[Finding]) -> Finding:
-    [one] = [finding for finding in found if finding.grade != "good"]
-    return one
+    assert [one["said"].partition(":")[0] for one in found if one["subject"] == "folders"] == ["TMPDIR"]
+    assert {"devices", "packages", "shared memory"} < {one["subject"] for one in found}
 
 
 def test_a_clock_that_is_off(tmp_path: Path) -> None:
-    found = the_fault(list(machine.clock(tmp_path, lambda: time.time() - 90)))
+    [found, _] = checks._folder("output", tmp_path, lambda: time.time() - 90)
     assert found.said.startswith("90 s off the clock of the file system")
-    assert "NTP" in found.mend
-    assert [one.grade for one in machine.clock(tmp_path)] == ["good"]
+    assert "NTP" in found.fix
+    assert [one.grade for one in checks._folder("output", tmp_path)] == ["good"]
 
 
 SMI = """#!/bin/sh
@@ -125,60 +117,24 @@ def test_which_cuda_the_driver_serves(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     for torch, told in (((12, 4), "good"), ((12, 8), "doubt"), ((13, 0), "fault")):
         build = TorchBuild(version=f"2.13.0+cu{torch[0]}{torch[1]}", cuda=torch)
-        for module in (gpus, machine):
+        for module in (gpus, checks):
             monkeypatch.setattr(module, "torch_build", lambda build=build: build)
-        [found] = machine.devices({})
+        found = checks.devices({})
         assert found.grade == told
         assert "driver, which serves CUDA 12.4" in found.said
         assert f"CUDA {torch[0]}.{torch[1]}" in found.said
 
 
-def test_programs_that_compute_are_told_of_before_a_measurement() -> None:
-    [quiet] = machine.load(lambda: 0.02, processors=8)
-    assert (quiet.grade, quiet.said) == ("good", "0.2 of 8 processors busy")
-    [busy] = machine.load(lambda: 0.5, processors=2)
-    assert (busy.grade, busy.said) == ("doubt", "1.0 of 2 processors busy")
-    assert "before you measure" in busy.mend
-    assert [one.grade for one in machine.load(lambda: 0.02, processors=64)] == ["good"], "1.3 of 64"
-
-
-def test_a_name_without_an_address() -> None:
-    found = the_fault(list(machine.names("no-such-host.invalid")))
-    assert "'no-such-host.invalid' has no address" in found.said
-    assert "/etc/hosts" in found.mend
-    assert "127.0." not in found.mend, "other machines would not reach it"
-
-
-def test_what_triton_compiles_with(tmp_path: Path) -> None:
-    environ = {"PATH": str(tmp_path)}
-    assert list(machine.kernels(environ, tmp_path, gpus=0)) == []
-    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (gcc or clang)"
-    (tmp_path / "clang").touch(0o755)
-    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == f"no {tmp_path / 'Python.h'}"
-    (tmp_path / "Python.h").touch()
-    assert [one.grade for one in machine.kernels(environ, tmp_path, gpus=1)] == ["good"]
-    environ["CC"] = "icx"
-    assert the_fault(list(machine.kernels(environ, tmp_path, gpus=1))).said == "no C compiler (icx)"
-
-
 def test_what_libraries_write_beside_the_ranks() -> None:
-    err = (
-        "Traceback (most recent call last):\n"
-        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:93\n"
-        "Last error: socketStartConnect: Connect to 10.0.0.2<41> failed : No route to host\n\n"
-        "[rank0]:[W1125 23:50:01.123456789 ProcessGroupNCCL.cpp:1553] Warning: WARNING: destroy_process_group() was "
-        "not called before program exit, which can leak resources.\n"
-    )
-    assert exchange.last_words(err).endswith("No route to host")
-    assert exchange.last_words(err.splitlines()[-1]) == exchange.last_words("") == ""
-    out = 'NCCL version 2.29.3+cuda13.0\n{"gloo seconds": 0.5}\nnode1:7:7 [0] NCCL INFO Destroy COMPLETE\n'
-    assert exchange.figures_in(out) == {"gloo seconds": 0.5}
+    out = 'NCCL version 2.29.3+cuda13.0\n{"gloo": [0.5, 2.0]}\nnode1:7:7 [0] NCCL INFO Destroy COMPLETE\n'
+    assert found_in(out) == {"gloo": [0.5, 2.0]}
+    assert found_in("") == {}
 
 
 @pytest.mark.parametrize(("gpus", "grade"), [(0, "doubt"), (2, "fault")])
 def test_little_shared_memory(tmp_path: Path, gpus: int, grade: str) -> None:
-    found = the_fault(list(machine.shared_memory(tmp_path / "none", gpus=gpus)))
-    assert (found.grade, "--shm-size" in found.mend) == (grade, True)
+    found = checks.shared_memory(tmp_path / "none", gpus=gpus)
+    assert (found.grade, "--shm-size" in found.fix) == (grade, True)
     with small_disk(tmp_path / "shm", "64m") as place:
         if place is not None:
-            assert the_fault(list(machine.shared_memory(place, gpus=gpus))).said.endswith("0.07 GB free")
+            assert checks.shared_memory(place, gpus=gpus).said.endswith("0.07 GB free")

@@ -21,7 +21,6 @@ OTHERS = {
     ],
     "files of the kernel, and streams of this process": [
         "zeromt/cli/commands.py",
-        "zeromt/doctor/machine.py",
         "launcher/machine/cores.py",
         "launcher/machine/supervise.py",
         "trainer/checkpoint/save.py",
@@ -37,7 +36,7 @@ OTHERS = {
         "configs/process/gpus.py",
     ],
     "a new folder or file with a name that cannot be guessed": [
-        "zeromt/doctor/configured.py",
+        "zeromt/doctor/checks.py",
         "zeromt/exporting/as_ctranslate2.py",
         "zeromt/exporting/command.py",
         "zeromt/exporting/as_huggingface.py",
