@@ -11,8 +11,7 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.phase_data import StreamPhase
 from data_pipeline.stream.reader import StreamReader
-from data_pipeline.tokenizer import Tokenizer
-from data_pipeline.vocabularies import widest
+from data_pipeline.tokenizer import Tokenizer, widest
 
 SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from configs import RunConfig, UserError
-from data_pipeline.tokenizer import Side, Tokenizer
-from data_pipeline.vocabularies import Match, match
+from data_pipeline.tokenizer import Match, Side, Tokenizer, match
 from trainer.checkpoint.format import Checkpoint
 from trainer.checkpoint.model_files import fill
 from trainer.checkpoint.newest import verified

@@ -26,7 +26,7 @@ from data_pipeline.preparation.raw import corpus
 from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.recipe import differences, is_already_prepared, make_recipe
-from data_pipeline.preparation.report import Report, describe
+from data_pipeline.preparation.report import Report, describe, warnings
 from data_pipeline.preparation.scoring import ScoreSources, fields_of, score_chunks
 from data_pipeline.preparation.shards import ShardJob, write_dataset
 from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
@@ -44,7 +44,7 @@ from data_pipeline.preparation.staging import (
     sync_folder,
 )
 from data_pipeline.preparation.survey import Survey, SurveyJob, survey
-from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer, warnings
+from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
 from data_pipeline.tokenizer import Tokenizer

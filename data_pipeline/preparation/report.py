@@ -1,4 +1,4 @@
-"""The report on what each filter dropped and changed: `report.json`, and lines about it."""
+"""The report on what each filter dropped and changed: `report.json`; and what `zeromt inspect` says of a dataset."""
 
 import dataclasses
 import json
@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+import numpy as np
 
+from configs import StreamSection, UserError
 from configs.fields import STRICT, Count
-from data_pipeline.errors import DataError
 from data_pipeline.preparation.raw.lines import TextChunk
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.dataset import Dataset, check_files, open_index
+from data_pipeline.prepared.index import INDEX_FILE, parsed
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
 NUM_TAGS = 10
 """Maximum number of different tags that are counted."""
+WORTH_A_WARNING = 0.001
+"""Fraction of a side's pieces that are unknown above which there is a warning."""
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
 
@@ -113,19 +116,6 @@ class Report:
         """The bytes of `report.json`; the same report gives the same bytes."""
         return (json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
-    @classmethod
-    def from_json(cls, content: bytes, where: str) -> "Report":
-        """Read what `to_json` wrote.
-
-        Raises:
-            DataError: it is invalid.
-        """
-        try:
-            report: Report = TypeAdapter(Report).validate_json(content)
-        except ValidationError as error:
-            raise DataError(f"{where}: is no report of a preparation; prepare the dataset again") from error
-        return report
-
 
 def _sums(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
     """The values of both by key; those of keys that both have are added."""
@@ -155,3 +145,72 @@ def describe(dataset: Dataset, report: Report) -> Iterator[str]:
     yield f"shards    {len(index.shards):,} of {sum(s.bytes for s in index.shards):,} bytes, {index.blocks:,} blocks"
     if scores := dataset.scores():
         yield f"scores    {', '.join(scores)}"
+
+
+def warnings(report: Report) -> Iterator[str]:
+    """Warnings about unknown pieces, and about tags at the beginning of source lines that were taken for text."""
+    for side in SIDES:
+        if report.share_of_unknown(side) > WORTH_A_WARNING:
+            yield f"prepare.train: {report.unknown_pieces(side)} are unknown to the tokenizer (<unk>)"
+    for tag, lines in report.tags_as_text.items():
+        yield (
+            f"prepare.train: {lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the "
+            "very start of a line, is one of prepare.tokenizer.tags, and has no other before it"
+        )
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder has the index of a prepared dataset."""
+    return (folder / INDEX_FILE).is_file()
+
+
+def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = None) -> tuple[list[str], bool]:
+    """Describe a dataset after reading every byte of it.
+
+    Args:
+        folder_or_url: see `Dataset.load`.
+        stream: cache, retries and time-outs for a remote dataset.
+
+    Returns:
+        Lines of text, which include any errors, and whether the dataset is whole.
+
+    Raises:
+        UserError: there is no dataset of this version.
+    """
+    lines = []
+    try:
+        dataset = Dataset.load(folder_or_url, stream)
+        location, entry = dataset.location, dataset.index.report
+        report = parsed(Report, dataset.read_file(entry), f"{location}/{entry.file}")
+        lines = [*describe(dataset, report), *(f"warning   {line}" for line in warnings(report))]
+        problems = dataset.verify()
+    except UserError as error:
+        storage, index, _ = open_index(folder_or_url, stream)  # raises again if the index itself is broken
+        location, problems = storage.location, list(check_files(storage, index)) or [str(error)]
+    whole = f"NO: {len(problems)} problems" if problems else "yes: every byte was read and is as the index says"
+    return [f"dataset   {location}", *lines, f"whole     {whole}", *(f"  {one}" for one in problems)], not problems
+
+
+def pairs_by_score(dataset: Dataset, name: str, count: int, *, highest: bool) -> list[str]:
+    """The pairs of the lowest or highest scores as text: score and place, source, target.
+
+    Args:
+        dataset: the dataset.
+        name: of the score.
+        count: most pairs.
+        highest: whether those of the highest scores are wanted, the best or worst.
+
+    Raises:
+        UserError: there is no such score.
+        DataError: its table or a block is corrupt.
+    """
+    scores = dataset.score(name)[:]
+    there = np.flatnonzero(~np.isnan(scores))
+    order = np.argsort(-scores[there] if highest else scores[there], kind="stable")
+    lines = []
+    for pair in there[order[:count]].tolist():
+        source_ids, target_ids = dataset.pieces(pair)
+        [source] = dataset.tokenizer.decode_source([source_ids])
+        [target] = dataset.tokenizer.decode_target([target_ids])
+        lines += [f"{scores[pair]:<12.6g} {dataset.place(pair) or f'pair {pair}'}", f"  {source}", f"  {target}"]
+    return lines

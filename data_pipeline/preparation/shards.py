@@ -37,9 +37,9 @@ from data_pipeline.prepared.index import (
     TokenizerEntry,
     block_key,
     describe_file,
+    write_score,
     write_table,
 )
-from data_pipeline.prepared.scores import write_score
 from data_pipeline.tokenizer import Tokenizer
 
 

@@ -26,7 +26,7 @@ from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
 from data_pipeline.preparation.scoring import ScoreSources
-from data_pipeline.prepared.index import TokenType, place_numbers
+from data_pipeline.prepared.index import TokenType, parsed, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 
 CHUNK_LINES = 4096
@@ -143,7 +143,7 @@ class EncodeJob:
     def report(self, span: int) -> Report:
         """The report on a span."""
         [content] = self.read(span, "report")
-        return Report.from_json(content.tobytes(), str(self.path(span)))
+        return parsed(Report, content.tobytes(), self.path(span))
 
     def gather(self, shard: int, num_spans: int) -> Encoded:
         """The pairs of a shard, in corpus order."""

@@ -14,11 +14,10 @@ import sentencepiece
 
 from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
-from data_pipeline.foreign_models import fitted
 from data_pipeline.order.randomness import Purpose, random_bits
+from data_pipeline.pieces import fitted, spare_names
 from data_pipeline.preparation.raw.unit import RawSpan
 from data_pipeline.preparation.report import SIDES, Report
-from data_pipeline.tag_pieces import spare_names
 from data_pipeline.tokenizer import (
     BOS_ID,
     EOS_ID,
@@ -107,7 +106,7 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     """The tokenizer that `section.path` names, or None if one must be trained.
 
     The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one, also of others
-    (`data_pipeline.foreign_models`). The section's kind and size are ignored; new tags replace its spare pieces.
+    (`data_pipeline.pieces.fitted`). The section's kind and size are ignored; new tags replace its spare pieces.
 
     Raises:
         UserError: there is none, it cannot be used, or it has no spare piece for a missing tag.
@@ -253,10 +252,6 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
         raise UserError("prepare.tag_both_sides: true with two vocabularies; use a joint one")
 
 
-WORTH_A_WARNING = 0.001
-"""Fraction of a side's pieces above which there is a warning."""
-
-
 def check_unknown(section: PrepareSection, report: Report) -> None:
     """Refuse a corpus with too many unknown pieces.
 
@@ -274,15 +269,3 @@ def check_unknown(section: PrepareSection, report: Report) -> None:
                 f"prepare.max_unknown: {section.max_unknown:g}, and {report.unknown_pieces(side)} are unknown to the "
                 f"tokenizer (<unk>); take {other}; or allow it with a larger prepare.max_unknown"
             )
-
-
-def warnings(report: Report) -> Iterator[str]:
-    """Warnings about unknown pieces, and about tags at the beginning of source lines that were taken for text."""
-    for side in SIDES:
-        if report.share_of_unknown(side) > WORTH_A_WARNING:
-            yield f"prepare.train: {report.unknown_pieces(side)} are unknown to the tokenizer (<unk>)"
-    for tag, lines in report.tags_as_text.items():
-        yield (
-            f"prepare.train: {lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the "
-            "very start of a line, is one of prepare.tokenizer.tags, and has no other before it"
-        )

@@ -1,7 +1,14 @@
-"""A prepared dataset, opened and checked against its index."""
+"""A prepared dataset, opened and checked against its index; and its blocks, decoded by webdataset's own functions.
+
+webdataset alone silently drops samples of truncated or corrupt tars, and its decoders run pickles. So the bytes are
+compared with their hash first, and arrays are the only members.
+"""
 
 import hashlib
+import io
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,25 +18,75 @@ from numpy.typing import NDArray
 
 from configs import StreamSection, UserError
 from configs.process.files.inside import read_bytes
-from data_pipeline.errors import DataError, MissingError, ReadError
-from data_pipeline.prepared.blocks import Block, decode_block
 from data_pipeline.prepared.index import (
     BLOCK_DTYPE,
     INDEX_FILE,
     LINE_BITS,
+    SCORE_PREFIX,
+    DataError,
     DatasetIndex,
     FileEntry,
+    MissingError,
+    ReadError,
+    ScoreEntry,
     ShardEntry,
     block_key,
+    entry_file,
     parse_index,
+    parsed,
 )
-from data_pipeline.prepared.scores import PREFIX, ScoreEntry, entry_file, parse_entry
 from data_pipeline.prepared.storage import Storage, open_storage
 from data_pipeline.tokenizer import Tokenizer, fingerprint_of
 
 MAX_HASHED_LENGTHS = 1 << 20
 """Maximum bytes of a table that every rank hashes when it opens a dataset: lengths of 262,144 pairs."""
 SAMPLED_RUNS = 16
+
+
+PARTS = ("len.npy", "src.npy", "tgt.npy")
+"""Members of a block."""
+
+Pieces = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Pairs of raw pieces, without special ids."""
+
+    lengths: NDArray[np.uint16]
+    """(pairs, 2)."""
+    source: Pieces
+    """Source pieces of all pairs, one after the other."""
+    target: Pieces
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the arrays."""
+        return self.source.nbytes + self.target.nbytes + self.lengths.nbytes
+
+
+def decode_block(data: bytes, key: str) -> Block:
+    """Decode the bytes of a block, whose hash is the index's.
+
+    Args:
+        data: its tar members.
+        key: the webdataset key of its sample.
+
+    Raises:
+        ReadError: it has other members, or they are no arrays.
+    """
+    os.environ.setdefault("WDS_SECURE", "1")
+    from webdataset.tariterators import group_by_keys, tar_file_iterator  # imports torch
+
+    try:
+        members = list(tar_file_iterator(io.BytesIO(data), skip_meta=None))
+        names = sorted(member["fname"] for member in members)
+        if names != [f"{key}.{part}" for part in PARTS]:
+            raise ValueError(f"has members {', '.join(names)}; allowed is {', '.join(PARTS)} of {key}")
+        [sample] = group_by_keys({**member, "__url__": key} for member in members)
+        return Block(*(np.load(io.BytesIO(sample[part]), allow_pickle=False) for part in PARTS))
+    except Exception as error:  # tarfile and numpy raise anything of broken headers
+        raise ReadError(f"cannot be decoded: {' '.join(str(error).split())}") from error
 
 
 class Dataset:
@@ -182,7 +239,7 @@ class Dataset:
 
     def scores(self) -> list[str]:
         """Names of its pairs' scores. Those of a dataset at a URL must be known."""
-        names = [name.removeprefix(PREFIX) for name in self._storage.names() if name.startswith(PREFIX)]
+        names = [name.removeprefix(SCORE_PREFIX) for name in self._storage.names() if name.startswith(SCORE_PREFIX)]
         return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     def score_entry(self, name: str) -> ScoreEntry:
@@ -194,7 +251,7 @@ class Dataset:
         """
         where = self._storage.path(entry_file(name))
         try:
-            entry = parse_entry(self._storage.read(entry_file(name)), where)
+            entry = parsed(ScoreEntry, self._storage.read(entry_file(name)), where)
         except MissingError as error:
             have = f" (it has: {', '.join(self.scores()) or 'none'})" if self._storage.names() else ""
             raise UserError(f"{self.location} has no score {name!r}{have}; set prepare.scores") from error

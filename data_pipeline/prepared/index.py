@@ -8,17 +8,17 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from configs import UserError
-from configs.process.files.inside import opened, parse_json, replacing
+from configs.process.files.inside import opened, parse_json, replacing, write_text
 
 INDEX_FILE = "index.json"
 LENGTHS_FILE = "lengths.npy"
@@ -26,6 +26,8 @@ BLOCKS_FILE = "blocks.npy"
 REPORT_FILE = "report.json"
 PLACES_FILE = "places.npy"
 VERSION = 3
+SCORE_PREFIX = "score-"
+"""Of the files of scores, which lie beside the index and are not in it: adding one leaves the fingerprint as it is."""
 
 BLOCK_DTYPE = np.dtype(
     [
@@ -51,7 +53,20 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_len
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
 HeldOutSplit = Literal["valid", "test"]
+T = TypeVar("T")
 TokenType = Literal["uint16", "uint32"]
+
+
+class DataError(UserError):
+    """A prepared dataset is not what its index says. The message names file and block."""
+
+
+class ReadError(Exception):
+    """Why something could not be read. The caller, who knows its name, catches this and adds the name."""
+
+
+class MissingError(ReadError):
+    """There is no such file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,14 +211,24 @@ def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
         version = tree.get("version") if isinstance(tree, dict) else None
         if version != VERSION:
             raise UserError(f"{where}: version {version!r}; allowed is {VERSION}: prepare the dataset again")
-        index: DatasetIndex = TypeAdapter(DatasetIndex).validate_json(content)
+    except ValueError as error:
+        raise UserError(f"{where}: is no dataset index: {error}") from error
+    return parsed(DatasetIndex, content, where)
+
+
+def parsed(kind: type[T], content: bytes, where: Path | str) -> T:
+    """The value that a JSON file of a dataset holds.
+
+    Raises:
+        DataError: it is of another kind.
+    """
+    try:
+        value: T = TypeAdapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
-        raise UserError(f"{where}: {field}: {first['input']!r:.200}: {first['msg']}") from error
-    except ValueError as error:
-        raise UserError(f"{where}: is no dataset index: {error}") from error
-    return index
+        raise DataError(f"{where}: {field}: {first['input']!r:.200}: {first['msg']}; prepare it again") from error
+    return value
 
 
 def hash_file(path: Path) -> str:
@@ -243,3 +268,38 @@ def check_local(path: str) -> None:
     """
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
         raise UserError(f"dataset: {path!r}: the scheme {scheme[0]!r} cannot be read; give a folder of this machine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreEntry(FileEntry):
+    """A score: its table (pairs,) of float32 in the order of the pairs, NaN where a pair has none."""
+
+    __pydantic_config__ = STRICT
+
+    pairs: Count
+    made_by: dict[str, Any]
+    """A field, or a command."""
+
+
+def entry_file(name: str) -> str:
+    """The file that says what a score is."""
+    return f"{SCORE_PREFIX}{name}.json"
+
+
+def write_score(folder: Path, name: str, made_by: Mapping[str, Any], pairs: int, parts: Iterable[NDArray[Any]]) -> None:
+    """Write a score beside a dataset.
+
+    Args:
+        folder: of the dataset.
+        name: of the score.
+        made_by: what made it.
+        pairs: of the dataset.
+        parts: the scores of all pairs, in their order.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = folder / f"{SCORE_PREFIX}{name}.npy"
+    write_table(path, np.dtype("<f4"), (pairs,), parts, sync=True)
+    tree = {"pairs": pairs, "made_by": made_by, **dataclasses.asdict(describe_file(path))}
+    write_text(folder / entry_file(name), json.dumps(tree, indent=1, ensure_ascii=False) + "\n")

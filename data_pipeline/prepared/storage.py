@@ -23,8 +23,7 @@ from configs import StreamSection, UserError
 from configs.process.files import expand, explain
 from configs.process.files.inside import opened, read_bytes, write_bytes
 from configs.process.streams import hidden
-from data_pipeline.errors import DataError, MissingError, ReadError
-from data_pipeline.prepared.index import FileEntry, hash_file
+from data_pipeline.prepared.index import DataError, FileEntry, MissingError, ReadError, hash_file
 
 log = logging.getLogger(__name__)
 

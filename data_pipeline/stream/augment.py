@@ -22,8 +22,7 @@ from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, 
 from data_pipeline.order.windows import Budget
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
-from data_pipeline.vocabularies import widest
+from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, widest
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.errors import DataError
 from data_pipeline.order.mixture import PARTS, Mixture
 from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.augment import Augmented, Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, collate
 from data_pipeline.stream.prefetch import Background

@@ -14,7 +14,7 @@ from data_pipeline.stream.augment import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.pair_weights import PairWeights
-from data_pipeline.vocabularies import widest
+from data_pipeline.tokenizer import widest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipeline.errors import DataError
-from data_pipeline.prepared.blocks import Block
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.dataset import Block, Dataset
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.stream.prefetch import Background
 

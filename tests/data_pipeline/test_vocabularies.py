@@ -6,8 +6,7 @@ import pytest
 
 from configs import TokenizerSection
 from data_pipeline.preparation.tokenizing import existing_tokenizer, train_tokenizer
-from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
-from data_pipeline.vocabularies import match, widest
+from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, match, widest
 from tests.conftest import bundled
 
 ENGLISH, FRENCH = (bundled(language, slice(0, 400)).decode().splitlines() for language in ("en", "fr"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_score
+from data_pipeline.prepared.index import write_score
 from tests.conftest import Corpus, bundled
 from tests.forked import Forked
 from tests.once import once

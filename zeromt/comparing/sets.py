@@ -8,8 +8,8 @@ from pathlib import Path
 
 from configs import HeldOutSection, RunConfig, UserError, load_saved
 from configs.components import unknown
+from data_pipeline.pieces import cut_tag
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.tag_pieces import cut_tag
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names

@@ -9,7 +9,7 @@ from configs import UserError
 from configs.process.files import disk_errors, exists, is_dir, naming
 from configs.process.progress import say
 from configs.process.text import visible
-from data_pipeline.inspection import inspect_dataset, is_dataset, pairs_by_score
+from data_pipeline.preparation.report import inspect_dataset, is_dataset, pairs_by_score
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY

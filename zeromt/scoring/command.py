@@ -23,7 +23,7 @@ from configs.process.files import disk_errors
 from configs.process.files.inside import replacing
 from configs.process.progress import Progress, say
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_score
+from data_pipeline.prepared.index import write_score
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
 from zeromt.translating.engine import Engine

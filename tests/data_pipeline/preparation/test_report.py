@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from configs import CleaningSection, TokenizerSection
-from data_pipeline.errors import DataError
-from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare, spans
 from data_pipeline.preparation.raw import corpus as corpora
-from data_pipeline.preparation.report import Report
+from data_pipeline.preparation.report import Report, inspect_dataset
+from data_pipeline.prepared.index import parsed
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 Patch = pytest.MonkeyPatch
@@ -76,11 +75,5 @@ def test_any_grouping_of_parts_gives_the_same() -> None:
     for number, part in enumerate(parts):
         halves = (halves[0].merge(part), halves[1]) if number < 17 else (halves[0], halves[1].merge(part))
     assert halves[0].merge(halves[1]).to_json() == whole.to_json()
-    assert Report.from_json(whole.to_json(), "x").to_json() == whole.to_json()
+    assert parsed(Report, whole.to_json(), "x").to_json() == whole.to_json()
     assert whole.kept == 40 - 20 - 39
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"{", b'{"read": -1}', b'{"read": 1, "more": 1}'])
-def test_what_is_no_report(content: bytes) -> None:
-    with pytest.raises(DataError, match=r"^a/report\.json: is no report of a preparation; prepare the dataset again$"):
-        Report.from_json(content, "a/report.json")

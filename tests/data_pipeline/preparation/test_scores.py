@@ -16,12 +16,12 @@ import pytest
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
-from data_pipeline.inspection import pairs_by_score
 from data_pipeline.preparation import asking, prepare
 from data_pipeline.preparation.filters.thresholds import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.preparation.recipe import stale_fields
+from data_pipeline.preparation.report import pairs_by_score
 from data_pipeline.preparation.scoring import ScoreSources
 from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset

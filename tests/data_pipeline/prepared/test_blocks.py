@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_pipeline.errors import DataError
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DataError
 
 Forge = Callable[[Sequence[tuple[str, bytes, bytes]] | bytes], Path]
 

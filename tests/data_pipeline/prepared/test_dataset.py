@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from configs import StreamSection, UserError
-from data_pipeline.errors import DataError
-from data_pipeline.inspection import inspect_dataset
+from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.reader import StreamReader
 from tests.data_pipeline.prepared.conftest import SHARD, third
 

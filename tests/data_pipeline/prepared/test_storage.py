@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from configs import StreamSection, UserError
-from data_pipeline.errors import DataError
-from data_pipeline.inspection import inspect_dataset
+from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_score
+from data_pipeline.prepared.index import DataError, write_score
 from data_pipeline.prepared.storage import Cache
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content, third
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, faults_at_random

@@ -13,7 +13,7 @@ import numpy as np
 
 from configs import UserError
 from configs.errors import ConfigError
-from data_pipeline.errors import DataError
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.batch import MicroBatch
 
 ERRORS: dict[str, BaseException] = {

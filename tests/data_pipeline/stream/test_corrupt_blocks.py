@@ -8,8 +8,8 @@ import pytest
 
 from configs import StreamSection
 from configs.components import make
-from data_pipeline.errors import DataError
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DataError
 from tests.data_pipeline.stream.made import Ids, close, ids_of, open_readers, read_epoch, write_dataset
 
 BROKEN = (3, 20)

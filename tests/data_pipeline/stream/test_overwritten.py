@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs import StreamSection
-from data_pipeline.errors import DataError
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.index import DataError
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch, write_dataset
 
 SECTION = StreamSection(micro_batches=2, source_tokens=300, target_tokens=300, window_pairs=100)

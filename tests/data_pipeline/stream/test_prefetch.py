@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from configs import UserError
-from data_pipeline.errors import DataError
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.prefetch import LoaderProcess, Prefetch
 from tests.conftest import Start, descendants, is_running
 from tests.data_pipeline.stream import loader_items

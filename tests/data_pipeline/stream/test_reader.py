@@ -13,8 +13,7 @@ import sentencepiece
 
 from configs import PrepareSection, StreamSection, UserError
 from data_pipeline.preparation import prepare
-from data_pipeline.prepared.blocks import Block
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.dataset import Block, Dataset
 from data_pipeline.stream.reader import LaneCursor, StreamReader, StreamState
 
 Start = Callable[..., list[StreamReader]]

@@ -3,9 +3,8 @@ import time
 import numpy as np
 import pytest
 
-from data_pipeline.errors import DataError
-from data_pipeline.prepared.blocks import Block
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.prepared.dataset import Block, Dataset
+from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import BlockCache, read_pairs
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from configs import PrepareSection, RunConfig
-from data_pipeline.tokenizer import EOS_ID, Tokenizer
-from data_pipeline.vocabularies import match
+from data_pipeline.tokenizer import EOS_ID, Tokenizer, match
 from tests.model.flat import section_of
 from tests.zeromt.exporting.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
 from trainer.checkpoint.model_files import build_model

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.scores import write_score
+from data_pipeline.prepared.index import write_score
 from tests.conftest import Refused
 from tests.small import small_runs
 from zeromt.cli.main import main

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from configs import TokenizerSection, UserError
-from data_pipeline.inspection import inspect_dataset
 from data_pipeline.preparation import prepare
+from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.preparation.tokenizing import train_tokenizer
 from data_pipeline.prepared.dataset import Dataset

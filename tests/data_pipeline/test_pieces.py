@@ -1,4 +1,4 @@
-"""SentencePiece models that others have trained: their ids are moved, and texts are cut as before."""
+"""Special pieces: tags as control symbols and as user-defined ones, and models that others have trained."""
 
 import dataclasses
 import io
@@ -10,14 +10,15 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from configs import PrepareSection, TokenizerSection, UserError
-from data_pipeline.foreign_models import fitted
+from data_pipeline.pieces import as_controls, as_symbols, fitted
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
+from tests.zeromt.exporting.made import TAG, make_tokenizer
 
 LINES = [line for pair in PAIRS for line in pair]
-TAG = ">>fra<<"
 THEIRS: dict[str, dict[str, Any]] = {
     "SentencePiece": {},
     "Marian": {"eos_id": 0, "unk_id": 1, "bos_id": -1, "pad_id": -1},
@@ -93,3 +94,31 @@ def test_what_makes_a_model_fit_is_said(tmp_path: Path) -> None:
     del proto.pieces[0]
     with pytest.raises(UserError, match="unk: <unk> is missing"):
         fitted(proto.SerializeToString())
+
+
+def test_there_and_back_is_the_same_file() -> None:
+    model = make_tokenizer().files()[JOINT_FILE]
+    symbols = as_symbols(model)
+    assert symbols != model
+    assert as_symbols(symbols) == symbols
+    assert as_controls(model) == model
+    assert as_controls(symbols) == model, "what users have keeps its fingerprint"
+
+
+def test_a_plain_sentencepiece_cuts_symbols_alone() -> None:
+    model = make_tokenizer().files()[JOINT_FILE]
+    line = f"{TAG} the cat"
+    plain, symbols = (sentencepiece.SentencePieceProcessor(model_proto=m) for m in (model, as_symbols(model)))
+    assert symbols.encode(line) == make_tokenizer().encode_source([line])[0] != plain.encode(line)
+    assert symbols.encode("the cat sat") == plain.encode("the cat sat")
+
+
+def test_a_tokenizer_takes_either() -> None:
+    ours = make_tokenizer()
+    exported = Tokenizer({JOINT_FILE: as_symbols(ours.files()[JOINT_FILE])})
+    assert exported.fingerprint == ours.fingerprint
+    assert exported.tags == ours.tags == (TAG,)
+    assert exported.source_vocabulary() == ours.source_vocabulary()
+    lines = [f"{TAG} the cat", f"the {TAG} cat", f" {TAG}", ""]
+    assert exported.encode_source(lines) == ours.encode_source(lines)
+    assert exported.decode_target([[ours.tag_id(TAG), 9]]) == ours.decode_target([[9]])
