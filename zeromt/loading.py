@@ -19,7 +19,7 @@ from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.inference.translation.translator import Translation, Translator
-from zeromt.evaluating.command import Chosen, score_set
+from zeromt.evaluating.command import score_set, set_of_lines
 from zeromt.evaluating.scoring import Wanted
 from zeromt.evaluating.translation_cache import Work, keep
 
@@ -184,11 +184,10 @@ class LoadedModel(TrainedModel):
             raise UserError("sources: none; give at least one")
         named = None if metrics is None else _as_list(metrics, str, "metrics")
         wanted = Wanted.of(named, None, lowercase=False)
-        languages = {"source": source_language, "target": target_language}
-        chosen = Chosen(files=(lines, columns), languages=languages, sets=())
-        [text] = chosen.texts(self.config, self.tokenizer)
+        languages = (source_language, target_language)
+        text = set_of_lines(lines, columns, languages, self.config.prepare, self.tokenizer)
         section = self._search(beam, search)
-        tags = chosen.tags(text, self.config.prepare, self.tokenizer)
+        tags = language_tags(self.config.prepare, self.tokenizer, source=source_language, target=target_language)
         translator = Translator(self.model, self.tokenizer, section, self.device, tags=tags)
         with self.lock:
             done = score_set(

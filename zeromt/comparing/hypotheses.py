@@ -8,11 +8,11 @@ from configs.process.streams import tell
 from model.search import Ensemble
 from trainer.evaluation.sets import SetText
 from trainer.inference.loading import TrainedModel, load_checkpoint
-from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator
 from trainer.ranks.device import choose_device
 from trainer.ranks.precision import translating_precision
 from zeromt.comparing.sets import Subject
+from zeromt.evaluating.command import tags_of
 from zeromt.evaluating.translation_cache import Hypotheses, Work, keep, read_kept
 from zeromt.translating.engine import warn
 from zeromt.translating.search import search_section
@@ -42,9 +42,7 @@ def translations(subject: Subject, texts: Sequence[SetText], how: How) -> list[H
     trained: TrainedModel | None = None
     found = []
     for text in texts:
-        tags = None
-        if prepare.tag_both_sides and text.has_tags_of_both_sides:
-            tags = language_tags(prepare, subject.tokenizer, source=text.languages[0], target=text.languages[1])
+        tags = tags_of(text, prepare, subject.tokenizer)
         work = Work(text=text, search=section, tags=tags, weights=weights, precision=precision)
         hypotheses = read_kept(checkpoint, work)
         if hypotheses is None:

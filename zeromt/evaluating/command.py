@@ -11,6 +11,7 @@ from configs import EvaluationSection, HeldOutSection, PrepareSection, RunConfig
 from configs.components import Metric, unknown
 from configs.evaluation import QueuedMetric
 from configs.process.environment import restored_environment
+from configs.process.files import check_apart
 from configs.process.files.inside import written
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
@@ -19,7 +20,7 @@ from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set, tagg
 from trainer.inference.loading import places_of
 from trainer.inference.translation.languages import LanguageTags, language_tags
 from trainer.inference.translation.sources import SourceCounts
-from zeromt.evaluating.scoring import Wanted, check_output, figures_of, show, speed
+from zeromt.evaluating.scoring import Wanted, figures_of, show
 from zeromt.evaluating.translation_cache import Work, keep
 from zeromt.translating.engine import Engine, started
 from zeromt.translating.search import parse_option
@@ -55,70 +56,80 @@ def run(
     """
     wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
     options = Options(processes=None if how["quantization"] else 1, **how)
-    check_output(output, source, reference or (), places_of((options.run, *options.ensemble)))
-    chosen = _choose(source, reference, sets, {"source": options.source_language, "target": options.target_language})
+    inputs = {"--source": source} | {f"--reference ({name})": name for name in reference or ()}
+    check_apart(inputs | places_of((options.run, *options.ensemble)), {"--output": output} if output else {})
+    _check_sets(source, reference, sets, options)
+    chosen = [parse_set(text) for text in sets or ()]
     with contextlib.ExitStack() as stack:
+        files = read_set(source, reference, place="--source") if source is not None and reference is not None else None
         engine = started(stack, options)
         engine.modifiers = []  # a score is of lines as they are, as in training
-        texts = chosen.texts(engine.config, engine.tokenizer)
+        if files is None:
+            texts = _sets(engine.config, engine.tokenizer, chosen)
+        else:
+            languages = (options.source_language, options.target_language)
+            texts = [set_of_lines(*files, languages, engine.config.prepare, engine.tokenizer)]
         if output is not None and len(texts) > 1:
             raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
-        done = [_of_set(engine, chosen, text, wanted) for text in texts]
+        done = [_of_set(engine, text, wanted, is_of_files=files is not None) for text in texts]
     settings = _settings(engine)
-    report = _of_sets(done, settings) if chosen.files is None else {**done[0].figures, **settings}
-    show(report, {one.text.name: one.figures for one in done}, done[0].metrics, as_json=as_json)
+    figures = {one.text.name: one.figures for one in done}
+    report = {**done[0].figures, **settings} if files else {"sets": figures, **settings}
+    show(report, figures, done[0].metrics, as_json=as_json)
     if output is not None:
         with written(output, "--output") as file:
             file.writelines(f"{h}\n" for h in done[0].hypotheses)
     return 0
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Chosen:
-    """The sets to evaluate on."""
+def set_of_lines(
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    languages: tuple[str | None, str | None],
+    prepare: PrepareSection,
+    tokenizer: Tokenizer,
+) -> SetText:
+    """A set of lines, with the run's tag; see `trainer.evaluation.sets.tagged`.
 
-    files: tuple[Sequence[str], Sequence[Sequence[str]]] | None
-    """Lines of source and references, if files are named."""
-    languages: Mapping[str, str | None]
-    """Their languages, by side; None: the run's."""
-    sets: Sequence[str | HeldOutSection]
-    """If no files are named: names of the run's sets, or others; empty for all of the run's."""
+    Args:
+        sources, references: the lines.
+        languages: of source and target; None for the run's.
+        prepare, tokenizer: the run's.
+    """
+    source, target = languages[0] or prepare.source_language, languages[1] or prepare.target_language
+    lines = tagged(sources, target, prepare, tokenizer)
+    return SetText(name="files", languages=(source, target), sources=lines, references=references)
 
-    def texts(self, config: RunConfig, tokenizer: Tokenizer) -> list[SetText]:
-        """The text of the sets, with the run's tag; see `trainer.evaluation.sets.tagged`.
 
-        Raises:
-            UserError: the run has no such set, or a set cannot be read.
-        """
-        if self.files is not None:
-            own = (config.prepare.source_language, config.prepare.target_language)
-            source, target = (a or b for a, b in zip(self.languages.values(), own, strict=True))
-            sources = tagged(self.files[0], target, config.prepare, tokenizer)
-            return [SetText(name="files", languages=(source, target), sources=sources, references=self.files[1])]
-        known = {section.name: section for section in config.evaluation.sets}
-        if not self.sets:
-            texts = all_sets(config, tokenizer)
-            if not texts:
-                raise UserError(
-                    "--source: missing, and neither the run nor its data have held-out sets; give files, or --set"
-                )
-            return texts
-        sections = [_named(one, known) if isinstance(one, str) else one for one in self.sets]
-        needs_data = any(section.prepared is not None for section in sections)
-        datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
-        return load_sets(sections, config.prepare, dataset_names(datasets), option="--set", tokenizer=tokenizer)
+def tags_of(text: SetText, prepare: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
+    """The tags with which a set's sources and translations begin.
 
-    def tags(self, text: SetText, prepare: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
-        """The tags with which a set's sources and translations begin.
+    Raises:
+        UserError: the model does not know these languages.
+    """
+    if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
+        return None
+    return language_tags(prepare, tokenizer, source=text.languages[0], target=text.languages[1])
 
-        Raises:
-            UserError: the model does not know these languages.
-        """
-        if self.files is not None:
-            return language_tags(prepare, tokenizer, **self.languages)
-        if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
-            return None
-        return language_tags(prepare, tokenizer, source=text.languages[0], target=text.languages[1])
+
+def _sets(config: RunConfig, tokenizer: Tokenizer, wanted: Sequence[str | HeldOutSection]) -> list[SetText]:
+    """Sets that are wanted, by name or as they are; or all that the run has.
+
+    Raises:
+        UserError: the run has no such set, or a set cannot be read.
+    """
+    if not wanted:
+        texts = all_sets(config, tokenizer)
+        if not texts:
+            raise UserError(
+                "--source: missing, and neither the run nor its data have held-out sets; give files, or --set"
+            )
+        return texts
+    known = {section.name: section for section in config.evaluation.sets}
+    sections = [_named(one, known) if isinstance(one, str) else one for one in wanted]
+    needs_data = any(section.prepared is not None for section in sections)
+    datasets = [Dataset.load(d.path, config.stream) for d in config.datasets] if needs_data else []
+    return load_sets(sections, config.prepare, dataset_names(datasets), option="--set", tokenizer=tokenizer)
 
 
 def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
@@ -166,9 +177,13 @@ def score_set(
     )
 
 
-def _of_set(engine: Engine, chosen: Chosen, text: SetText, wanted: Wanted) -> Evaluated:
+def _of_set(engine: Engine, text: SetText, wanted: Wanted, *, is_of_files: bool) -> Evaluated:
     """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
-    engine.tags, engine.counts = chosen.tags(text, engine.config.prepare, engine.tokenizer), SourceCounts()
+    engine.counts = SourceCounts()
+    about = {}
+    if not is_of_files:
+        engine.tags = tags_of(text, engine.config.prepare, engine.tokenizer)
+        about = {"role": text.role, "languages": "-".join(text.languages)}
 
     def translate(lines: list[str]) -> list[str]:
         [found] = engine.translate([Chunk(first=0, sources=lines)])
@@ -181,29 +196,14 @@ def _of_set(engine: Engine, chosen: Chosen, text: SetText, wanted: Wanted) -> Ev
         kept = Work(text=text, search=engine.section, tags=engine.tags, weights=weights, precision=engine.precision)
         keep(checkpoint, kept, done.hypotheses)
     engine.warn()
-    work = {"pairs": len(text.sources), "truncated": engine.counts.truncated}
-    figures = {**done.figures, **work, **speed(len(text.sources), done.seconds)}
-    return dataclasses.replace(done, figures=figures)
-
-
-def _of_sets(done: Sequence[Evaluated], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Scores by set and, with several language pairs, the means over each pair's sets."""
-    by_pair: dict[str, list[Evaluated]] = {}
-    for one in done:
-        by_pair.setdefault("-".join(one.text.languages), []).append(one)
-    means = {
-        pair: {m.key(): _mean([one.figures[m.key()] for one in sets], m.digits) for m in sets[0].metrics}
-        for pair, sets in by_pair.items()
+    pairs = len(text.sources)
+    work = {
+        "pairs": pairs,
+        "truncated": engine.counts.truncated,
+        "seconds": round(done.seconds, 2),
+        "sentences_per_second": round(pairs / max(done.seconds, 1e-3), 2),
     }
-    sets = {
-        one.text.name: {"role": one.text.role, "languages": "-".join(one.text.languages), **one.figures} for one in done
-    }
-    return {"sets": sets, **({"language_pairs": means} if len(means) > 1 else {}), **settings}
-
-
-def _mean(figures: Sequence[float | None], digits: int) -> float | None:
-    known = [figure for figure in figures if figure is not None]
-    return round(sum(known) / len(known), digits) if len(known) == len(figures) else None
+    return dataclasses.replace(done, figures={**about, **done.figures, **work})
 
 
 def _settings(engine: Engine) -> dict[str, Any]:
@@ -222,27 +222,21 @@ def _settings(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _choose(
-    source: str | None,
-    references: Sequence[str] | None,
-    sets: Sequence[str] | None,
-    languages: Mapping[str, str | None],
-) -> Chosen:
-    """The sets that the options choose.
+def _check_sets(
+    source: str | None, references: Sequence[str] | None, sets: Sequence[str] | None, options: Options
+) -> None:
+    """Raise unless files or sets are chosen.
 
     Raises:
-        UserError: an option is missing or superfluous, or a file cannot be used.
+        UserError: an option is missing or superfluous.
     """
-    if source is not None and references is not None and sets is None:
-        return Chosen(files=read_set(source, references, place="--source"), languages=languages, sets=())
-    if source is not None or references is not None:
-        if sets is not None:
-            raise UserError("--set: given with --source or --reference; give one or the other")
+    if (source is None) != (references is None):
         raise UserError(f"--{'source' if source is None else 'reference'}: missing; give both, or --set")
-    for side, language in languages.items():
-        if language is not None:
+    if source is not None and sets is not None:
+        raise UserError("--set: given with --source; give one of them")
+    for side in ("source", "target"):
+        if source is None and (language := getattr(options, f"{side}_language")) is not None:
             raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
-    return Chosen(files=None, languages=languages, sets=[parse_set(text) for text in sets or ()])
 
 
 def parse_set(text: str) -> str | HeldOutSection:

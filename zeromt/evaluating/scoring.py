@@ -12,7 +12,6 @@ from configs import EvaluationSection, UserError
 from configs.components import Metric, ScoredText, make
 from configs.components.training import SIGNATURE
 from configs.evaluation import QueuedMetric
-from configs.process.files import check_apart
 from configs.process.text import visible
 from trainer.evaluation.sets import SetText
 from trainer.metrics.command import lines_of, score_by
@@ -122,29 +121,3 @@ def show(
 
 def _shown(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def speed(pairs: int, seconds: float) -> dict[str, float]:
-    """The time that translating took, and sentences in a second of it."""
-    return {"seconds": round(seconds, 2), "sentences_per_second": round(pairs / max(seconds, 1e-3), 2)}
-
-
-def check_output(
-    output: str | None,
-    source: str | None,
-    references: Sequence[str],
-    others: Mapping[str, str | None],
-) -> None:
-    """Check that the output is not one of the inputs.
-
-    Args:
-        output: a file for translations.
-        source, references: files of the set.
-        others: paths by the option that names them.
-
-    Raises:
-        UserError: it is.
-    """
-    several = len(references) > 1
-    named = {f"--reference{f' {n}' if several else ''}": name for n, name in enumerate(references, start=1)}
-    check_apart({"--source": source, **named, **others}, {} if output is None else {"--output": output})

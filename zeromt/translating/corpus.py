@@ -103,10 +103,8 @@ def _make_part(
     """Translate what is missing of a part: of every N-th chunk."""
     number, of = part
     lines, size = material["lines"], material["chunk_lines"]
-    own = range(number - 1, math.ceil(lines / size), of)
-    missing = set(store.missing(own))
-    total = sum(min(size, lines - chunk * size) for chunk in own)
-    done = before = total - sum(min(size, lines - chunk * size) for chunk in missing)
+    missing = set(store.missing(range(number - 1, math.ceil(lines / size), of)))
+    total, done = sum(min(size, lines - chunk * size) for chunk in missing), 0
     taken: deque[tuple[int, list[str]]] = deque()
 
     def sources() -> Iterator[Chunk]:
@@ -117,7 +115,7 @@ def _make_part(
 
     with contextlib.ExitStack() as stack:
         if missing:
-            bar = stack.enter_context(Progress(f"translating part {number}/{of}", total, before, unit="lines"))
+            bar = stack.enter_context(Progress(f"translating part {number}/{of}", total, unit="lines"))
             engine.start(stack)
             for found in engine.translate(sources(), bar.advance):
                 chunk, texts = taken.popleft()
@@ -125,8 +123,7 @@ def _make_part(
                 done += len(texts)
                 bar.reach(done)
             engine.warn()
-    said = f"{total:,} lines" + (f", {before:,} of them from before" if before else "")
-    say(f"{store.root}: part {number} of {of} is ready: {said}; --merge joins the parts")
+    say(f"{store.root}: part {number} of {of} is ready; --merge joins the parts")
 
 
 def _record(text: str, found: Sequence[Translation]) -> Record:

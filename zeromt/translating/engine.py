@@ -148,12 +148,12 @@ class Engine:
 
         def prepared(chunk: Chunk) -> Chunk:
             by_line = [self._parts(line) for line in chunk.sources]
+            is_plain = chunk.targets is None and chunk.prefixes is None
             texts: list[str] = []
             keys: list[int] = []
             undo: list[list[Undo]] = []
             for key, parts in enumerate(by_line, start=chunk.first):
                 for number, text in enumerate(parts):
-                    is_plain = chunk.targets is None and chunk.prefixes is None
                     changed, undoing = self._modified(text) if is_plain else (text, [])
                     texts.append(changed)
                     undo.append(undoing)
@@ -181,8 +181,7 @@ class Engine:
         return parts_of(line, tag, self._fits, paragraphs=self.options.paragraphs)
 
     def _fits(self, text: str) -> bool:
-        [row] = encode_source(self.tokenizer, [text], self.tags)
-        return not self._splits or len(row) < self.max_positions
+        return not self._splits or len(encode_source(self.tokenizer, [text], self.tags)[0]) < self.max_positions
 
     def _modified(self, line: str) -> tuple[str, list[Undo]]:
         """The line as the run's modifiers want it, and what undoes that."""

@@ -234,12 +234,6 @@ def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: 
     for name, key in itertools.product(("a", "b", "c", "own"), DIRECT):
         assert found["sets"][name][key] == pytest.approx(last[f"{key}/{name}"], abs=0.006), (name, key)
     assert (found["sets"]["c"]["role"], found["sets"]["c"]["languages"], found["step"]) == ("test", "en-fr", 303)
-    german = f"{{name: x, source: {trained.source}, references: {trained.reference}, target_language: de}}"
-    both = report("--set", german, "--set", "b", "--metrics", "chrf")
-    assert both["language_pairs"] == {
-        "en-de": {"chrf": both["sets"]["x"]["chrf"]},
-        "en-fr": {"chrf": both["sets"]["b"]["chrf"]},
-    }
 
 
 @pytest.mark.parametrize(

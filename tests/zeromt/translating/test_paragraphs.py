@@ -37,29 +37,17 @@ def translated(run: Path, work: Path, lines: list[str], *options: str) -> list[s
     return (work / "out").read_text().splitlines()
 
 
-@pytest.fixture
-def expected(run: Path, tmp_path: Path) -> list[str]:
+def test_lines_parts_and_evaluation(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     by_sentence = iter(translated(run, tmp_path, [text for texts in SENTENCES for text in texts]))
-    return [" ".join(next(by_sentence) for _ in texts) for texts in SENTENCES]
-
-
-def test_lines(run: Path, tmp_path: Path, expected: list[str]) -> None:
-    assert translated(run, tmp_path, LINES, "--paragraphs") == expected
+    expected = [" ".join(next(by_sentence) for _ in texts) for texts in SENTENCES]
     assert translated(run, tmp_path, LINES) != expected  # one long text each
-
-
-def test_parts_of_a_corpus(run: Path, tmp_path: Path, expected: list[str]) -> None:
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in LINES))
+    assert translated(run, tmp_path, LINES, "--paragraphs") == expected
     given = ["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "parts"), "--paragraphs"]
     for which in (["--part", "1/1"], ["--merge"]):
         assert main([*given, *which]) == 0
     assert (tmp_path / "parts" / "translations.txt").read_text().splitlines() == expected
-
-
-def test_evaluation(run: Path, tmp_path: Path, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for name, lines in (("source", LINES), ("reference", expected)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    files = ["--source", str(tmp_path / "source"), "--reference", str(tmp_path / "reference")]
+    files = ["--source", str(tmp_path / "in"), "--reference", str(tmp_path / "parts" / "translations.txt")]
+    capsys.readouterr()
     assert main(["evaluate", str(run), *files, "--paragraphs", "-o", str(tmp_path / "hypotheses")]) == 0
     assert (tmp_path / "hypotheses").read_text().splitlines() == expected
     assert json.loads(capsys.readouterr().out)["paragraphs"] is True

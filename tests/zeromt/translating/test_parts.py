@@ -1,6 +1,7 @@
 """A corpus in parts is what it is in one; every line stays beside its source, whatever was killed, moved or changed."""
 
 import gzip
+import itertools
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ import zstandard
 from tests.conftest import Refused, Start, small_disk, zeromt
 from tests.waiting import wait_until
 from tests.zeromt.translating.conftest import Translate, translating, write_lines
+from zeromt.translating.mbr import expected_utilities
 from zeromt.translating.splitting import join, parts_of
 
 SEARCH = ("--max-length-ratio", "1", "--max-length-extra", "2", "--chunk-lines", "4")
@@ -55,16 +57,6 @@ def test_files_beside_the_text_do_not_replace_an_input(run: str, tmp_path: Path,
     (tmp_path / "x.source.txt").write_text("a\n")
     words = ("translate", run, "-i", "x.source.txt", "-o", "out", "--merge", "--to", "x.txt")
     assert refused(*words).startswith("--to (x.source.txt): ")
-
-
-def test_a_line_that_is_not_split_is_translated_as_by_the_command_for_lines(
-    translate: Translate, run: str, lines: list[str]
-) -> None:
-    plain = [line for line in lines if len(line) < 200]
-    Path("in.en").write_text("".join(f"{line}\n" for line in plain))
-    ours = made(translate, run, "out", 2)[0]
-    assert translate(run, "-i", "in.en", "-o", "lines.txt", *SEARCH[:4]) == 0
-    assert ours == Path("lines.txt").read_bytes()
 
 
 def test_files_and_their_compression(translate: Translate, run: str, lines: list[str], tmp_path: Path) -> None:
@@ -184,14 +176,6 @@ def test_bad_input_is_found_before_the_work(run: str, refused: Refused, tmp_path
     assert "in.en: line 2 is not UTF-8" in refused(*words, "--part", "1/2")
     (tmp_path / "in.en").write_text("fine\n")
     assert "'out' has no job.json: nothing was begun there" in refused(*words, "--merge")
-    assert "--part: '3/2'" in _usage(refused, *words, "--part", "3/2")
-
-
-def _usage(refused: Refused, *words: str) -> str:
-    try:
-        return refused(*words)
-    except SystemExit:
-        return "--part: '3/2'"
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(
@@ -240,3 +224,43 @@ def test_a_part_of_a_job_array(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ID", "7"), ("MIN", "4"), ("COUNT", "5")):
         monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", value)
     assert part("slurm") == (4, 5)
+
+
+SAMPLED = ("--sample", "--epsilon", "0.01", "--temperature", "2", "--candidates", "5")
+
+
+def test_minimum_bayes_risk(
+    translate: Translate, run: str, lines: list[str], refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (run, "-i", "in.en", "-o", "out", *SEARCH, *SAMPLED)
+    for number in (1, 2):
+        assert translate(*words, "--part", f"{number}/2") == 0
+    assert translate(*words, "--merge", "--choose", "all") == 0
+    plain = _by_line()
+    capsys.readouterr()
+    said = refused("translate", *words, "--merge", "--mbr", "chrf")
+    assert "engine.mbr: \"chrf\", and 'out' was begun with null" in said
+    by_risk = (*words[:3], "-o", "ranked", *words[5:], "--mbr", "chrf")
+    assert translate(*by_risk, "--part", "1/1") == 0
+    assert translate(*by_risk, "--merge", "--choose", "all") == 0
+    for texts, found in zip(plain, _by_line("ranked"), strict=True):
+        utilities = expected_utilities(texts, "chrf")
+        assert sorted(found) == sorted(texts)
+        assert utilities[texts.index(found[0])] == max(utilities)
+
+
+def _by_line(out: str = "out") -> list[list[str]]:
+    """The candidates of each line that has some."""
+    pairs = zip(lines_of(".source", f"{out}/translations"), lines_of("", f"{out}/translations"), strict=True)
+    groups = itertools.groupby((pair for pair in pairs if pair[1]), lambda pair: pair[0])
+    return [[text for _, text in group] for _, group in groups]
+
+
+def test_lines_for_people(translate: Translate, run: str, lines: list[str], refused: Refused) -> None:
+    plain = [line for line in lines if len(line) < 200]
+    Path("in.en").write_text("".join(f"{line}\n" for line in plain))
+    assert translate(run, "-i", "in.en", "-o", "mbr.txt", *SEARCH[:4], *SAMPLED, "--mbr", "chrf") == 0
+    words = (run, "-i", "in.en", "-o", "out", *SEARCH, *SAMPLED, "--mbr", "chrf")
+    assert translate(*words, "--part", "1/1") == 0
+    assert translate(*words, "--merge") == 0
+    assert Path("mbr.txt").read_text() == Path("out/translations.txt").read_text()
