@@ -15,13 +15,14 @@ from configs import CleaningSection, PrepareSection, UserError
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
 from data_pipeline.preparation.filters.characters import (
     DropControlCharacters,
+    Empty,
+    Identical,
     MaxCharacters,
     Normalization,
     RemoveControlCharacters,
 )
 from data_pipeline.preparation.filters.held_out import HeldOutOverlap
 from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
-from data_pipeline.preparation.filters.sides import Empty, Identical
 
 NORMALIZATION, EMPTY = "normalization", "empty"
 TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = (

@@ -37,7 +37,6 @@ from data_pipeline.preparation.staging import (
     check_places,
     check_unchanged,
     inspect_inputs,
-    keep_hashes,
     place_of,
     put_aside,
     remove_partial,
@@ -91,7 +90,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         raise UserError("prepare.train: no file is named; name source and target, or files and their reader")
     check_places(section, output)
     work = WorkFolder.beside(output)
-    inputs = inspect_inputs(section, work.hashes)
+    inputs = inspect_inputs(section)
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
     with naming("prepare.output"):
@@ -108,7 +107,6 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         (folder / "dataset").mkdir(parents=True, exist_ok=True)
         write_text(folder / RECIPE_FILE, json.dumps(recipe))
-        keep_hashes(inputs, work.hashes)
         if part is None:
             remove_partial(folder)
             if not merge:

@@ -21,7 +21,7 @@ from configs.components import Corpus, Pairs
 from configs.process.files.inside import opened, replacing
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaned, Cleaner, filters_of
-from data_pipeline.preparation.filters.sides import find_identical
+from data_pipeline.preparation.filters.characters import find_identical
 from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report

@@ -5,7 +5,6 @@ can each prepare a part.
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -27,7 +26,6 @@ from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
 SPLITS = ("train", "valid", "test")
-HASHES_FILE = "hashes.json"
 DISCARDED = "discarded-"
 
 
@@ -43,33 +41,20 @@ class Input:
     mtime_ns: int
     sha256: str
 
-    @property
-    def key(self) -> str:
-        """What tells that it is the same file."""
-        return f"{self.path.absolute()}|{self.bytes}|{self.mtime_ns}"
 
-
-def inspect_inputs(section: PrepareSection, known: Path) -> list[Input]:
+def inspect_inputs(section: PrepareSection) -> list[Input]:
     """All input files with sizes and hashes.
-
-    Args:
-        section: the preparation.
-        known: a file of hashes from an earlier attempt; inputs of the same size and time are not read again.
 
     Raises:
         UserError: an input is missing, unreadable or empty.
     """
-    hashes: dict[str, str] = {}
-    with contextlib.suppress(OSError, ValueError):
-        hashes = dict(inside.read_json(known))
     inputs: list[Input] = []
     for place, given, may_be_folder in _named_files(section):
         for path in _files_in(given, place, may_be_folder=may_be_folder):
             try:
                 status = path.stat()
                 name = f"{given.name}/{path.relative_to(given)}" if path != given else path.name
-                file = Input(place, path, name, status.st_size, status.st_mtime_ns, "")
-                inputs.append(dataclasses.replace(file, sha256=hashes.get(file.key) or hash_file(path)))
+                inputs.append(Input(place, path, name, status.st_size, status.st_mtime_ns, hash_file(path)))
             except OSError as error:
                 raise UserError(f"prepare.{place}: {path}: cannot be read: {error.strerror}") from error
     return inputs
@@ -99,11 +84,6 @@ def _files_in(given: Path, place: str, *, may_be_folder: bool) -> list[Path]:
     if status.st_size == 0 and not may_be_folder:
         raise UserError(f"prepare.{place}: {given}: is empty; it must have at least one line")
     return [given]
-
-
-def keep_hashes(inputs: list[Input], path: Path) -> None:
-    """Store the inputs' hashes for `inspect_inputs`."""
-    inside.write_text(path, json.dumps({file.key: file.sha256 for file in inputs}))
 
 
 def check_unchanged(inputs: list[Input]) -> None:
@@ -163,11 +143,6 @@ class WorkFolder:
     def beside(cls, output: Path) -> "WorkFolder":
         """The work folder of an output; it need not exist yet."""
         return cls(output.absolute().with_name(f".{output.name}.preparing"))
-
-    @property
-    def hashes(self) -> Path:
-        """The file with hashes of inputs."""
-        return self.root / HASHES_FILE
 
     def folder_of(self, recipe: Mapping[str, Any]) -> Path:
         """The folder of a recipe with this version of zeromt; it need not exist yet."""

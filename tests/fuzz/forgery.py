@@ -142,7 +142,7 @@ MORE: dict[str, tuple[str, ...]] = {
         CHECKPOINT.removeprefix(f"{RUN}/"), "checkpoints/step-00000015", "checkpoints/tmp-x", "metrics.prom",
     ),
     DATASET: (
-        "places.npy", "hashes.json", "spans.json", "tokenizer.source.model", "tokenizer.target.model", "parts",
+        "places.npy", "spans.json", "tokenizer.source.model", "tokenizer.target.model", "parts",
         "test.source.txt", "tmp-x", "score-qe.json", "score-qe.npy",
     ),
     MODEL: ("tokenizer.json", "model.safetensors.index.json", "sentencepiece.bpe.model", "pytorch_model.bin", "tmp-x"),

@@ -1,4 +1,4 @@
-"""Filters of characters: normalisation, control characters, length."""
+"""Filters of characters: normalisation, control characters, length, empty and equal sides."""
 
 import functools
 import unicodedata
@@ -68,6 +68,30 @@ class MaxCharacters(DroppingFilter):
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
         pairs = zip(sources, targets, strict=True)
         return [row for row, (s, t) in enumerate(pairs) if len(s) > self.limit or len(t) > self.limit]
+
+
+@component("filter", "empty")
+class Empty(DroppingFilter):
+    """Drops pairs with a side that is only white space."""
+
+    @override
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        pairs = zip(sources, targets, strict=True)
+        return [row for row, (s, t) in enumerate(pairs) if not s or not t or s.isspace() or t.isspace()]
+
+
+@component("filter", "identical")
+class Identical(DroppingFilter):
+    """Drops pairs whose sides are the same text, ignoring white space at the ends."""
+
+    @override
+    def find(self, sources: list[str], targets: list[str]) -> list[int]:
+        return find_identical(sources, targets)
+
+
+def find_identical(sources: list[str], targets: list[str]) -> list[int]:
+    """Rows whose sides are the same text, ignoring white space at the ends."""
+    return [row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if s.strip() == t.strip()]
 
 
 def without_controls(lines: list[str]) -> list[str]:

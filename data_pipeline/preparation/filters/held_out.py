@@ -1,8 +1,6 @@
 """The filter of training pairs that are in the validation or test set."""
 
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from typing_extensions import override
@@ -25,35 +23,20 @@ class HeldOutOverlap(DroppingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Find:
-        return HeldOut.of(corpus.held_out, self.mode).find
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """The texts of the validation and test sets with which training pairs are compared."""
-
-    mode: Literal["pair", "side"]
-    sources: frozenset[str]
-    """Folded, like the next two."""
-    targets: frozenset[str]
-    pairs: frozenset[tuple[str, str]]
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, str]], mode: Literal["pair", "side"]) -> "HeldOut":
-        """Keep what a mode compares: whole pairs, or each side by itself."""
-        folded = [(fold(source), fold(target)) for source, target in pairs]
+        folded = {(fold(source), fold(target)) for source, target in corpus.held_out}
         # An empty side in a held-out set matches nothing.
-        sources, targets = frozenset(s for s, _ in folded if s), frozenset(t for _, t in folded if t)
-        return cls(mode, sources, targets, frozenset(folded))
+        known_sources, known_targets = {s for s, _ in folded if s}, {t for _, t in folded if t}
 
-    def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        """Rows of the pairs that are in a held-out set, ignoring case, width and white space."""
-        known, others, pairs = self.sources, self.targets, self.pairs
-        if self.mode == "pair":
-            suspects = [row for row, line in enumerate(sources) if fold(line) in known]
-            return [row for row in suspects if (fold(sources[row]), fold(targets[row])) in pairs]
-        sides = enumerate(zip(sources, targets, strict=True))
-        return [row for row, (s, t) in sides if fold(s) in known or fold(t) in others]
+        def is_there(source: str, target: str) -> bool:
+            source = fold(source)
+            if self.mode == "pair":
+                return source in known_sources and (source, fold(target)) in folded
+            return source in known_sources or fold(target) in known_targets
+
+        def find(sources: list[str], targets: list[str]) -> list[int]:
+            return [row for row, pair in enumerate(zip(sources, targets, strict=True)) if is_there(*pair)]
+
+        return find
 
 
 def fold(line: str) -> str:

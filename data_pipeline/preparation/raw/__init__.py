@@ -1,1 +1,1 @@
-"""The raw corpus, in any of its formats: text, TSV, JSON lines, TMX, Parquet, Hugging Face's datasets."""
+"""The raw corpus in units and spans, whatever its format; text files as lines."""

@@ -1,15 +1,14 @@
 """Reads a parallel corpus of any format: its units, and all its pairs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from configs import CorpusFiles, UserError
 from configs.components import RawFiles
 from configs.data import UNDETERMINED
 from configs.process.progress import say
-from data_pipeline.preparation.raw.lines import TextChunk
-from data_pipeline.preparation.raw.unit import Span, Unit
+from data_pipeline.preparation.raw.unit import Unit
 
 SPAN_PAIRS = 65_536
 CHUNK_LINES = 4096
@@ -49,37 +48,26 @@ def corpus_units(
     ]
 
 
-def read_spans(
-    files: CorpusFiles, root: str, size: int, languages: Languages = NO_LANGUAGES
-) -> Iterator[tuple[Span, TextChunk]]:
-    """All pairs of a corpus in spans of `size` lines; a unit's last span may be shorter.
-
-    Raises:
-        UserError: as for `Unit.stream` and `RawSpan.pairs`.
-    """
-    for number, unit in enumerate(corpus_units(files, root, languages=languages)):
-        for span, raw in unit.stream(number, 0, size):
-            yield span, raw.pairs()
-
-
 def read_whole(files: CorpusFiles, root: str, languages: Languages = NO_LANGUAGES) -> tuple[list[str], list[str]]:
     """Sources and targets of a corpus, such as a test set, in memory. Says what of its files makes no pair.
 
     Raises:
-        UserError: as for `read_spans`, or it is too large for memory.
+        UserError: as for `Unit.stream` and `RawSpan.pairs`, or it is too large for memory.
     """
     sources: list[str] = []
     targets: list[str] = []
-    left_out = Counter[str]()
     size = 0
-    for span, chunk in read_spans(files, root, CHUNK_LINES, languages):
-        sources += chunk.sources
-        targets += chunk.targets
-        left_out.update({f"{chunk.source_file}: left out {reason}": n for reason, n in span.left_out.items()})
-        size += sum(map(len, chunk.sources)) + sum(map(len, chunk.targets))
-        if len(sources) > MAX_SET_LINES or size > MAX_SET_CHARACTERS:
-            most = f"{MAX_SET_LINES:,} lines or {MAX_SET_CHARACTERS:,} characters"
-            raise UserError(f"{chunk.source_file}: has more than {most}, which are held in memory; take a part of it")
-    for what, count in left_out.items():
-        say(f"{what}: {count:,}")
+    for unit in corpus_units(files, root, languages=languages):
+        left_out = Counter[str]()
+        for span, raw in unit.stream(0, 0, CHUNK_LINES):
+            chunk = raw.pairs()
+            sources += chunk.sources
+            targets += chunk.targets
+            left_out.update(span.left_out)
+            size += sum(map(len, chunk.sources)) + sum(map(len, chunk.targets))
+            if len(sources) > MAX_SET_LINES or size > MAX_SET_CHARACTERS:
+                most = f"{MAX_SET_LINES:,} lines or {MAX_SET_CHARACTERS:,} characters"
+                raise UserError(f"{chunk.source_file}: has more than {most}, which are held in memory; take a part")
+        for reason, count in left_out.items():
+            say(f"{unit.files.paths[0]}: left out {reason}: {count:,}")
     return sources, targets

@@ -198,11 +198,13 @@ class RawSpan:
 def _beside(paths: Sequence[Path], offsets: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
     """Lines that stand beside each other in several files."""
     files = [byte_lines(path, offset) for path, offset in zip(paths, offsets, strict=True)]
-    for lines in itertools.zip_longest(*files):
-        if None in lines:
-            counts = [sum(1 for _ in byte_lines(path)) for path in paths]
-            raise UserError(f"{paths[0]}: {counts[0]} lines beside {counts[1]} in {paths[1]}; both must have as many")
-        yield lines
+    try:
+        yield from zip(*files, strict=True)
+    except ValueError as error:
+        counts = [sum(1 for _ in byte_lines(path)) for path in paths]
+        raise UserError(
+            f"{paths[0]}: {counts[0]} lines beside {counts[1]} in {paths[1]}; both must have as many"
+        ) from error
 
 
 def _groups(rows: Iterator[Any], count: int) -> Iterator[tuple[list[Texts], Counter[str]]]:

@@ -14,7 +14,7 @@ import zstandard
 
 from configs import CorpusFiles
 from configs.load import parse_run
-from data_pipeline.preparation.raw.corpus import corpus_units, read_spans
+from data_pipeline.preparation.raw.corpus import corpus_units
 from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
 
 Pairs = list[tuple[str, str]]
@@ -89,5 +89,4 @@ def pairs_of(raw: RawSpan) -> Pairs:
 
 def read(files: CorpusFiles, folder: Path, size: int = 3) -> Pairs:
     """The pairs of a corpus."""
-    spans = read_spans(files, str(folder), size, LANGUAGES)
-    return [pair for _, chunk in spans for pair in zip(chunk.sources, chunk.targets, strict=True)]
+    return [pair for _, _, raw in spans_of(files, folder, size) for pair in pairs_of(raw)]
