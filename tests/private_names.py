@@ -8,6 +8,7 @@ not listed.
 from trainer.engines.deepspeed.patches import NEEDS, Row
 
 ROWS: tuple[Row, ...] = (
+    ("collections:namedtuple", "_replace"),
     ("torch", "_foreach_copy_", "_foreach_add_", "_foreach_mul_", "_foreach_lerp_", "_foreach_norm"),
     ("torch", "_addmm_activation"),
     ("torch.optim:Adam", "_step_supports_amp_scaling"),

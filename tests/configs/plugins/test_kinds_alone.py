@@ -23,7 +23,8 @@ PLACES = {
     "stream.augment.0": "modifier", "prepare.filters.0": "filter", "phases.0.schedule": "schedule",
     "phases.0.augment.0": "modifier", "model.attention": "attention", "model.feed_forward": "feed_forward",
     "model.positions": "positions", "model.norm": "norm", "model.residual": "residual",
-    "model.initialisation": "initialisation",
+    "model.initialisation": "initialisation", "prepare.train.reader": "reader", "prepare.valid.reader": "reader",
+    "prepare.test.reader": "reader",
 }  # fmt: skip
 """Every place of a configuration that takes a component, in lists that of their first item, and its family."""
 PHASE = {"name": "first", "until": {"updates": 9000}}
