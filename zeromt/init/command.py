@@ -1,22 +1,24 @@
 """The command `zeromt init`: looks at a corpus, writes held-out sets and a configuration, and says what it did."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from configs import UserError
-from configs.languages import MULTIPLE
 from configs.process.files import check_apart, exists, file_in, naming
 from configs.process.files.inside import written
+from configs.process.gpus import num_usable
 from configs.process.text import visible_name
-from zeromt.init.choices import Machine, choose
-from zeromt.init.corpora import Part, Wanted, find_parts, identified, meaning
-from zeromt.init.page import Outcome, page, summary
-from zeromt.init.survey import Found, Pair, look, training_rows
+from launcher.machine.cores import num_cores
+from zeromt.init.choices import Choice, Machine, choose
+from zeromt.init.corpus import CODE, Corpus, Found, find_corpus, look
 
+WIDTH = 64
+"""Columns before the comments, where the settings leave room."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.ya?ml")
 _OUTPUT = "-o/--output"
 
@@ -32,9 +34,9 @@ def run(
     """Write a configuration for a corpus, and its held-out sets.
 
     Args:
-        corpus: two files, or one file or folder.
+        corpus: two files, or one TSV or TMX.
         output: the configuration to write.
-        source_language, target_language: codes; None tells them by names and text.
+        source_language, target_language: codes; None: as the names or the file say.
         overwrite: replace what is there.
 
     Raises:
@@ -43,32 +45,32 @@ def run(
     folder = _folder_beside(output, overwrite=overwrite)
     inputs = {f"CORPUS {number}": path for number, path in enumerate(corpus, 1)}
     check_apart(inputs, {_OUTPUT: output, f"{_OUTPUT} (held-out sets)": str(folder)})
-    parts, others = find_parts(corpus, Wanted(source_language, target_language))
-    found, machine = look(parts), Machine.here()
-    told = identified([pair.source for pair in found.sample]) or MULTIPLE
-    languages = (
-        _one_of(part.source_language or told for part in parts),
-        _one_of(found.codes or [part.target_language for part in parts]),
-    )
-    endings = languages if languages[0] != languages[1] else ("source", "target")
-    as_they_are = None if found.is_tagged else _joined(parts)
-    outcome = Outcome(
-        given=corpus,
-        output=output,
-        folder=folder,
-        endings=endings,
-        train=as_they_are,
-        parts=parts,
-        others=others,
-        found=found,
-        languages=languages,
-        machine=machine,
-        choices=choose(found, languages, machine),
-    )
+    given = find_corpus(corpus, source_language, target_language)
+    found, machine = look(given), Machine(num_usable(), num_cores())
+    is_plain = all(map(CODE.fullmatch, given.languages))  # nothing else becomes part of a path
+    endings = given.languages if is_plain else ("source", "target")
+    sets = {"valid": found.valid, "test": found.test}
+    with naming(_OUTPUT):
+        paths = {name: [str(file_in(folder, f"{name}.{ending}")) for ending in endings] for name in sets}
+    prepare, sections = choose(found, given.languages, machine)
     with written(output, _OUTPUT) as file:
-        _write_sets(folder, endings, found, parts if as_they_are is None else ())
-        file.write(page(outcome))
-    for line in summary(outcome):
+        folder.mkdir(exist_ok=True)
+        for name, pairs in sets.items():
+            with ExitStack() as stack:
+                files = [stack.enter_context(written(path, _OUTPUT)) for path in paths[name]]
+                for pair in pairs:
+                    for side, line in zip(files, pair, strict=True):
+                        side.write(f"{line}\n")
+        shown = " ".join(map(visible_name, corpus))
+        file.write(
+            f"# Written by `zeromt init {shown}`; docs/choosing.md has the rules. What is not set has a default.\n"
+        )
+        file.write("prepare:\n")
+        for choice in (*_of_corpus(output, given, found, paths), *prepare):
+            file.write(f"  {_line(choice, WIDTH - 2)}")
+        for choice in sections:
+            file.write(_line(choice, WIDTH))
+    for line in (*_found(folder, given, found), *_chosen(output, machine, [*prepare, *sections])):
         print(line)
     return 0
 
@@ -95,40 +97,53 @@ def _folder_beside(output: str, *, overwrite: bool) -> Path:
     return folder
 
 
-def _one_of(codes: Iterable[str]) -> str:
-    """The only code, or the first of several that mean the same; else that for several languages."""
-    listed = list(codes)
-    return listed[0] if len(set(map(meaning, listed))) == 1 else MULTIPLE
+def _of_corpus(output: str, given: Corpus, found: Found, paths: dict[str, list[str]]) -> Iterator[Choice]:
+    """What of `prepare` says where the corpus is."""
+    yield Choice("output", f"data/{Path(output).stem}", "where `zeromt prepare` writes the dataset")
+    for side, code in zip(("source", "target"), given.languages, strict=True):
+        yield Choice(f"{side}_language", code, given.how)
+    files, reader = given.files, given.files.reader
+    train: dict[str, Any] = {"source": files.source, "target": files.target}
+    if files.files:
+        train = {"files": files.files, "reader": {"kind": reader.kind}}
+        train["reader"] |= {"header": True} if getattr(reader, "header", False) else {}
+    yield Choice("train", train, f"{found.num_pairs:,} pairs")
+    held_out = f"{len(found.valid):,} pairs at random, of sentences that stand once in the corpus"
+    for name, why in (("valid", held_out), ("test", "as many more, for `zeromt evaluate` at the end")):
+        source, target = paths[name]
+        yield Choice(name, {"source": [source], "target": [target]}, why)
 
 
-def _joined(parts: Sequence[Part]) -> dict[str, Any] | None:
-    """The files of all parts as `prepare.train`; None if they are of several formats or columns."""
-    reader = parts[0].files.reader
-    if any(part.files.reader != reader for part in parts):
-        return None
-    if reader.kind == "tmx" and len({(part.source_language, part.target_language) for part in parts}) > 1:
-        return None
-    tree: dict[str, Any] = {
-        key: [path for part in parts for path in getattr(part.files, key)] for key in ("source", "target", "files")
-    }
-    if reader.kind != "text":
-        given = {one.name: getattr(reader, one.name) for one in fields(reader)}
-        tree["reader"] = {one.name: given[one.name] for one in fields(reader) if given[one.name] != one.default}
-        tree["reader"]["kind"] = reader.kind
-    return {key: value for key, value in tree.items() if value}
+def _line(choice: Choice, width: int) -> str:
+    value = yaml.safe_dump(choice.value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
+    value = value.removesuffix("...\n").strip()
+    return f"{f'{choice.key}: {value}'.ljust(width)}  # {choice.why}\n"
 
 
-def _write_sets(folder: Path, endings: tuple[str, str], found: Found, parts: Sequence[Part]) -> None:
-    """Write the held-out sets, and with parts the training text: with tags, without the held-out sentences."""
-    sets: dict[str, Iterable[Pair]] = {"valid": found.valid, "test": found.test}
-    if parts:
-        sets["train"] = training_rows(found, parts)
-    with naming(_OUTPUT):
-        paths = {name: [str(file_in(folder, f"{name}.{ending}")) for ending in endings] for name in sets}
-        folder.mkdir(exist_ok=True)
-    for name, pairs in sets.items():
-        with ExitStack() as stack:
-            files = [stack.enter_context(written(path, _OUTPUT)) for path in paths[name]]
-            for source, target, code in pairs:
-                files[0].write(f">>{code}<< {source}\n" if code else f"{source}\n")
-                files[1].write(f"{target}\n")
+def _found(folder: Path, given: Corpus, found: Found) -> Iterator[str]:
+    lengths = [sum(map(len, side)) / len(found.sample) for side in zip(*found.sample, strict=True)]
+    yield (
+        f"found     {found.num_pairs:,} pairs, {' to '.join(given.languages)}, {found.num_bytes / 1e6:,.1f} MB; "
+        f"a sentence has {lengths[0]:.0f} and {lengths[1]:.0f} characters on average"
+    )
+    if found.num_blank:
+        yield f"          {found.num_blank:,} pairs are blank on a side"
+    yield (
+        f"held out  {len(found.valid):,} pairs to validate and {len(found.test):,} to test, in "
+        f"{visible_name(str(folder))}; no training pair has one of their sentences"
+    )
+
+
+def _chosen(output: str, machine: Machine, choices: Sequence[Choice]) -> Iterator[str]:
+    """The sizes, and the commands that follow."""
+    settings = {choice.key: choice.value for choice in choices}
+    model, stream, training = settings.get("model", {}), settings["stream"], settings["training"]
+    layers = f"d_model {model.get('d_model')}, {model.get('encoder_layers')} + {model.get('decoder_layers')} layers"
+    minutes = f" or {training['max_minutes']} minutes" if "max_minutes" in training else ""
+    yield (
+        f"chosen    for {machine}: {settings['tokenizer']['vocab_size']:,} pieces, {settings.get('preset', layers)}, "
+        f"{stream['micro_batches']} x {stream['target_tokens']:,} tokens an update, "
+        f"{training['max_updates']:,} updates{minutes}"
+    )
+    shown = visible_name(output)
+    yield from (f"{shown} says why, line by line. Next:", f"  zeromt prepare {shown}", f"  zeromt launch local {shown}")

@@ -11,8 +11,8 @@ def add_init(parser: Parser) -> None:
         metavar="CORPUS",
         nargs="+",
         type=existing,
-        help="two files, the source's first, line N beside line N; or one TSV, one TMX, or a folder with such files, "
-        "of several languages too. They may be compressed",
+        help="two files, the source's first, line N beside line N; or one TSV of two columns, or one TMX. They may be "
+        "compressed",
     )
     parser.add_argument(
         "-o",
@@ -27,7 +27,7 @@ def add_init(parser: Parser) -> None:
             f"--{side}-language",
             metavar="L",
             type=language,
-            help=f"code of the {side} language, such as en (default: by the names of files, else by their text)",
+            help=f"code of the {side} language, such as en (default: as names of files or a TMX's codes say)",
         )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE and its held-out sets")
 

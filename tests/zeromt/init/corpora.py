@@ -27,9 +27,9 @@ def two_files(folder: Path, pairs: Pairs) -> list[str]:
 
 
 def tsv(folder: Path, pairs: Pairs) -> list[str]:
-    """A compressed TSV with a header and a column of numbers."""
-    rows = "".join(f"{number}\t{source}\t{target}\n" for number, (source, target) in enumerate(pairs))
-    (folder / "corpus.tsv.gz").write_bytes(gzip.compress(f"id\ten\tfr\n{rows}".encode(), mtime=0))
+    """A compressed TSV with a header."""
+    rows = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (folder / "corpus.tsv.gz").write_bytes(gzip.compress(f"en\tfr\n{rows}".encode(), mtime=0))
     return ["corpus.tsv.gz"]
 
 
@@ -44,11 +44,3 @@ def tmx(folder: Path, pairs: Pairs) -> list[str]:
         f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n{units}</body></tmx>\n'
     )
     return ["memory.tmx"]
-
-
-def tagged(folder: Path, pairs: Pairs) -> list[str]:
-    """A TSV of both directions, with the target's language in a column."""
-    half = len(pairs) // 2
-    rows = [f"{s}\t{t}\tfr\n" for s, t in pairs[:half]] + [f"{t}\t{s}\ten\n" for s, t in pairs[half:]]
-    (folder / "mixture.tsv").write_text("".join(rows))
-    return ["mixture.tsv"]

@@ -1,4 +1,4 @@
-"""Corpora of four forms, from `zeromt init` to 50 updates: what it writes is prepared and trained on as it is."""
+"""Corpora of three forms, from `zeromt init` to 50 updates: what it writes is prepared and trained on as it is."""
 
 import subprocess
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from tests.zeromt.init import corpora
 CORPORA: dict[str, Callable[[Path], list[str]]] = {
     "tsv": lambda folder: corpora.tsv(folder, corpora.bundled(5000)),
     "tmx": lambda folder: corpora.tmx(folder, corpora.bundled(3000)),
-    "tagged mixture": lambda folder: corpora.tagged(folder, corpora.bundled(6000)),
     "300 pairs": lambda folder: corpora.two_files(folder, corpora.bundled(300)),
 }
 SHORT = ("training.max_updates=50", "schedule.warmup_updates=10")

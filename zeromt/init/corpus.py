@@ -1,0 +1,235 @@
+"""A parallel corpus: its files, its languages, and pairs to hold out."""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from configs import CorpusFiles, UserError
+from configs.languages import is_known, language
+from configs.process.progress import Progress
+from data_pipeline.order.randomness import Purpose, random_bits
+from data_pipeline.preparation.filters.held_out import fold
+from data_pipeline.preparation.raw.compression import COMPRESSED
+from data_pipeline.preparation.raw.corpus import corpus_units
+from data_pipeline.preparation.raw.lines import BYTE_ORDER_MARK, byte_lines, decode_lines
+from data_pipeline.preparation.readers.tmx import Tmx, read_units
+from data_pipeline.preparation.readers.tsv import Tsv
+
+HEAD = 2000
+"""Units of a TMX by which its languages are told."""
+LEAST_PAIRS, LEAST_SET, MOST_SET, PART_OF_SET = 40, 2, 1000, 20
+"""Pairs of a corpus, and of a held-out set, which has at most one of so many."""
+SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
+"""Pairs that are looked at and may be held out, pairs read at a time, and characters of a side of the former."""
+SEED = 1
+CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4}){0,2}")
+_NO_CODES = frozenset(
+    {
+        "all", "bpe", "bz", "csv", "dev", "doc", "gz", "in", "low", "no", "of", "out", "raw", "ref", "src", "tab",
+        "tgt", "the", "tmx", "to", "tok", "trg", "tsv", "tst", "txt", "val", "xz", "zst",
+    }
+)  # fmt: skip
+"""Parts of files' names that are codes of languages too, and are not meant so. (Norwegian is `nb` or `nn`.)"""
+_SIDES = frozenset({"source", "target", "src", "tgt", "trg", "ref"})
+Pair = tuple[str, str]
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Corpus:
+    """The files, and the languages of source and target."""
+
+    files: CorpusFiles
+    languages: tuple[str, str]
+    how: str
+    """How the languages are known, for a comment."""
+
+    def pairs(self) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """Sources and targets, some thousands at a time.
+
+        Raises:
+            UserError: a file is broken, empty or no text, or its sides differ in length.
+        """
+        for unit in corpus_units(self.files, ".", {}, self.languages):
+            for _, raw in unit.stream(0, 0, CHUNK_PAIRS):
+                for chunk in raw.chunks(CHUNK_PAIRS):
+                    yield chunk.sources, chunk.targets
+
+
+@dataclass(kw_only=True, slots=True)
+class Found:
+    """What a corpus has."""
+
+    num_pairs: int = 0
+    num_blank: int = 0
+    """Pairs without text on a side."""
+    num_bytes: int = 0
+    repeated: float = 0.0
+    """Fraction of the sample whose source and target both stand elsewhere too."""
+    sample: Sequence[Pair] = ()
+    """Pairs drawn evenly from all, in a random order."""
+    valid: Sequence[Pair] = ()
+    test: Sequence[Pair] = ()
+
+
+def find_corpus(paths: Sequence[str], source: str | None, target: str | None) -> Corpus:
+    """The corpus that was given.
+
+    Args:
+        paths: two files, or one TSV or TMX.
+        source, target: codes of languages that the user named.
+
+    Raises:
+        UserError: a path is no file or of an unknown format, or its languages are not known.
+    """
+    given = [Path(path) for path in paths]
+    for name, path in zip(paths, given, strict=True):
+        if "${" in name or not name.isprintable():
+            raise UserError(f"CORPUS: {name!r}: a configuration cannot hold this name; rename it")
+        if not path.is_file():
+            raise UserError(f"CORPUS: {name}: is no file; give two text files, a TSV of two columns or a TMX")
+    if len(given) > 2 or len({path.resolve() for path in given}) < len(given):
+        raise UserError("CORPUS: give two different text files, the source's first, or one TSV or TMX")
+    how = "by the names of the files"
+    if len(given) == 2:
+        files = CorpusFiles(source=[paths[0]], target=[paths[1]])
+        named = (_code_in(given[0]), _code_in(given[1]))
+    elif _plain_name(given[0]).lower().endswith(".tmx"):
+        files, how = CorpusFiles(files=[paths[0]], reader=Tmx()), "by the codes in the file"
+        named = _codes_of_tmx(given[0], source, target)
+    else:
+        header, named = _header(given[0])
+        files = CorpusFiles(files=[paths[0]], reader=Tsv(source_field=1, target_field=2, header=header))
+    source_code, target_code = source or named[0], target or named[1]
+    if source_code is None or target_code is None:
+        raise UserError(
+            f"CORPUS: {paths[0]}: no name says the {'source' if source_code is None else 'target'}'s language, as in "
+            "corpus.en or corpus.en-cs.tsv; give --source-language and --target-language"
+        )
+    if _is_same(source_code, target_code):
+        raise UserError(f"CORPUS: both sides are in one language ({source_code}); give text in two, or name them")
+    return Corpus(files=files, languages=(source_code, target_code), how="as given" if source and target else how)
+
+
+def _plain_name(path: Path) -> str:
+    """The name without the suffix of a compression."""
+    return path.stem if path.suffix.lower() in COMPRESSED else path.name
+
+
+def _is_code(text: str) -> bool:
+    return text.lower() not in _NO_CODES and CODE.fullmatch(text) is not None and is_known(text)
+
+
+def _is_same(one: str, other: str) -> bool:
+    return (language(one).code, language(one).script) == (language(other).code, language(other).script)
+
+
+def _code_in(path: Path) -> str | None:
+    """The code of a language in a file's name, the last if there are several."""
+    name = _plain_name(path)
+    parts = [part for split in (r"\.", r"[._-]") for part in reversed(re.split(split, name))]
+    return next(filter(_is_code, parts), None)
+
+
+def _codes_of_tmx(path: Path, source: str | None, target: str | None) -> tuple[str | None, str | None]:
+    """The two languages of a TMX, of which the source is the one that comes first; what is given is not told.
+
+    Raises:
+        UserError: it has others.
+    """
+    codes: list[str] = []
+    for unit in islice(read_units(path), HEAD):
+        for code, _ in unit.translations if unit is not None else ():
+            if _is_code(code) and not any(_is_same(code, one) for one in (*codes, *filter(None, (source, target)))):
+                codes.append(code)
+    if len(codes) + sum(one is not None for one in (source, target)) != 2 and None in (source, target):
+        raise UserError(
+            f"CORPUS: {path}: has languages {', '.join(codes) or 'that are not known'}, and two are needed; "
+            "give --source-language and --target-language"
+        )
+    return (source or (codes.pop(0) if codes else None)), (target or (codes.pop(0) if codes else None))
+
+
+def _header(path: Path) -> tuple[bool, tuple[str | None, str | None]]:
+    """Whether a TSV's first line names its columns, and the languages that it or the file's name has.
+
+    Raises:
+        UserError: it has not two columns.
+    """
+    [line] = decode_lines(path, next(byte_lines(path), b"") + b"\n", [1])[:1]
+    cells = line.removeprefix(BYTE_ORDER_MARK).split("\t")
+    if len(cells) != 2:
+        raise UserError(
+            f"CORPUS: {path}: line 1 has {len(cells)} columns; give a TSV of two, source and target (cut -f 1,2), a "
+            "TMX, or two text files"
+        )
+    names = [cell.strip() for cell in cells]
+    if all(name.lower() in _SIDES or _is_code(name) for name in names) and any(map(_is_code, names)):
+        return True, (names[0] if _is_code(names[0]) else None, names[1] if _is_code(names[1]) else None)
+    codes = [part for part in re.split(r"[._-]", _plain_name(path)) if _is_code(part)][-2:]
+    return False, (codes[0], codes[1]) if len(codes) == 2 else (None, None)
+
+
+def look(corpus: Corpus) -> Found:
+    """Read the corpus twice: for figures and a sample, then to count where the sample's sentences stand.
+
+    Raises:
+        UserError: a file cannot be read, or there are too few pairs to hold any out.
+    """
+    found, kept, highest = Found(), list[tuple[int, Pair]](), sys.maxsize
+    with Progress("reading") as progress:
+        for number, (sources, targets) in enumerate(corpus.pairs()):
+            keys = (random_bits(len(sources), SEED, Purpose.TOKENIZER_SAMPLE, number) >> np.uint64(1)).tolist()
+            for key, source, target in zip(keys, sources, targets, strict=True):
+                found.num_bytes += len(source.encode()) + len(target.encode())
+                is_blank = not source.strip() or not target.strip()
+                found.num_blank += is_blank
+                if key < highest and not is_blank and max(len(source), len(target)) <= LONGEST:
+                    kept.append((key, (source.strip(), target.strip())))
+            if len(kept) > 2 * SAMPLE_PAIRS:
+                kept = sorted(kept)[:SAMPLE_PAIRS]
+                highest = kept[-1][0]
+            found.num_pairs += len(sources)
+            progress.advance(len(sources))
+    found.sample = [pair for _, pair in sorted(kept)[:SAMPLE_PAIRS]]
+    if (pairs := found.num_pairs - found.num_blank) < LEAST_PAIRS:
+        raise UserError(
+            f"CORPUS: {pairs} pairs with text on both sides are too few to hold some out; give at least {LEAST_PAIRS}, "
+            "or write a configuration by hand (docs/tutorials/own-corpus.md)"
+        )
+    _hold_out(found, corpus)
+    return found
+
+
+def _hold_out(found: Found, corpus: Corpus) -> None:
+    """Choose the sets at random among pairs of which both sentences stand once in the corpus."""
+    folded = [(fold(source), fold(target)) for source, target in found.sample]
+    uses: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for pair in folded:
+        for counts, line in zip(uses, pair, strict=True):
+            counts[line] = 0
+    with Progress("reading again") as progress:
+        for sides in corpus.pairs():
+            for counts, lines in zip(uses, sides, strict=True):
+                for line in map(fold, lines):
+                    if line in counts:
+                        counts[line] += 1
+            progress.advance(len(sides[0]))
+    times = [(uses[0][source], uses[1][target]) for source, target in folded]
+    found.repeated = sum(min(pair) > 1 for pair in times) / len(times)
+    unique = [
+        pair
+        for pair, counts, (source, target) in zip(found.sample, times, folded, strict=True)
+        if counts == (1, 1) and source != target and any(map(str.isalpha, source))
+    ]
+    size = min(MOST_SET, (found.num_pairs - found.num_blank) // PART_OF_SET, len(unique) // 2)
+    if size < LEAST_SET:
+        raise UserError(
+            f"CORPUS: of {found.num_pairs:,} pairs only {len(unique)} have sentences that stand there once, too few "
+            "to hold some out; give more varied text, or sets of your own (docs/tutorials/own-corpus.md)"
+        )
+    found.valid, found.test = unique[0 : 2 * size : 2], unique[1 : 2 * size : 2]
