@@ -38,7 +38,6 @@ from data_pipeline.preparation.staging import (
     check_unchanged,
     inspect_inputs,
     place_of,
-    put_aside,
     remove_partial,
     sync_folder,
 )
@@ -69,15 +68,13 @@ class Part:
     of: int
 
 
-def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False, replaces: bool = False) -> None:
+def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False) -> None:
     """Prepare the dataset that a section describes, unless it exists already.
 
     Args:
         section: what to prepare.
         part: encode only this part, into the work folder next to the output.
         merge: make the dataset from the parts, which must all be there.
-        replaces: whether an existing dataset, made from the same corpus with another tokenizer, is put aside when the
-            new one is complete.
 
     Raises:
         UserError: an input is broken, no pair is left, the output cannot be written, another process is preparing it,
@@ -94,7 +91,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
     with naming("prepare.output"):
-        is_there = is_already_prepared(output, recipe, gives_way=replaces)
+        is_there = is_already_prepared(output, recipe)
     if is_there:
         pairs = Dataset.load(output).num_pairs
         print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")
@@ -126,7 +123,6 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
             )
         preparation.encode(encoding, spans)
         report = preparation.finish(encoding)
-        put_aside(output)
         (folder / "dataset").rename(output.absolute())
         sync_folder(output.absolute().parent)
         work.remove()

@@ -59,13 +59,8 @@ def make_recipe(section: PrepareSection, inputs: Sequence[Input], tokenizer: Tok
     return {"settings": settings, "contents": contents, "made_with": made_with}
 
 
-def is_already_prepared(output: Path, recipe: Mapping[str, Any], *, gives_way: bool = False) -> bool:
+def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
     """Whether the output is the dataset of this recipe, perhaps made with other versions.
-
-    Args:
-        output: the folder.
-        recipe: of the wanted dataset.
-        gives_way: whether an existing dataset that differs only in its tokenizer may be replaced.
 
     Raises:
         UserError: it is something else, which is never overwritten.
@@ -76,11 +71,9 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any], *, gives_way: b
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
-    changed = [line for line in differences(existing, recipe) if not line.startswith("made_with.")]
-    others = [line for line in changed if not (gives_way and line.startswith("tokenizer."))]
-    if others:
-        raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(others)}); {advice}")
-    return not changed
+    if changed := [line for line in differences(existing, recipe) if not line.startswith("made_with.")]:
+        raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
+    return True
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

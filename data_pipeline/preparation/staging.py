@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,7 +20,6 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, inside, is_dir, naming, status_of
-from configs.process.progress import say
 from data_pipeline.preparation.raw.lines import corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
@@ -208,16 +206,3 @@ def remove_partial(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def put_aside(output: Path) -> None:
-    """Rename a dataset that another one replaces, if it exists.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
-    if not is_dir(output) or not any(output.iterdir()):
-        return
-    aside = output.with_name(f"{output.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
-    output.rename(aside)
-    say(f"the dataset that was in {output} is now in {aside}")

@@ -226,8 +226,8 @@ def parsed(kind: type[T], content: bytes, where: Path | str) -> T:
         value: T = TypeAdapter(kind).validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise DataError(f"{where}: {field}: {first['input']!r:.200}: {first['msg']}; prepare it again") from error
+        place = ": ".join(filter(None, (str(where), ".".join(map(str, first["loc"])))))
+        raise DataError(f"{place}: {first['input']!r:.200}: {first['msg']}; prepare it again") from error
     return value
 
 

@@ -36,7 +36,7 @@ def prepare(
         section = resolve("configs:load_run")(config, overrides, plugins=plugins).prepare
         which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
         run = resolve("data_pipeline.preparation.prepare:run")
-        run(section, part=which, merge=merge, replaces=tokenizer_of is not None)
+        run(section, part=which, merge=merge)
     return 0
 
 

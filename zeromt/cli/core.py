@@ -28,8 +28,7 @@ def _add_prepare(parser: Parser) -> None:
         "--tokenizer-of",
         metavar="RUN[@step]",
         type=values.path,
-        help="encode with the tokenizer of this run (or dataset) instead of training one, such as for fine-tuning; an "
-        "existing dataset made with another tokenizer is renamed to NAME.replaced-DATE-TIME, never deleted",
+        help="encode with the tokenizer of this run (or dataset) instead of training one, such as for fine-tuning",
     )
 
 

@@ -241,7 +241,7 @@ def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> No
     entry |= {"bytes": len(forged), "sha256": hashlib.sha256(forged).hexdigest()}
     for content, said in (
         (json.dumps(entry), "score-qe.npy: Unable"),
-        ("[]", "score-qe.json: Input should"),
+        ("[]", "score-qe.json: []: Input should"),
     ):
         (tmp_path / "out" / "score-qe.json").write_text(content)
         (tmp_path / "out" / "score-qe.npy").write_bytes(forged)

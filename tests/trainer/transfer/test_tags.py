@@ -79,7 +79,10 @@ def test_a_run_takes_a_tag_that_nobody_had_thought_of(base: Path, forked: Forked
 @pytest.mark.parametrize(
     ("of", "said"),
     [
-        (["runs/base", "prepare.max_pieces=100"], "prepare.output: data/a holds another dataset (max_pieces was 128"),
+        (
+            ["runs/base", "prepare.max_pieces=100"],
+            "max_pieces was 128 and is 100",
+        ),
         (["runs/none"], "--tokenizer-of: no such folder"),
         (["runs/base@3"], "has no checkpoint of step 3; it has 2, 4"),
         (["."], "--tokenizer-of: "),
