@@ -156,18 +156,16 @@ class Tokenizer:
         """The target vocabulary in the order of ids."""
         return [str(self._target.id_to_piece(i)) for i in range(self.target_vocab_size)]
 
-    def encode_source(self, lines: Sequence[str], *, alpha: float | None = None) -> list[list[int]]:
+    def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each source line, without BOS and EOS. A blank line has none.
-
-        With `alpha` SentencePiece samples them: by BPE-dropout of that probability, or from a unigram model.
 
         A tag at the very start becomes its own piece, and the space after it goes; any code of its language will do
         (`>>fr<<` for `>>fra<<`). Anywhere else a tag is text, as `</s>` and the like are everywhere.
         """
         if not self._tags:
-            return self._encode("source", lines, alpha)
+            return self._encode("source", lines)
         cut = [self.cut_tag(line) for line in lines]
-        rows = self._encode("source", [text for _, text in cut], alpha)
+        rows = self._encode("source", [text for _, text in cut])
         for (tag, _), row in zip(cut, rows, strict=True):
             if tag is not None:
                 row.insert(0, tag)
@@ -211,11 +209,11 @@ class Tokenizer:
             self._meanings[tag] = self._tags[tags[0]] if len(tags) == 1 else None
         return self._meanings[tag]
 
-    def encode_target(self, lines: Sequence[str], *, alpha: float | None = None) -> list[list[int]]:
-        """The pieces of each target line, without BOS and EOS; `alpha` as in `encode_source`."""
-        return self._encode("target", lines, alpha)
+    def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each target line, without BOS and EOS."""
+        return self._encode("target", lines)
 
-    def _encode(self, side: Side, lines: Sequence[str], alpha: float | None) -> list[list[int]]:
+    def _encode(self, side: Side, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of lines; what SentencePiece leaves unknown is looked up by its text among the unused pieces.
 
         Imported models have such: Marian's two SentencePiece models cut text for one vocabulary, and a character that
@@ -223,11 +221,6 @@ class Tokenizer:
         """
         processor = self._source if side == "source" else self._target
         # One thread: preparation has processes for it, and a rank must not take its neighbours' cores.
-        if alpha is not None:
-            sampled: list[list[int]] = processor.encode(
-                list(lines), out_type=int, num_threads=1, enable_sampling=True, nbest_size=-1, alpha=alpha
-            )
-            return sampled
         rows: list[list[int]] = processor.encode(list(lines), out_type=int, num_threads=1)
         odd = [number for number, row in enumerate(rows) if UNK_ID in row]
         if odd and side not in self._unused:
@@ -256,7 +249,7 @@ class Tokenizer:
         """
         size = self.target_vocab_size
         kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
-        return [_decode(self._target, row) for row in kept]
+        return _decode(self._target, kept)
 
     def decode_source(self, rows: Iterable[Sequence[int]]) -> list[str]:
         """The text of each row of source ids, as `decode_target`; leading tags stay before it."""
@@ -264,13 +257,12 @@ class Tokenizer:
         size = self.source_vocab_size
         kept = [[int(i) for i in row if EOS_ID < i < size] for row in rows]
         before = ["".join(f"{tags[i]} " for i in itertools.takewhile(tags.__contains__, row)) for row in kept]
-        return [tag + _decode(self._source, row) for tag, row in zip(before, kept, strict=True)]
+        return [tag + text for tag, text in zip(before, _decode(self._source, kept), strict=True)]
 
 
-def _decode(processor: sentencepiece.SentencePieceProcessor, row: list[int]) -> str:
-    # With byte_fallback a model can spell out a line feed.
-    text = str(processor.decode(row)) if row else ""
-    return text.replace("\n", " ").replace("\r", " ")
+def _decode(processor: sentencepiece.SentencePieceProcessor, rows: list[list[int]]) -> list[str]:
+    texts: list[str] = processor.decode(rows, num_threads=1) if rows else []
+    return [text.replace("\n", " ").replace("\r", " ") for text in texts]  # byte_fallback can spell a line feed
 
 
 def _tags(processor: sentencepiece.SentencePieceProcessor) -> dict[str, int]:

@@ -247,15 +247,20 @@ class MergingModifier(Modifier):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class SubwordModifier(Modifier):
-    """Has SentencePiece sample other pieces for the text. It must be the last modifier, and there can be only one per
-    dataset."""
+    """Cuts words into other pieces. It must be the last modifier, and there can be only one per dataset."""
 
     probability: Chance = 1.0
     model_type: ClassVar[str] = ""
     """Kind of tokenizer that it works with: `bpe` or `unigram`."""
 
-    def sampling_alpha(self) -> float:
-        """SentencePiece's `alpha`: for BPE the probability to drop a merge, for unigram the smoothing parameter."""
+    def cut(self, word: str, scores: Mapping[str, float], draws: Draws) -> list[str]:
+        """The pieces of a word.
+
+        Args:
+            word: as SentencePiece spells it.
+            scores: of the vocabulary's normal pieces.
+            draws: of this segmentation.
+        """
         raise NotImplementedError
 
 

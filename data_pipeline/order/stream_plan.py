@@ -118,11 +118,6 @@ class StreamPlan:
         return Fraction(max(num_pairs, 1), max(num_micro_batches, 1))
 
     @property
-    def num_units(self) -> int:
-        """Number of units to deal."""
-        return len(self._units)
-
-    @property
     def deals_pairs(self) -> bool:
         """Whether single pairs are dealt, so that every lane reads from every block."""
         return len(self._units) >= len(self.lengths)

@@ -27,8 +27,6 @@ Sides = NDArray[np.int32]
 
 GROUPS = (0.5, 1.0, 2.0)
 """Numbers of groups to try, as multiples of the square root of the number of micro-batches."""
-
-
 OVERHEAD = 3
 """A micro-batch costs a third of its budget beyond its tokens where candidates are compared."""
 

@@ -4,15 +4,11 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import sentencepiece
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
@@ -20,6 +16,7 @@ from configs import StreamSection, UserError
 from configs.components import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier, make
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
+from data_pipeline.pieces import WORD_BEGIN
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, widest
@@ -27,18 +24,21 @@ from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, widest
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Bits = NDArray[np.uint64]
-Rows = list[list[int]]
-T = TypeVar("T")
-Text = tuple[tuple[list[int], list[int]], tuple[str, str]]
+Pieces = tuple[list[int], list[int]]
+"""Of source and target."""
+Text = tuple[Pieces, tuple[str, str]]
 """The tags before source and target, and both sides' texts behind them."""
 
 SIDES: tuple[Side, Side] = ("source", "target")
-PAIRS_A_SEED = 1024
-"""Consecutive pairs whose words SentencePiece cuts from one seed on."""
+VARIANTS = 64
+"""Segmentations of a word that are drawn from, so that it need not be cut again each time that it is read."""
+MAX_KEPT = 1 << 20
+"""Segmentations in memory."""
+MAX_LETTERS = 64
+"""A longer word stays plain, as the time grows with the square."""
 _DRAWS = np.uint64(0x8CB92BA72F3D8DD7)
-_CONTROL = sentencepiece_model_pb2.ModelProto.SentencePiece.CONTROL
+_PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
-_sampling = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,8 @@ class Augmented:
 
 
 class Augmenter:
-    """The modifiers of one dataset. A pair's text becomes a function of (seed, dataset, pass, pair), where two pairs
-    are merged of the window too; how its words are cut depends on the window's pairs before it as well. Any thread may
-    ask.
+    """The modifiers of one dataset. What becomes of a pair is a function of (seed, dataset, pass, pair), where two
+    pairs are merged of the window's too. Any thread may ask.
     """
 
     def __init__(
@@ -92,15 +91,16 @@ class Augmenter:
         self._tokenizer = tokenizer
         self._longest, self._budget = np.array(longest), budget
         self._key = random_bits(1, seed, Purpose.AUGMENT, dataset)[0]
-        self._subwords = [m for _, m in modifiers if isinstance(m, SubwordModifier)]
-        protos = [tokenizer.proto(side) for side in SIDES]
-        self._controls = [{n for n, piece in enumerate(proto.pieces) if piece.type == _CONTROL} for proto in protos]
+        self._words: list[_Words] = []
+        pieces = [tokenizer.proto(side).pieces for side in SIDES]
+        self._controls = [{n for n, piece in enumerate(side) if piece.type == _PIECE.CONTROL} for side in pieces]
         for number, modifier in modifiers:
             where = f"stream.augment.{number}: {modifier.kind}"
             if isinstance(modifier, TextModifier):
                 _check_spelling(modifier, tokenizer, where)
             if isinstance(modifier, SubwordModifier):
                 _check_models(modifier, tokenizer, where)
+                self._words = [_Words(modifier, side, int(self._key)) for side in pieces]
 
     def __call__(self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, passes: Integers) -> Augmented:
         """Change a window's pairs.
@@ -115,54 +115,63 @@ class Augmenter:
         with np.errstate(over="ignore"):
             by_pass = mixed(self._key + (passes.astype(np.uint64) + np.uint64(1)) * GOLDEN)
             keys = mixed(by_pass + (pairs.astype(np.uint64) + np.uint64(1)) * GOLDEN)
-            seeds = mixed(by_pass + (pairs // PAIRS_A_SEED + 1).astype(np.uint64) * _DRAWS) >> np.uint64(33)
             drawn = [_is_drawn(keys, number, modifier) & is_there for number, modifier in self._modifiers]
-            is_cut: Flags = np.zeros(len(pairs), dtype=bool)
-            for (_, modifier), chosen in zip(self._modifiers, drawn, strict=True):
-                is_cut |= chosen & isinstance(modifier, SubwordModifier)
-            plain, texts = self._changed_texts(source, target, is_there, pairs, keys, drawn)
-        fell_back: Flags = np.logical_or.reduce(drawn)
-        is_changed: Flags = np.zeros(len(pairs), dtype=bool)
-        fell_back[list(texts)] = False
-        rows = np.array([row for row, text in texts.items() if is_cut[row] or text != plain[row]], dtype=np.int64)
-        new = self._encoded(
-            [texts[row] for row in rows.tolist()], np.where(is_cut, seeds | np.uint64(1), np.uint64(0))[rows]
-        )
-        fits = self._fits(new)
+            states = [mixed(keys + np.uint64(number + 1) * _DRAWS).tolist() for number, _ in self._modifiers]
+        changed, fell_back = self._changed_texts(source, target, is_there, pairs, drawn, states)
+        for (_, modifier), chosen, state in zip(self._modifiers, drawn, states, strict=True):
+            if isinstance(modifier, SubwordModifier):
+                for row in np.flatnonzero(chosen & ~fell_back).tolist():
+                    draws, both = Draws(state[row]), changed.get(row) or (source[row].tolist(), target[row].tolist())
+                    changed[row] = self._words[0].recut(both[0], draws), self._words[1].recut(both[1], draws)
+        rows = np.array(list(changed), dtype=np.int64)
+        fits = self._fits(list(changed.values()))
         fell_back[rows[~fits]] = True
-        rows, fitting = rows[fits], [[row for row, fit in zip(side, fits, strict=True) if fit] for side in new]
-        for place, row in enumerate(rows.tolist()):  # a tokenizer that folds case makes the plain pair of capitals
-            both = fitting[0][place], fitting[1][place]
-            is_changed[row] = both != (source[row].tolist(), target[row].tolist())
-        sides = [_replaced(plain_rows, rows, side) for plain_rows, side in zip((source, target), fitting, strict=True)]
-        return Augmented(sides[0], sides[1], is_changed, fell_back)
+        rows = rows[fits]
+        is_changed = np.zeros_like(fell_back)
+        for row in rows.tolist():  # a tokenizer that folds case makes the plain pair of capitals
+            is_changed[row] = changed[row] != (source[row].tolist(), target[row].tolist())
+        new = [changed[row] for row in rows.tolist()]
+        sources = _replaced(source, rows, [pieces for pieces, _ in new])
+        targets = _replaced(target, rows, [pieces for _, pieces in new])
+        return Augmented(sources, targets, is_changed, fell_back)
 
     def _changed_texts(
-        self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, keys: Bits, drawn: Sequence[Flags]
-    ) -> tuple[dict[int, Text], dict[int, Text]]:
-        """The plain texts of the rows that are drawn and of their neighbours, and what becomes of the former."""
+        self,
+        source: Ragged,
+        target: Ragged,
+        is_there: Flags,
+        pairs: Integers,
+        drawn: Sequence[Flags],
+        states: Sequence[list[int]],
+    ) -> tuple[dict[int, Pieces], Flags]:
+        """The pieces of rows whose text has changed, and which rows keep theirs for want of such."""
         # The first row of the next other pair of the window, after the last the first.
         following = np.searchsorted(pairs, pairs, side="right") % max(len(pairs), 1)
-        is_drawn: Flags = np.logical_or.reduce(drawn)
-        is_needed = is_drawn.copy()
+        fell_back = np.zeros_like(is_there)
+        is_needed = np.zeros_like(is_there)
         for (_, modifier), chosen in zip(self._modifiers, drawn, strict=True):
+            if not isinstance(modifier, SubwordModifier):
+                fell_back |= chosen
             if isinstance(modifier, MergingModifier):
                 is_needed[following[chosen]] = True
-        plain = self._decoded(np.flatnonzero(is_needed & is_there).tolist(), source, target)
-        texts = {row: plain[row] for row in np.flatnonzero(is_drawn).tolist() if row in plain}
-        for (number, modifier), chosen in zip(self._modifiers, drawn, strict=True):
-            states = mixed(keys + np.uint64(number + 1) * _DRAWS).tolist()
+        plain = self._decoded(np.flatnonzero((is_needed | fell_back) & is_there).tolist(), source, target)
+        texts = {row: plain[row] for row in np.flatnonzero(fell_back).tolist() if row in plain}
+        for (_, modifier), chosen, state in zip(self._modifiers, drawn, states, strict=True):
             for row in np.flatnonzero(chosen).tolist():
                 other = int(following[row])
                 if row not in texts:
                     continue
                 if isinstance(modifier, TextModifier):
-                    texts[row] = self._changed(modifier, texts[row], Draws(states[row]))
+                    texts[row] = self._changed(modifier, texts[row], Draws(state[row]))
                 elif isinstance(modifier, MergingModifier) and pairs[other] != pairs[row] and other in plain:
                     tags, pair = texts[row]
                     if plain[other][0] == plain[row][0]:  # else of another language
-                        texts[row] = tags, modifier.merge(pair, plain[other][1], Draws(states[row]))
-        return plain, texts
+                        texts[row] = tags, modifier.merge(pair, plain[other][1], Draws(state[row]))
+        fell_back[list(texts)] = False
+        rows = [row for row, text in texts.items() if text != plain[row]]
+        new = self._encoded([texts[row] for row in rows])
+        fell_back[[row for row, both in zip(rows, new, strict=True) if both is None]] = True
+        return {row: both for row, both in zip(rows, new, strict=True) if both is not None}, fell_back
 
     def _changed(self, modifier: TextModifier, text: Text, draws: Draws) -> Text:
         """A pair after a modifier. A tag that it puts first goes to the tags, which later ones leave alone."""
@@ -186,56 +195,72 @@ class Augmenter:
             if self._tokenizer.cut_tag(pair[0])[0] is None
         }
 
-    def _encoded(self, texts: Sequence[Text], seeds: NDArray[np.uint64]) -> list[Rows]:
-        """The pieces of both sides, none where one is unknown.
+    def _encoded(self, texts: Sequence[Text]) -> list[Pieces | None]:
+        """The pieces of both sides; None where a side has none, or one that is unknown."""
+        sources = self._tokenizer.encode_source([source for _, (source, _) in texts])
+        targets = self._tokenizer.encode_target([target for _, (_, target) in texts])
+        return [
+            (tags[0] + source, tags[1] + target)
+            if source and target and UNK_ID not in source and UNK_ID not in target
+            else None
+            for (tags, _), source, target in zip(texts, sources, targets, strict=True)
+        ]
 
-        Args:
-            texts: of the pairs.
-            seeds: (pairs,): from which on SentencePiece samples the pieces; where it is 0 they are its plain ones.
-        """
-        sides: list[Rows] = [[[] for _ in texts], [[] for _ in texts]]
-        for seed in np.unique(seeds).tolist():
-            places = np.flatnonzero(seeds == seed).tolist()
-            encode = partial(self._pieces, [texts[place][1] for place in places], is_sampled=seed > 0)
-            for side, rows in enumerate(_seeded(seed, encode) if seed else encode()):
-                for place, row in zip(places, rows, strict=True):
-                    sides[side][place] = texts[place][0][side] + row if row and UNK_ID not in row else []
-        return sides
-
-    def _pieces(self, pairs: Sequence[tuple[str, str]], *, is_sampled: bool) -> tuple[Rows, Rows]:
-        alpha = self._subwords[0].sampling_alpha() if is_sampled else None
-        return (
-            self._tokenizer.encode_source([source for source, _ in pairs], alpha=alpha),
-            self._tokenizer.encode_target([target for _, target in pairs], alpha=alpha),
-        )
-
-    def _fits(self, sides: Sequence[Rows]) -> Flags:
-        """(rows,): whether pairs have pieces on both sides, for which a micro-batch and the model have room."""
+    def _fits(self, pairs: Sequence[Pieces]) -> Flags:
+        """(pairs,): for which a micro-batch and the model have room."""
         most = np.iinfo(np.uint16).max
-        counts = [[min(len(row), most) for row in side] for side in sides]
-        lengths = np.array(counts, dtype=np.uint16).T
-        fits: Flags = (lengths > 0).all(axis=1) & (lengths <= self._longest).all(axis=1) & self._budget.holds(lengths)
+        counts = [(min(len(source), most), min(len(target), most)) for source, target in pairs]
+        lengths = np.array(counts, dtype=np.uint16).reshape(-1, 2)
+        fits: Flags = (lengths <= self._longest).all(axis=1) & self._budget.holds(lengths)
         return fits
 
 
-def _seeded(seed: int, encode: Callable[[], T]) -> T:
-    """What SentencePiece samples from a seed on: each thread has a generator, which begins at the seed of all."""
+class _Words:
+    """Cuts the words of one side into other pieces. A word is a run of normal pieces, the first of which begins with
+    the mark of a space; any other piece stays as it is."""
 
-    def begin_and_encode() -> T:
-        sentencepiece.set_random_generator_seed(seed)
-        return encode()
+    def __init__(self, modifier: SubwordModifier, pieces: Sequence[Any], key: int) -> None:
+        self._modifier, self._key = modifier, key
+        self._texts = [piece.piece for piece in pieces]
+        self._is_normal = [piece.type == _PIECE.NORMAL for piece in pieces]
+        self._begins = [piece.type != _PIECE.NORMAL or piece.piece.startswith(WORD_BEGIN) for piece in pieces]
+        self._ids = {text: number for number, text in enumerate(self._texts) if self._is_normal[number]}
+        self._scores = {text: pieces[number].score for text, number in self._ids.items()}
+        self._kept: dict[tuple[tuple[int, ...], int], list[int]] = {}
 
-    with _sampling, ThreadPoolExecutor(1) as thread:
-        return thread.submit(begin_and_encode).result()
+    def recut(self, row: list[int], draws: Draws) -> list[int]:
+        """A row with each of its words in one of its variants."""
+        starts = [n for n, piece in enumerate(row) if n == 0 or self._begins[piece] or not self._is_normal[row[n - 1]]]
+        cut: list[int] = []
+        for start, end in itertools.pairwise([*starts, len(row)]):
+            word = tuple(row[start:end]), draws.below(VARIANTS)
+            if word not in self._kept:
+                if len(self._kept) >= MAX_KEPT:
+                    self._kept = {}
+                self._kept[word] = self._variant(*word)
+            cut += self._kept[word]
+        return cut
+
+    def _variant(self, word: tuple[int, ...], number: int) -> list[int]:
+        """A function of the run's key, the word and the number alone: forgotten it is made again."""
+        text = "".join(self._texts[piece] for piece in word)
+        if not self._is_normal[word[0]] or len(text) > MAX_LETTERS:
+            return list(word)
+        digest = hashlib.blake2b(f"{self._key} {number} {text}".encode(), digest_size=8).digest()
+        pieces = self._modifier.cut(text, self._scores, Draws(int.from_bytes(digest, "little")))
+        ids = [self._ids.get(piece, UNK_ID) for piece in pieces]
+        return list(word) if UNK_ID in ids else ids  # some models have characters that are no pieces
 
 
 def _split(row: list[int], controls: set[int]) -> tuple[list[int], list[int]]:
     """The tags that a row begins with, and the rest."""
-    count = sum(1 for _ in itertools.takewhile(controls.__contains__, row))
+    count = 0
+    while count < len(row) and row[count] in controls:
+        count += 1
     return row[:count], row[count:]
 
 
-def _replaced(rows: Ragged, numbers: Integers, new: Rows) -> Ragged:
+def _replaced(rows: Ragged, numbers: Integers, new: list[list[int]]) -> Ragged:
     """Rows, some of them by others."""
     others = Ragged.of(new)
     starts, lengths = rows.starts.copy(), rows.lengths.copy()
@@ -316,14 +341,11 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
 
 
 def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int | None:
-    """A number of 63 bits for the modifiers of all datasets, and for SentencePiece's version where it samples; None
-    where there are no modifiers."""
+    """A number of 63 bits for the modifiers of all datasets; None where there are none."""
     chosen = [modifiers_of(section, dataset, number) for number, dataset in enumerate(datasets)]
     if not any(chosen):
         return None
-    plain: list[Any] = [[[number, dataclasses.asdict(modifier)] for number, modifier in of_one] for of_one in chosen]
-    if any(isinstance(modifier, SubwordModifier) for of_one in chosen for _, modifier in of_one):
-        plain.append(sentencepiece.__version__)
+    plain = [[[number, dataclasses.asdict(modifier)] for number, modifier in of_one] for of_one in chosen]
     digest = hashlib.blake2b(json.dumps(plain, sort_keys=True).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from data_pipeline.stream.batch import MicroBatch, collate
 from data_pipeline.stream.prefetch import Background
 from data_pipeline.stream.window_tokens import (
     BLOCKS_AT_ONCE,
-    CACHE_BYTES,
-    BlockCache,
+    BlockReader,
     CorruptBlocks,
     Tokens,
     read_pairs,
@@ -80,7 +79,7 @@ class Source:
     first_id: int
     """The id of its first pair: pairs of the run's datasets before it."""
     plan: StreamPlan
-    cache: BlockCache
+    blocks: BlockReader
     augmenter: Augmenter | None = None
 
 
@@ -145,9 +144,8 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
         augmenters = make_augmenters(datasets, section, seed=spec.seed)
         places = zip(spec.numbers, spec.first_ids, strict=True)
         for (number, first_id), dataset, plan, augmenter in zip(places, datasets, plans, augmenters, strict=True):
-            # Blocks and shards belong to one lane and one window, which reads them once.
-            blocks = BlockCache(dataset, max_bytes=CACHE_BYTES if plan.deals_pairs else 0, background=fetching)
-            sources.append(Source(number=number, first_id=first_id, plan=plan, cache=blocks, augmenter=augmenter))
+            blocks = BlockReader(dataset, is_shared=plan.deals_pairs, background=fetching)
+            sources.append(Source(number=number, first_id=first_id, plan=plan, blocks=blocks, augmenter=augmenter))
         lanes = {number: Lane(spec, sources, number, corrupt, background) for number in spec.cursors}
         while True:
             micro_batches: dict[int, MicroBatch] | None = {}
@@ -202,7 +200,7 @@ class Track:
         """
         if (pass_, window) not in self._begun:
             job = partial(self._read, pass_, window, before)
-            self._begun[pass_, window] = cache(job) if self._background is None else self._background.begin(job)
+            self._begun[pass_, window] = job if self._background is None else self._background.begin(job)
 
     def peek(self) -> int | None:
         """Pairs of the next micro-batch, those of corrupt blocks included; None where the pass is over for the lane.
@@ -255,7 +253,7 @@ class Track:
             if (num_pairs := self.peek()) is not None:
                 return num_pairs
             self.next_pass(taken=self.cursor.taken)
-        location = self._source.cache.dataset.location
+        location = self._source.blocks.dataset.location
         raise DataError(f"lane {self._lane}: gets nothing of {location}; allowed is fewer lanes")
 
     def _go(self, cursor: LaneCursor) -> None:
@@ -292,9 +290,9 @@ class Track:
     def _tokens(self, pairs: Integers) -> Tokens:
         """A row for each pair, the tokens of those that occur several times once in memory."""
         if self._source.plan.num_copies == 1:
-            return read_pairs(self._source.cache, pairs, self._corrupt.limit)
+            return read_pairs(self._source.blocks, pairs, self._corrupt.limit)
         needed, rows = np.unique(pairs, return_inverse=True)
-        read = read_pairs(self._source.cache, needed, self._corrupt.limit)
+        read = read_pairs(self._source.blocks, needed, self._corrupt.limit)
         return Tokens(read.source.rows(rows), read.target.rows(rows), read.is_there[rows], read.corrupt)
 
 

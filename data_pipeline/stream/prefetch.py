@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 from configs import UserError
 from configs.plugins import dumps, loads
 from configs.process.terminal import filter_terminals
+from data_pipeline.prepared.index import DataError
 
 T = TypeVar("T")
 
@@ -207,12 +208,9 @@ def serve() -> None:
 
 def _portable(error: BaseException) -> BaseException:
     """The error, in a form that arrives as what it is."""
-    if not isinstance(error, UserError):
-        return RuntimeError("in a loader process:\n" + "".join(traceback.format_exception(error)).rstrip())
-    with contextlib.suppress(Exception):
-        if str(pickle.loads(pickle.dumps(error))) == str(error):
-            return error
-    return UserError(str(error))
+    if isinstance(error, UserError):
+        return (DataError if isinstance(error, DataError) else UserError)(str(error))
+    return RuntimeError("in a loader process:\n" + "".join(traceback.format_exception(error)).rstrip())
 
 
 def _end_with(parent: int) -> None:

@@ -189,9 +189,7 @@ class StreamReader:
         if state.update > 0:
             self._check_settings(state)
         now = (self._phase.section.micro_batches, self._settings(), list(self.mixture.proportions))
-        ours = {name: value for name, value in self._settings().items() if name != "augment"}
-        saved = (state.micro_batches, {**ours, **state.settings}, state.proportions)
-        if now == saved:
+        if now == (state.micro_batches, state.settings, state.proportions):
             missing = [n for n in self._lanes if len(state.lanes.get(n, ())) != len(self._phase.datasets)]
             if missing:
                 raise UserError(f"stream state: lane {missing[0]} is missing; allowed is a state merged of all ranks")
@@ -275,7 +273,7 @@ class StreamReader:
                 "allowed is that until the epoch ends, or --reset data"
             )
         for name, value in self._settings().items():
-            _must_equal(f"stream.{name}", state.settings.get(name, value), value, allowed)
+            _must_equal(f"stream.{name}", state.settings.get(name), value, allowed)
         _must_equal(
             "stream.datasets: proportions", _percent(state.proportions), _percent(self.mixture.proportions), allowed
         )

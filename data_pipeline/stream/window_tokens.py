@@ -1,10 +1,9 @@
 """The tokens of a window's pairs: from verified blocks; corrupt ones are skipped and counted up to a limit."""
 
 import itertools
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,70 +18,40 @@ Pieces = NDArray[np.unsignedinteger]
 
 CACHE_BYTES = 64 << 20
 BLOCKS_AT_ONCE = 8
-"""Blocks of a remote dataset that are fetched at once."""
+"""Of a remote dataset."""
 
 
-class BlockCache:
-    """The blocks of a dataset that were read last, shared by a rank's lanes. Not for several threads at a time.
+class BlockReader:
+    """Reads a dataset's blocks. Where pairs are dealt every lane's window draws on every block, so the ones that were
+    read last are kept for a rank's other lanes."""
 
-    Where pairs are dealt, every lane's window draws on every block, so the lanes read the same ones.
-    """
-
-    def __init__(self, dataset: Dataset, *, max_bytes: int = CACHE_BYTES, background: Background | None = None) -> None:
+    def __init__(self, dataset: Dataset, *, is_shared: bool = False, background: Background | None = None) -> None:
         """See the class.
 
         Args:
             dataset: whose blocks.
-            max_bytes: bound of `num_bytes`.
-            background: reads a few blocks at once, for a dataset where each waits for an answer from afar.
+            is_shared: whether several lanes read a block, else it is used once.
+            background: reads blocks at once, for a dataset where each waits for an answer from afar.
         """
         self.dataset = dataset
         self.first_pairs: Integers = dataset.blocks["first_pair"].astype(np.int64)
         """(blocks,): the first pair of each block."""
-        self._max_bytes = max_bytes
         self._background = background
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
-        self._broken: dict[int, DataError] = {}
-        self.num_bytes = 0
-        """Memory that the blocks take; at most `max_bytes`, or one block."""
+        num_kept = CACHE_BYTES // int(dataset.blocks["bytes"].max()) if is_shared else 1
+        self._read = lru_cache(max(1, num_kept))(self._try)
 
-    def read(self, numbers: Iterable[int]) -> Iterator[Block | DataError]:
-        """Blocks in turn, verified when they were read, or what is wrong with them.
+    def read(self, numbers: Sequence[int]) -> Iterator[Block | DataError]:
+        """Blocks in turn, verified when they were read, or what is wrong with them."""
+        if self._background is None:
+            return map(self._read, numbers)
+        begun = [self._background.begin(partial(self._read, number)) for number in numbers]
+        return (wait() for wait in begun)
 
-        A corrupt block is not tried again.
-        """
-        begun: deque[tuple[int, Callable[[], Block]]] = deque()
-        for number in numbers:
-            begun.append((number, self._begin(number)))
-            if len(begun) > (BLOCKS_AT_ONCE if self._background else 0):
-                yield self._finish(*begun.popleft())
-        while begun:
-            yield self._finish(*begun.popleft())
-
-    def _begin(self, number: int) -> Callable[[], Block]:
-        if number in self._blocks or number in self._broken or self._background is None:
-            return partial(self._get, number)
-        return self._background.begin(partial(self.dataset.read_block, number))
-
-    def _get(self, number: int) -> Block:
-        if number in self._broken:
-            raise self._broken[number]
-        return self._blocks[number] if number in self._blocks else self.dataset.read_block(number)
-
-    def _finish(self, number: int, wait: Callable[[], Block]) -> Block | DataError:
-        """Keep a block, and let go of those that were not used for longest."""
+    def _try(self, number: int) -> Block | DataError:
         try:
-            block = wait()
+            return self.dataset.read_block(number)
         except DataError as error:
-            self._broken[number] = error
             return error
-        if number not in self._blocks:
-            self.num_bytes += block.num_bytes
-        self._blocks[number] = block
-        self._blocks.move_to_end(number)
-        while self.num_bytes > self._max_bytes and len(self._blocks) > 1:
-            self.num_bytes -= self._blocks.popitem(last=False)[1].num_bytes
-        return block
 
 
 class CorruptBlocks:
@@ -120,21 +89,21 @@ class Tokens:
     """What is wrong, by number of the block."""
 
 
-def read_pairs(cache: BlockCache, pairs: Integers, max_corrupt: int = 0) -> Tokens:
+def read_pairs(blocks: BlockReader, pairs: Integers, max_corrupt: int = 0) -> Tokens:
     """The tokens of pairs, each block read once.
 
     Args:
-        cache: the dataset's blocks.
+        blocks: the dataset's.
         pairs: (pairs,), in ascending order.
         max_corrupt: with more corrupt blocks than this the rest is not read, and no pair is there.
     """
-    numbers = np.searchsorted(cache.first_pairs, pairs, side="right") - 1
+    numbers = np.searchsorted(blocks.first_pairs, pairs, side="right") - 1
     parts: tuple[list[Pieces], list[Pieces]] = ([], [])
     is_there = np.ones(len(pairs), dtype=bool)
     corrupt: dict[int, str] = {}
     cuts = [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(pairs)]
     needed = numbers[cuts[:-1]].tolist()
-    for (first, last), number, block in zip(itertools.pairwise(cuts), needed, cache.read(needed), strict=True):
+    for (first, last), number, block in zip(itertools.pairwise(cuts), needed, blocks.read(needed), strict=True):
         if isinstance(block, DataError):
             corrupt[number] = str(block)
             is_there[first:last] = False
@@ -143,10 +112,10 @@ def read_pairs(cache: BlockCache, pairs: Integers, max_corrupt: int = 0) -> Toke
                 break
             continue
         wanted = np.zeros(len(block.lengths), dtype=bool)
-        wanted[pairs[first:last] - cache.first_pairs[number]] = True
+        wanted[pairs[first:last] - blocks.first_pairs[number]] = True
         for side, pieces in enumerate((block.source, block.target)):
             parts[side].append(pieces[np.repeat(wanted, block.lengths[:, side])])
-    lengths = cache.dataset.lengths[pairs].astype(np.int64) * is_there[:, None]
+    lengths = blocks.dataset.lengths[pairs].astype(np.int64) * is_there[:, None]
     source, target = (
         Ragged(
             np.concatenate(parts[side]) if parts[side] else np.empty(0, dtype=np.uint16),

@@ -16,6 +16,7 @@ from configs import StreamSection
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import FileEntry, ShardEntry, block_key
 from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.phase_data import StreamPhase
 from data_pipeline.stream.reader import StreamReader, StreamState
 from tests.data_pipeline.order.synthetic import even_table
 
@@ -97,9 +98,13 @@ def open_readers(
     world_size: int = 1,
     state: StreamState | None = None,
     weights: Sequence[float | None] | None = None,
+    *,
+    seed: int = 7,
+    phases: Sequence[StreamPhase] = (),
 ) -> list[StreamReader]:
     pairs = list(zip(datasets, weights or [None] * len(datasets), strict=True))
-    readers = [StreamReader(pairs, section, seed=7, rank=r, world_size=world_size) for r in range(world_size)]
+    place: dict[str, Any] = {"seed": seed, "world_size": world_size, "phases": phases}
+    readers = [StreamReader(pairs, section, rank=rank, **place) for rank in range(world_size)]
     if state is not None:
         for reader in readers:
             reader.restore(state)

@@ -13,11 +13,9 @@ import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
-from data_pipeline.order.state import LaneCursor, StreamState
+from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.lanes import READ_NEXT_AFTER, Source, Track, make_plans
-from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.window_tokens import BlockCache, CorruptBlocks
+from data_pipeline.stream.lanes import make_plans
 from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
 
 Make = Callable[..., Dataset]
@@ -106,22 +104,6 @@ def test_rows_are_their_datasets(three: list[Dataset]) -> None:
         seen.add(batch.dataset)
     assert seen == {0, 1, 2}
     close(readers)
-
-
-def test_the_order_does_not_depend_on_workers(two: list[Dataset]) -> None:
-    """Loader processes, one to three for each of two ranks, resumed with another number each time."""
-    through = open_readers(two, TWO)
-    whole = [ids_of(read_epoch(through)) for _ in range(2)]
-    close(through)
-    state, parts = None, []
-    for workers, world_size, updates in ((1, 2, 4), (2, 2, 3), (3, 1, 2), (0, 2, 3), (2, 1, None)):
-        readers = open_readers(two, dataclasses.replace(TWO, workers=workers), world_size, state)
-        parts += ids_of(read_epoch(readers, updates))
-        state = merged(readers)
-        if updates is None:
-            assert ids_of(read_epoch(readers)) == whole[1], "an epoch's end is waited for by every worker"
-        close(readers)
-    assert parts == whole[0]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 9])
@@ -213,30 +195,3 @@ def test_next_window_is_read_in_the_background(two: list[Dataset], monkeypatch: 
     assert len(readers) >= 700 // 16
     stream[0].close()
     assert set(threading.enumerate()) == before
-
-
-def test_next_window_is_begun_after_a_part_of_this_one(make_dataset: Make) -> None:
-    """So that reading does not take the processor from a run's first updates."""
-    section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=1_000)
-    dataset = make_dataset(2_000, pairs_per_block=50)
-    mixture = Mixture.of([dataset.num_pairs], [None], temperature=1, num_lanes=1)
-    plan = make_plans([dataset], section, mixture, seed=7)[0]
-    source = Source(number=0, first_id=0, plan=plan, cache=BlockCache(dataset))
-    begun: list[Any] = []
-
-    class Watched(Background):
-        def begin(self, job: Callable[[], Any]) -> Callable[[], Any]:
-            begun.append(job)
-            return super().begin(job)
-
-    background = Watched()
-    track = Track(source, 0, LaneCursor(0, 0, 0), CorruptBlocks(0), background)
-    num_begun = []
-    while track.cursor.window == 0:
-        assert track.peek()
-        num_begun.append(len(begun))
-        assert track.take() is not None
-    share = int(READ_NEXT_AFTER * len(num_begun))
-    assert share > 1
-    assert num_begun == [1] * share + [2] * (len(num_begun) - share)
-    background.close()

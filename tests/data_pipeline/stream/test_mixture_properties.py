@@ -18,8 +18,6 @@ from tests.data_pipeline.order.synthetic import even_table
 from tests.data_pipeline.stream.made import (
     close,
     drawn_lengths,
-    ids_of,
-    merged,
     open_readers,
     read_epoch,
     write_dataset,
@@ -144,26 +142,6 @@ def test_every_pass_deals_each_pair_as_often(pool: Pool, case: Case) -> None:
             assert np.array_equal(micro_batch.pair_ids - first_id, next(coming[micro_batch.lane]))
         first_id += dataset.num_pairs
     close(readers)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    case=cases(SIZES, (1, 3, 8, 24)),
-    legs=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6)), min_size=1, max_size=3),
-)
-def test_ranks_come_and_go_at_any_update(pool: Pool, case: Case, legs: list[tuple[int, int]]) -> None:
-    datasets = case.datasets(pool)
-    through = open_readers(datasets, case.section, 1, None, case.weights)
-    state, wanted, got = None, [], []
-    for world_size, updates in legs:
-        readers = open_readers(datasets, case.section, world_size, state, case.weights)
-        got += ids_of(read_epoch(readers, updates))
-        wanted += ids_of(read_epoch(through, updates))
-        state = merged(readers)
-        assert state == merged(through)
-        close(readers)
-    assert got == wanted
-    close(through)
 
 
 @pytest.mark.parametrize(("num_lanes", "num_languages"), [(32, 100), pytest.param(256, 30, marks=pytest.mark.slow)])

@@ -1,51 +1,85 @@
-"""The real reader, with loader processes: ranks and processes come and go, the updates stay."""
+"""The real reader: ranks, loader processes and restarts come and go, the updates stay."""
 
 import dataclasses
-import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs import StreamSection
-from data_pipeline.stream.reader import StreamReader, StreamState
+from configs.components import make
+from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.stream.batch import MicroBatch
+from data_pipeline.stream.phase_data import StreamPhase
+from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
 
-Start = Callable[..., list[StreamReader]]
-Run = Callable[..., list[Any]]
+MODIFIERS: list[dict[str, Any]] = [
+    {"kind": "merge"},
+    {"kind": "upper_case"},
+    {"kind": "prefix", "text": ">>bt<<"},
+    {"kind": "typos"},
+    {"kind": "noise"},
+    {"kind": "bpe_dropout"},
+]
 
-Pieces = list[tuple[int, int, int]]
-"""Ranks, loader processes and updates of each stretch of the epoch; the last goes on to its end."""
+
+@st.composite
+def sections(draw: st.DrawFn) -> StreamSection:
+    chosen = draw(st.lists(st.sampled_from(range(len(MODIFIERS))), unique=True, max_size=3))
+    tokens = draw(st.integers(140, 600))
+    return StreamSection(
+        micro_batches=draw(st.sampled_from([1, 2, 3, 4, 5, 9])),
+        source_tokens=tokens,
+        target_tokens=tokens,
+        budget=draw(st.sampled_from(["padded", "tokens"])),
+        window_pairs=draw(st.integers(40, 1200)),
+        temperature=draw(st.sampled_from([1.0, 5.0])),
+        augment=[make("modifier", probability=0.3, **MODIFIERS[number]) for number in sorted(chosen)],
+        on_oversized_pair="drop",
+    )
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    num_lanes=st.sampled_from([1, 3, 8, 9]),
-    budget=st.integers(140, 600),
-    window_pairs=st.integers(40, 1200),
+    section=sections(),
+    num_datasets=st.integers(1, 2),
     seed=st.integers(0, 2**32),
-    pieces=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 25)), min_size=1, max_size=3),
+    legs=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 25), st.booleans()), min_size=2, max_size=4
+    ),
 )
 def test_any_ranks_and_workers_at_any_resume(
-    open_ranks: Start, run_epoch: Run, num_lanes: int, budget: int, window_pairs: int, seed: int, pieces: Pieces
+    spelling: Dataset,
+    section: StreamSection,
+    num_datasets: int,
+    seed: int,
+    legs: Sequence[tuple[int, int, int, bool]],
 ) -> None:
-    section = StreamSection(
-        micro_batches=num_lanes, source_tokens=budget, target_tokens=budget, window_pairs=window_pairs
-    )
-    undisturbed = run_epoch(open_ranks(dataclasses.replace(section, prefetch_updates=0), 1, seed=seed), num_lanes)
-    assert sorted(pair for update in undisturbed for ids in update if ids for pair in ids) == list(range(1000))
-    updates: list[Any] = []
-    state: StreamState | None = None
-    for number, (world_size, workers, limit) in enumerate(pieces):
-        readers = open_ranks(dataclasses.replace(section, workers=workers), world_size, state, seed=seed)
-        try:
-            is_last = number == len(pieces) - 1
-            stretch = run_epoch(readers, num_lanes, None if is_last else min(limit, len(undisturbed) - len(updates)))
-            updates += stretch
-            if not is_last:
-                states = [StreamState.from_json(json.loads(json.dumps(r.state().to_json()))) for r in readers]
-                state = StreamState.merge(states)
-        finally:
-            for reader in readers:
-                reader.close()
-    assert updates == undisturbed
+    """Of one dataset or a mixture, with any modifiers, in any phase.
+
+    Each leg has a number of ranks, of loader processes, and of updates until the next one, which may begin a phase.
+    """
+
+    def open_(world_size: int, state: Any = None, **changes: Any) -> list[Any]:
+        own = dataclasses.replace(section, **changes)
+        phases = [StreamPhase(numbers=range(num_datasets), weights=[None] * num_datasets, section=own)]
+        phases.append(StreamPhase(numbers=[0], weights=[None], section=dataclasses.replace(own, augment=[])))
+        return open_readers([spelling] * num_datasets, own, world_size, state, seed=seed, phases=phases)
+
+    undisturbed, state = open_(1, prefetch_updates=0), None
+    for world_size, workers, updates, begins_phase in legs:
+        readers = open_(world_size, state, workers=workers)
+        assert _tokens(read_epoch(readers, updates)) == _tokens(read_epoch(undisturbed, updates))
+        for reader in [*readers, *undisturbed] if begins_phase else []:
+            reader.begin_phase(1, epoch=reader.epoch + 1)
+        state = merged(readers)
+        close(readers)
+        assert state == merged(undisturbed)
+    readers = open_(1, state)
+    assert _tokens(read_epoch(readers)) == _tokens(read_epoch(undisturbed))
+    close(readers, undisturbed)
+
+
+def _tokens(batches: Sequence[MicroBatch]) -> list[Any]:
+    return [(m.lane, m.dataset, m.pair_ids.tolist(), m.source.tolist(), m.target_output.tolist()) for m in batches]

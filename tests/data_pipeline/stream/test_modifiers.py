@@ -2,8 +2,9 @@
 
 import dataclasses
 import hashlib
+import itertools
+import math
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -239,15 +240,20 @@ def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -
         assert all(len(piece) == 1 or piece.startswith("<0x") for piece in pieces)
 
 
-def test_sampling_is_of_the_seed_alone(spelling: Dataset) -> None:
-    """Whatever other threads sample at the same time."""
-    pairs = [("A dog and a very small cat went for a walk.", "Un chien.")] * 64
-    modifiers = [make("modifier", "bpe_dropout", dropout=0.3)]
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: augmented(spelling, pairs, *modifiers)[1], range(16)))
-    rows = [[one.source[row].tolist() for row in range(64)] for one in found]
-    assert rows == rows[:1] * 16
-    assert len({tuple(row) for row in rows[0]}) > 20
+def test_unigram_segmentations_are_drawn_by_their_probabilities() -> None:
+    word, scores, alpha = "abab", {"a": -1.0, "b": -2.0, "ab": -1.5, "ba": -3.0, "aba": -2.5}, 0.5
+    chances = {}
+    for cuts in itertools.product([False, True], repeat=3):
+        places = [0, *(n + 1 for n, is_cut in enumerate(cuts) if is_cut), 4]
+        pieces = tuple(word[begin:end] for begin, end in itertools.pairwise(places))
+        if scores.keys() >= set(pieces):
+            chances[pieces] = math.exp(alpha * sum(scores[piece] for piece in pieces))
+    modifier = make("modifier", "unigram_sampling", alpha=alpha)
+    found = Counter(tuple(modifier.cut(word, scores, Draws(number * 7919))) for number in range(10_000))
+    assert found.keys() == chances.keys()
+    expected = {pieces: 10_000 * chance / sum(chances.values()) for pieces, chance in chances.items()}
+    chi_squared = sum((found[pieces] - wanted) ** 2 / wanted for pieces, wanted in expected.items())
+    assert (len(expected), chi_squared < 20.5) == (6, True)  # of 5, p = 0.001
 
 
 def test_unigram_sampling(small_section: PrepareSection, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import random
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -18,53 +17,9 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import modifiers_of
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import make_plans
-from data_pipeline.stream.reader import StreamState
 from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
-from trainer.engines.batches import count
 
-EPOCHS = 2
 SECTION = StreamSection(micro_batches=4, source_tokens=400, target_tokens=400, window_pairs=150)
-
-
-def _digest(batches: Sequence[MicroBatch]) -> list[tuple[int, int, int]]:
-    return [(m.lane, m.num_pairs, count([m]).pairs_digest) for m in batches]
-
-
-def _undisturbed(datasets: Sequence[Dataset], section: StreamSection) -> list[tuple[int, int, int]]:
-    readers = open_readers(datasets, dataclasses.replace(section, prefetch_updates=0))
-    found = [m for _ in range(EPOCHS) for m in read_epoch(readers)]
-    close(readers)
-    return _digest(found)
-
-
-def _disturbed(
-    datasets: Sequence[Dataset], section: StreamSection, kills: int, seed: int, expected: int
-) -> list[tuple[int, int, int]]:
-    """As many epochs, with kills at random and resumes on 1, 2 or 4 ranks with 0 or 2 loader processes."""
-    draws = random.Random(seed)
-    batches: list[MicroBatch] = []
-    stops = sorted(draws.sample(range(1, expected // section.micro_batches), kills))
-    state: StreamState | None = None
-    done = epochs = 0
-    for stop in [*stops, 1 << 30]:
-        workers = draws.choice([0, 0, 2])
-        readers = open_readers(datasets, dataclasses.replace(section, workers=workers), draws.choice([1, 2, 4]), state)
-        while done < stop and epochs < EPOCHS:
-            if update := read_epoch(readers, 1):
-                batches += update
-                done += 1
-            else:
-                epochs += 1
-        state = merged(readers)
-        close(readers)
-    return _digest(batches)
-
-
-def test_digests_do_not_depend_on_ranks_processes_or_kills(spelling: Dataset, everything: list[Modifier]) -> None:
-    section = dataclasses.replace(SECTION, augment=everything)
-    datasets = [spelling, spelling]
-    undisturbed = _undisturbed(datasets, section)
-    assert _disturbed(datasets, section, 2, seed=2, expected=len(undisturbed)) == undisturbed
 
 
 def test_passes_differ_and_budgets_hold(spelling: Dataset, everything: list[Modifier]) -> None:
