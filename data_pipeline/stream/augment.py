@@ -234,11 +234,11 @@ class _Words:
         cut: list[int] = []
         for start, end in itertools.pairwise([*starts, len(row)]):
             word = tuple(row[start:end]), draws.below(VARIANTS)
-            if word not in self._kept:
+            if (variant := self._kept.get(word)) is None:
                 if len(self._kept) >= MAX_KEPT:
-                    self._kept = {}
-                self._kept[word] = self._variant(*word)
-            cut += self._kept[word]
+                    self._kept.clear()
+                self._kept[word] = variant = self._variant(*word)
+            cut += variant
         return cut
 
     def _variant(self, word: tuple[int, ...], number: int) -> list[int]:

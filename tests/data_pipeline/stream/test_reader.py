@@ -1,6 +1,5 @@
 import dataclasses
 import gzip
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -15,23 +14,12 @@ from configs import PrepareSection, StreamSection, UserError
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Block, Dataset
 from data_pipeline.stream.reader import LaneCursor, StreamReader, StreamState
+from tests.data_pipeline.stream.made import close, merged
 
 Start = Callable[..., list[StreamReader]]
 Run = Callable[..., list[list[list[int] | None]]]
 
 SECTION = StreamSection(micro_batches=4, source_tokens=300, target_tokens=300, window_pairs=100, prefetch_updates=2)
-
-
-def _merged(readers: list[StreamReader]) -> StreamState:
-    """As a checkpoint keeps it: through JSON."""
-    states = [StreamState.from_json(json.loads(json.dumps(r.state().to_json()))) for r in readers]
-    return StreamState.merge(states)
-
-
-def _close(*groups: list[StreamReader]) -> None:
-    for readers in groups:
-        for reader in readers:
-            reader.close()
 
 
 def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) -> None:
@@ -55,35 +43,12 @@ def test_batches_hold_the_corpus(small: Dataset, small_section: PrepareSection) 
     reader.close()
 
 
-@pytest.mark.parametrize("num_lanes", [4, 40])
-@pytest.mark.parametrize("resume_at", [0, 1, 7, 13, "end"])
-def test_resuming_on_other_ranks(open_ranks: Start, run_epoch: Run, num_lanes: int, resume_at: int | str) -> None:
-    section = dataclasses.replace(SECTION, micro_batches=num_lanes)
-    through = open_ranks(section, 1)
-    first, second = run_epoch(through, num_lanes), run_epoch(through, num_lanes)
-    _close(through)
-    stop = len(second) if resume_at == "end" else min(int(resume_at), len(second) - 1)
-    begun = open_ranks(section, 3)
-    assert run_epoch(begun, num_lanes) == first
-    run_epoch(begun, num_lanes, stop)
-    state = _merged(begun)
-    assert (state.epoch, state.update) == (1, stop)
-    for world_size in (1, 2, 5):
-        readers = open_ranks(section, world_size, state)
-        assert [(r.epoch, r.update) for r in readers] == [(1, stop)] * world_size
-        assert _merged(readers) == state
-        assert run_epoch(readers, num_lanes) == second[stop:]
-        assert [(r.epoch, r.update) for r in readers] == [(2, 0)] * world_size
-        _close(readers)
-    _close(begun)
-
-
 def test_restoring_costs_one_window(open_ranks: Start, run_epoch: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     readers = open_ranks(dataclasses.replace(SECTION, micro_batches=1), 1)
     run_epoch(readers, 1, 30)
-    state = _merged(readers)
+    state = merged(readers)
     assert state.lanes[0][0].window > 2
-    _close(readers)
+    close(readers)
     read: list[int] = []
     original = Dataset.read_block
 
@@ -100,16 +65,16 @@ def test_restoring_costs_one_window(open_ranks: Start, run_epoch: Run, monkeypat
 def test_another_k_only_between_epochs(open_ranks: Start, run_epoch: Run) -> None:
     readers = open_ranks(SECTION, 1)
     run_epoch(readers, 4)
-    between = _merged(readers)
+    between = merged(readers)
     run_epoch(readers, 4, 1)
-    within = _merged(readers)
-    _close(readers)
+    within = merged(readers)
+    close(readers)
     other = dataclasses.replace(SECTION, micro_batches=6)
     moved = open_ranks(other, 2, between)
     fresh = open_ranks(other, 2)
     run_epoch(fresh, 6)
     assert run_epoch(moved, 6) == run_epoch(fresh, 6)
-    _close(moved, fresh)
+    close(moved, fresh)
     with pytest.raises(UserError, match=r"stream.micro_batches: 6 where the stream was begun with 4"):
         open_ranks(other, 2, within)
 
@@ -130,8 +95,8 @@ def test_states_of_something_else_are_refused(
 ) -> None:
     readers = open_ranks(SECTION, 1)
     run_epoch(readers, 4, 2)
-    state = dataclasses.replace(_merged(readers), **change)
-    _close(readers)
+    state = dataclasses.replace(merged(readers), **change)
+    close(readers)
     with pytest.raises(UserError, match=message):
         open_ranks(dataclasses.replace(SECTION, **setting), 1, state)
 
@@ -217,4 +182,4 @@ def test_closing_ends_the_thread_and_loses_nothing(open_ranks: Start, run_epoch:
     readers[0].close()
     assert not [t for t in threading.enumerate() if t not in before]
     assert parts + run_epoch(readers, 4) == whole
-    _close(readers)
+    close(readers)

@@ -40,13 +40,13 @@ def sections(draw: st.DrawFn) -> StreamSection:
     )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     section=sections(),
     num_datasets=st.integers(1, 2),
     seed=st.integers(0, 2**32),
     legs=st.lists(
-        st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 25), st.booleans()), min_size=2, max_size=4
+        st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 25), st.booleans()), min_size=2, max_size=3
     ),
 )
 def test_any_ranks_and_workers_at_any_resume(
