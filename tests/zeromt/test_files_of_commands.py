@@ -33,8 +33,7 @@ def lines(trained: TrainedRun, tmp_path: Path) -> Path:
     [
         ["translate", "-i", "s", "-o", "s"],
         ["translate", "-i", "s", "-o", "link"],
-        ["translate", "-i", "s", "--prefix", "r", "-o", "r"],
-        ["translate", "-i", "s", "--score", "--target", "r", "-o", "r"],
+        ["translate", "-i", "s", "--score", "-o", "s"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "r"],
         ["evaluate", "--source", "s", "--reference", "r", "-o", "link"],
         ["translate", "-i", "s", "-o", "RUN/metrics.jsonl"],
@@ -134,7 +133,7 @@ def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     with contextlib.ExitStack() as stack:
-        chunks = read_chunks(stack, str(tmp_path / "in"), None, None, is_scored=False)
+        chunks = read_chunks(stack, str(tmp_path / "in"))
         first = next(chunk for chunk in chunks if chunk is not None)
         is_answered.set()
         thread.join()
@@ -149,7 +148,7 @@ def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_pat
     thread = threading.Thread(target=lambda: (tmp_path / name).write_bytes(content))
     thread.start()
     with contextlib.ExitStack() as stack:
-        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name), None, None, is_scored=False) if c is not None]
+        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name)) if c is not None]
     thread.join()
     assert chunk is not None
     assert len(chunk.sources) == 5

@@ -40,8 +40,7 @@ def run(
     to: str | None,
     n_best: int,
     score: bool,
-    target: str | None,
-    prefix: str | None,
+    prefix: bool,
     candidates: int,
     **how: Any,
 ) -> int:
@@ -57,8 +56,8 @@ def run(
         input, output: files; None for standard input and output.
         part, merge, chunk_lines, choose, to: see `zeromt.translating.corpus.run`.
         n_best: translations of a line to write.
-        score: score given translations.
-        target, prefix: files parallel to the input: translations to score, and prefixes of translations.
+        score: score the translations behind a tab on each line.
+        prefix: begin translations with what is behind a tab on each line.
         candidates: translations of a line to choose from.
         how: further fields of `Options`.
 
@@ -67,7 +66,7 @@ def run(
     """
     in_parts = part is not None or merge
     options = Options(run=run, candidates=max(n_best, candidates), **how)
-    of_lines = {"--n-best": n_best > 1, "--score": score, "--target": target, "--prefix": prefix}
+    of_lines = {"--n-best": n_best > 1, "--score": score, "--prefix": prefix}
     of_parts = {"--chunk-lines": chunk_lines, "--choose": choose, "--to": to}
     for option, value in (of_lines if in_parts else of_parts).items():
         if value:
@@ -81,8 +80,6 @@ def run(
         raise UserError("--mbr: with one candidate; give --candidates 16 or more, and --sample --epsilon 0.02")
     if candidates > 1 and options.mbr is None and not in_parts:
         raise UserError(f"--candidates: {candidates} without --mbr or --part; give one of them, or --n-best")
-    if target is not None and not score:
-        raise UserError("--target: given without --score; give both")
     if in_parts:
         return corpus.run(
             part=part, options=options, input=input, output=output, chunk_lines=chunk_lines, choose=choose, to=to
@@ -90,9 +87,10 @@ def run(
     if input is not None and len(input) > 1:
         raise UserError(f"--input: {len(input)} files; several are translated with --part and --merge")
     file = input[0] if input else None
-    _check_output(options, output, {"--input": file, "--target": target, "--prefix": prefix})
+    _check_output(options, output, file)
     with contextlib.ExitStack() as stack:
-        chunks = read_chunks(stack, file, target, prefix, is_scored=score, sentences=sentences)
+        beside = "targets" if score else "prefixes" if prefix else None
+        chunks = read_chunks(stack, file, beside, sentences=sentences)
         lines = stack.enter_context(_open_output(output))
         total = survey([Path(file)])[0] if file is not None and Path(file).is_file() else None
         engine = started(stack, options)
@@ -129,14 +127,14 @@ def _apart(option: str, value: object, others: Mapping[str, object]) -> None:
             raise UserError(f"{option}: given with {other}; give one of them")
 
 
-def _check_output(options: Options, output: str | None, inputs: Mapping[str, str | None]) -> None:
+def _check_output(options: Options, output: str | None, file: str | None) -> None:
     if output is not None:
         try:
             new_file(output)
         except argparse.ArgumentTypeError as error:
             raise UserError(f"--output: {error}") from error
-        given = {option: path for option, path in inputs.items() if path is not None}
-        check_apart({**given, **places_of((options.run, *options.ensemble))}, {"--output": output})
+        given = {} if file is None else {"--input": file}
+        check_apart(given | places_of((options.run, *options.ensemble)), {"--output": output})
 
 
 def _rendered(number: int, translations: Sequence[Translation], *, n_best: int, is_scored: bool) -> Iterator[str]:

@@ -33,39 +33,26 @@ Row = tuple[str, str]
 
 
 def read_chunks(
-    stack: contextlib.ExitStack,
-    input: str | None,
-    target: str | None,
-    prefix: str | None,
-    *,
-    is_scored: bool,
-    sentences: Sequence[str] = (),
+    stack: contextlib.ExitStack, input: str | None, beside: str | None = None, *, sentences: Sequence[str] = ()
 ) -> Iterator[Chunk | None]:
     """The input in chunks, with None where it pauses. Files may be compressed (.gz, .zst, .xz, .bz2).
 
     Args:
         stack: closes streams.
         input: a file; None for standard input.
-        target, prefix: files parallel to the input: translations to score, or prefixes of translations.
-        is_scored: there are translations to score, behind a tab if `target` does not have them.
+        beside: what stands behind a tab on each line, by its field of `Chunk`; None if nothing does.
         sentences: in place of the input.
 
     Raises:
-        UserError: a file cannot be read, is not UTF-8, or is not parallel to the input.
+        UserError: a file cannot be read, is not UTF-8, or has other lines.
     """
     name = input or "standard input"
     try:
         text = "".join(f"{sentence}\n" for sentence in sentences).encode()
     except UnicodeEncodeError:
         raise UserError("SENTENCE: is not UTF-8; set the terminal to it, or give a file (-i)") from None
-    lines = lines_of([text] if sentences else _blocks(stack, input, "--input"), name)
-    if (beside := target or prefix) is not None:
-        option = "--prefix" if target is None else "--target"
-        rows = _parallel(lines, lines_of(_blocks(stack, beside, option), beside), option)
-        return cut(rows, "prefixes" if target is None else "targets")
-    if is_scored:
-        return cut(_split(lines, name), "targets")
-    return cut((None if line is None else (line, "") for line in lines), None)
+    lines = lines_of([text] if sentences else _blocks(stack, input), name)
+    return _cut(_rows(lines, name, has_two=beside is not None), beside)
 
 
 def read_files(files: Iterable[Path]) -> Iterator[str]:
@@ -117,7 +104,7 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
-def cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | None]:
+def _cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | None]:
     """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None.
 
     Args:
@@ -139,34 +126,26 @@ def cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | None
             yield None
 
 
-def _split(lines: Iterable[str | None], name: str) -> Iterator[Row | None]:
+def _rows(lines: Iterable[str | None], name: str, *, has_two: bool) -> Iterator[Row | None]:
     number = 0
     for line in lines:
         if line is None:
             yield None
             continue
         number += 1
-        source, tab, target = line.partition("\t")
-        if not tab or "\t" in target:
-            raise UserError(f"{name}: line {number} has {line.count(chr(9))} tabs; a line is source TAB translation")
-        yield source, target
-
-
-def _parallel(lines: Iterable[str | None], others: Iterator[str | None], option: str) -> Iterator[Row | None]:
-    beside, number = (other for other in others if other is not None), 0
-    for line in lines:
-        if line is None:
-            yield None
+        if not has_two:
+            yield line, ""
             continue
-        number += 1
-        if (other := next(beside, None)) is None:
-            raise UserError(f"{option}: this file ends before line {number} of the input; it must have a line for each")
-        yield line, other
-    if next(beside, None) is not None:
-        raise UserError(f"{option}: the input ends before line {number + 1} of this file; it must have a line for each")
+        source, tab, other = line.partition("\t")
+        if not tab or "\t" in other:
+            raise UserError(
+                f"{name}: line {number} has {line.count(chr(9))} tabs; with --score or --prefix a line is source TAB "
+                "translation, or its beginning"
+            )
+        yield source, other
 
 
-def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Iterator[bytes | None]:
+def _blocks(stack: contextlib.ExitStack, name: str | None) -> Iterator[bytes | None]:
     """The bytes of a file or of standard input, decompressed, and None when a pipe or a terminal pauses."""
     if name is None:
         return _unpacked(_stream(sys.stdin.buffer), "standard input")
@@ -178,7 +157,7 @@ def _blocks(stack: contextlib.ExitStack, name: str | None, option: str) -> Itera
     try:
         return _unpacked(_stream(stack.enter_context(Path(name).open("rb"))), name)
     except OSError as error:
-        raise UserError(f"{option}: {name!r} cannot be read: {explain(error)}") from error
+        raise UserError(f"--input: {name!r} cannot be read: {explain(error)}") from error
 
 
 def _unpacked(blocks: Iterator[bytes | None], name: str) -> Iterator[bytes | None]:

@@ -8,7 +8,6 @@ from typing import Any
 from launcher.options.parser import Command, Parser, add_languages, add_plugins, add_raw_weights, add_run
 from launcher.options.values import (
     existing,
-    existing_file,
     matching,
     new_file,
     new_path,
@@ -68,20 +67,13 @@ def add_translate(parser: Parser) -> None:
     )
     parser.add_argument(
         "--prefix",
-        metavar="FILE",
-        type=existing_file,
-        help="prefixes that the translations must begin with, one line per source sentence",
+        action="store_true",
+        help="begin translations as given: reads SOURCE TAB BEGINNING, which may be empty",
     )
     parser.add_argument(
         "--score",
         action="store_true",
         help="score given translations: reads SOURCE TAB TRANSLATION, writes LOG-PROBABILITY TAB SCORE",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="FILE",
-        type=existing_file,
-        help="translations to score, if the input contains only the sources",
     )
     add_paragraphs(parser)
     add_processes(parser)

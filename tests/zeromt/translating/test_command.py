@@ -73,24 +73,18 @@ def test_scores_of_its_own_translations(trained: TrainedRun, translate: Call, tm
     done = translate(*search, "--n-best", "2")
     assert done.code == 0, done.err
     best = [line.split("\t") for line in done.out.splitlines()][::2]
-    (tmp_path / "out").write_text("".join(f"{text}\n" for _, _, text in best))
-    done = translate(*search, "--score", "--target", "out")
+    pairs = "".join(f"{line}\t{text}\n" for line, (_, _, text) in zip(lines, best, strict=True))
+    done = translate(*search[2:], "--score", stdin=pairs)
     assert done.code == 0, done.err
     scores = [[float(x) for x in line.split("\t")] for line in done.out.splitlines()]
     assert [score for _, score in scores] == pytest.approx([float(s) for _, s, _ in best], abs=2e-4)
-    pairs = "".join(f"{line}\t{text}\n" for line, (_, _, text) in zip(lines, best, strict=True))
-    again = translate(*search[2:], "--score", stdin=pairs)
-    assert again.out == done.out
 
 
-def test_files_beside_the_translations(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
-    """Of two processes and an ensemble, with prefixes."""
+def test_prefixes_of_two_processes_and_an_ensemble(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
     lines = ["", *trained.source.read_text().splitlines()[:5]]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-    (tmp_path / "prefix").write_text("Je\n" * 6)
-    files = ["-i", "in", "-o", "out", "--prefix", "prefix"]
+    (tmp_path / "in").write_text("".join(f"{line}\tJe\n" for line in lines))
     options = ["--processes", "2", "--ensemble", str(trained.folder / "checkpoints" / "step-00000150")]
-    done = translate(*files, *options)
+    done = translate("-i", "in", "-o", "out", "--prefix", *options)
     assert done.code == 0, done.err
     translations = (tmp_path / "out").read_text().splitlines()
     assert translations[0] == ""
@@ -118,8 +112,6 @@ def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: 
         (["{run}", "-i", "latin1"], "line 2 is not UTF-8"),
         (["{broken}", "-i", "one"], "model-00001-of-00002.safetensors"),
         (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs"),
-        (["{run}", "-i", "two", "--prefix", "one"], "--prefix: this file ends before line 2 of the input"),
-        (["{run}", "--target", "one"], "--target: given without --score"),
         (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler"),
         (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input; give one of them"),
@@ -135,6 +127,5 @@ def test_refuses_what_does_not_fit(
     weights.write_bytes(content)
     (tmp_path / "latin1").write_bytes(b"fine\nd\xe9j\xe0 vu\n")
     (tmp_path / "one").write_text("a\n")
-    (tmp_path / "two").write_text("a\nb\n")
     filled = (a.format(run=trained.folder, broken=broken) for a in arguments)
     assert said in refused("translate", *filled, "-o", "out")

@@ -34,7 +34,7 @@ TRANSLATE = """
 import contextlib
 from zeromt.translating.lines import read_chunks
 with contextlib.ExitStack() as stack:
-    print(sum(len(chunk.sources) for chunk in read_chunks(stack, str(path), None, None, is_scored=False) if chunk))
+    print(sum(len(chunk.sources) for chunk in read_chunks(stack, str(path)) if chunk))
 """
 GROWTH = """
 import importlib, sys

@@ -73,10 +73,9 @@ def test_what_the_commands_say(
 
 
 def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
-    """Of either file; a tokenizer may keep it."""
-    (tmp_path / "in").write_text("\ufeffa\n\ufeffb\n")
-    (tmp_path / "prefix").write_text("\ufeffc\nd\n")
+    """At the beginning of a file; a tokenizer may keep it."""
+    (tmp_path / "in").write_text("\ufeffa\tc\n\ufeffb\td\n")
     with contextlib.ExitStack() as stack:
-        chunk, _ = read_chunks(stack, str(tmp_path / "in"), None, str(tmp_path / "prefix"), is_scored=False)
+        chunk, _ = read_chunks(stack, str(tmp_path / "in"), "prefixes")
     assert chunk is not None
     assert (chunk.sources, chunk.prefixes) == (["a", "\ufeffb"], ["c", "d"])
