@@ -147,18 +147,6 @@ class TestTokens:
         assert limit.reason == "training.max_target_tokens=10,000, counted from step 7 is reached"
 
     @pytest.mark.parametrize(
-        ("schedule", "most", "end"),
-        [
-            (GIVEN[0].replace("ends_with: tokens", "ends_with: first"), 1_000, 10_000),
-            (GIVEN[0].replace("ends_with: tokens", "ends_with: first"), 50, 5_000),  # updates by their mean
-            ("schedule={kind: linear, ends_with: tokens, warmup_updates: 10}", 1_000, 100),  # it counts updates
-        ],
-    )
-    def test_where_they_end_it(self, schedule: str, most: int, end: int) -> None:
-        config = load_run("debug", [schedule, self.GIVEN[1], f"training.max_updates={most}"])
-        assert Limits(config, TrainerState(step=20, target_tokens=2_000)).schedule_end(0.0) == end
-
-    @pytest.mark.parametrize(
         ("setting", "said"),
         [
             ("training.max_target_tokens=null", "schedule.ends_with: tokens with warmup_tokens=1000; a schedule that"),

@@ -74,18 +74,3 @@ def test_what_is_frozen_stays_to_the_bit_and_has_no_moments(
         fill = 8 * 2 * 4 * len(one["sizes"])  # so much may be padding
         assert size <= held <= size + fill, stage  # in bf16 stage 0 is stage 1
         assert sum(t.nbytes for t in stored(tmp_path / name, 5).values()) == size, stage
-
-
-def test_what_is_frozen_may_change_at_a_resume(corpus_en_fr: Corpus, forked: Forked, tmp_path: Path) -> None:
-    """As from one phase to the next."""
-    common = [*corpus_en_fr.overrides, *SETTINGS, f"output={tmp_path}", "name=resumed"]
-    thaw = [
-        [*common, "training.max_updates=3", "training.freeze=[encoder]"],
-        [*common, "training.max_updates=6"],
-    ]
-    forked.ranks(2, train_all, thaw, cwd=tmp_path)
-    assert not any("/encoder." in name for name in stored(tmp_path / "resumed", 3))
-    moments = stored(tmp_path / "resumed", 6)
-    assert all(bool(t.abs().sum()) for name, t in moments.items() if "/encoder." in name)
-    state = read_checkpoint(checkpoint_folder(tmp_path / "resumed", 6)).state()["trainer"]
-    assert set(state["trained_since"].values()) == {3}

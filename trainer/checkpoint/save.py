@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from configs import RunConfig
+from configs.process.files import FileError
 from configs.process.files.inside import sync_folder
 from configs.process.gpus import page_locked_bytes
 from data_pipeline.order.state import StreamState
@@ -363,12 +364,10 @@ class Saver:
             log.error("checkpoint of step %d failed, the older ones stand: %s", save.step, problem)
             return problem
         self.refused.discard(step_folder(save.step))
-        if trouble := attempt(self.world, partial(self._tidy, save)):
-            log.warning("checkpoint of step %d is complete, but: %s", save.step, trouble)
         return None
 
     def _publish(self, save: _Save, records: Mapping[str, format_.Record]) -> None:
-        """The small files, the manifest, and the rename that makes it a checkpoint."""
+        """The small files, the manifest, and the rename that makes it a checkpoint; then pointer and retention."""
         format_.complete(
             save.temporary,
             tensors=records,
@@ -378,12 +377,13 @@ class Saver:
             manifest={"step": save.step, "world_size": self.world.size, **self.identity.manifest},
         )
         publish(self._folder, save.temporary, save.step)
-
-    def _tidy(self, save: _Save) -> None:
-        sync_folder(self._folder)
-        point_to(self._folder, step_folder(save.step))
-        if save.replaces:
-            retain(self._folder, save.scores, self.config.checkpoint, self.refused)
+        try:
+            sync_folder(self._folder)
+            point_to(self._folder, step_folder(save.step))
+            if save.replaces:
+                retain(self._folder, save.scores, self.config.checkpoint, self.refused - {step_folder(save.step)})
+        except (OSError, FileError) as error:
+            log.warning("checkpoint of step %d is complete, but: %s", save.step, error)
 
 
 def tensors_of(parameters: Iterable[ParameterState], own: Collection[str]) -> Iterator[Named]:

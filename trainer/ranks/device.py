@@ -7,12 +7,11 @@ everything else asks this module and never inspects a device.
 import functools
 import logging
 import os
-import re
 
 import torch
 
 from configs import UserError
-from configs.process.gpus import INSTEAD, REMEDY, no_gpu, num_gpus, refuse_missing, unusable, why_unusable
+from configs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable, why_unusable
 
 log = logging.getLogger(__name__)
 
@@ -52,52 +51,11 @@ def _torchs_reason() -> str:
     return f"torch {torch.__version__} cannot use them"
 
 
-def check_card(device: torch.device) -> None:
-    """Refuse a card that is older than those that torch was built for: its first kernel would fail.
-
-    Raises:
-        UserError: it is.
-    """
-    if is_host(device):
-        return
-    major, minor = torch.cuda.get_device_capability(device)
-    built_for = torch.cuda.get_arch_list()
-    oldest = min((int(found[1]) for name in built_for if (found := re.match(r"sm_(\d+)", name))), default=0)
-    if 10 * major + minor < oldest:
-        raise UserError(
-            f"engine.device: {device_name(device)} has compute capability {major}.{minor}, and torch "
-            f"{torch.__version__} is built for {', '.join(built_for)}; {REMEDY}, {INSTEAD}"
-        )
-
-
-def describe_uneven(lanes: int, ranks: int) -> str | None:
-    """A warning if some ranks wait in each update because they have fewer micro-batches; else None.
-
-    Args:
-        lanes: K, the micro-batches of an update.
-        ranks: number of ranks that divide them.
-    """
-    if not lanes % ranks:
-        return None
-    most = -(-lanes // ranks)
-    few, idle = ranks - lanes % ranks, 1 - lanes / (most * ranks)
-    return (
-        f"stream.micro_batches={lanes} does not divide by {ranks} ranks: {few} of them have one less than the others "
-        f"and wait for these, {idle:.0%} of the GPUs' time; a multiple of {ranks} would use all"
-    )
-
-
 def choose_device(local_rank: int | None = None) -> torch.device:
-    """The rank's GPU, or the current one, if there are GPUs; else the CPU.
-
-    Raises:
-        UserError: torch has no code for the card.
-    """
+    """The rank's GPU, or the current one, if there are GPUs; else the CPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    device = torch.device("cuda") if local_rank is None else torch.device("cuda", local_rank)
-    check_card(device)
-    return device
+    return torch.device("cuda") if local_rank is None else torch.device("cuda", local_rank)
 
 
 def kind(device: torch.device) -> str:

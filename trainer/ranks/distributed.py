@@ -45,8 +45,7 @@ class World:
                 saves or evaluates; by default `timeout_minutes`.
 
         Raises:
-            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, the ranks' devices differ, or torch has
-                no code for this rank's card.
+            UserError: RANK, WORLD_SIZE and LOCAL_RANK contradict each other, or the ranks' devices differ.
             TrainingError: a rank did not come, or is not reached.
         """
         self.rank, self.size, self.local_rank = read_environment(os.environ)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.forked import fork_ranks
 from tests.trainer.checkpoint.small_engine import Saving, leftovers, put
-from trainer.checkpoint.format import CheckpointError, divide, read_whole
+from trainer.checkpoint.format import CheckpointError, read_whole
 from trainer.checkpoint.newest import find_newest
 from trainer.ranks.distributed import World
 
@@ -123,12 +123,3 @@ def test_names_outside_the_folder_are_refused(folder: Path) -> None:
         put(checkpoint, "manifest.json", json.dumps({**tree, "files": {name: {"bytes": 1, "sha256": ""}}}).encode())
         with pytest.raises(CheckpointError, match="allowed are plain file names"):
             read_whole(checkpoint)
-
-
-def test_shards_are_balanced_and_whole() -> None:
-    sizes = {f"p{i}": (i * 7919) % 1000 + 1 for i in range(200)}
-    for world_size in (1, 3, 64):
-        shards = divide(sizes, world_size)
-        assert sorted(n for shard in shards for n in shard) == sorted(sizes)
-        loads = [sum(sizes[n] for n in shard) for shard in shards]
-        assert max(loads) - min(loads) <= max(sizes.values())

@@ -66,18 +66,3 @@ def test_after_a_run_that_was_over_nobody_was_to_work(tmp_path: Path, before: di
     clock.now += 120
     again = Ledger(tmp_path / "ledger.json", clock=clock, was_over=status.is_over)
     assert again.figures()["stalled_seconds"] == stalled
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", '{"seconds": {}, "highest_step": 1, "time": 1}'],
-)
-def test_file_that_is_no_ledger_is_replaced(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "ledger.json"
-    path.write_bytes(content.encode("latin1"))
-    assert read_figures(path) is None
-    ledger = Ledger(path)
-    assert "ledger.json is not a ledger, a new one is begun" in caplog.text
-    ledger.add("productive", 1)
-    ledger.write()
-    assert (read_figures(path) or {})["productive_seconds"] == 1

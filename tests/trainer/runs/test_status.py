@@ -30,9 +30,14 @@ def launch_id(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_refusal_keeps_state_and_step(tmp_path: Path, launch_id: str | None) -> None:
-    write(tmp_path, FINISHED)
+    """Of a run that has them; of a new one it is the state, and where there is no folder it is not written."""
+    write_status(tmp_path / "nowhere", "refused", error="seed: 2")
+    assert not (tmp_path / "nowhere").exists()
     write_status(tmp_path, "refused", error="seed: 2")
-    write_status(tmp_path, "refused", error="seed: 2")  # another rank says it too
+    assert (read(tmp_path)["state"], read(tmp_path)["error"], read(tmp_path)["step"]) == ("refused", "seed: 2", None)
+    write(tmp_path, FINISHED)
+    for _ in range(2):  # another rank says it too
+        write_status(tmp_path, "refused", error="seed: 2")
     if launch_id is not None:
         write_status(tmp_path, "failed", error="a victim")  # otherwise nobody knows of the same start
         mine = read_status(tmp_path / "status.json", launch_id)
@@ -44,21 +49,6 @@ def test_refusal_keeps_state_and_step(tmp_path: Path, launch_id: str | None) -> 
     found = read(tmp_path)
     found.pop("refusal")
     assert found == FINISHED
-    write_status(tmp_path, "running")
-    if launch_id is None:
-        assert "refusal" not in read(tmp_path), "the next start is another"
-
-
-def test_refusal_of_a_new_run_or_after_steps_is_its_state(tmp_path: Path) -> None:
-    """As that of a rewind which finds no checkpoint: the run has gone on."""
-    write_status(tmp_path, "refused", error="seed: 2")
-    assert (read(tmp_path)["state"], read(tmp_path)["error"], read(tmp_path)["step"]) == ("refused", "seed: 2", None)
-    write(tmp_path, {})
-    write_status(tmp_path, "running", step=17)
-    write_status(tmp_path, "refused", error="none is whole")
-    assert (read(tmp_path)["state"], read(tmp_path)["step"]) == ("refused", 17)
-    write_status(tmp_path / "nowhere", "refused", error="seed: 2")
-    assert not (tmp_path / "nowhere").exists()
 
 
 def test_first_failure_of_a_start_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

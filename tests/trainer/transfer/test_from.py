@@ -102,13 +102,6 @@ def test_refused_before_anything_is_made(place: Path, train: Train, arguments: l
     assert not (place / "runs" / "tuned").exists()
 
 
-def test_another_architecture_is_refused_field_by_field(train: Train) -> None:
-    done = train("--from", PARENT, "model.d_model=32", "model.tied_embeddings=decoder")
-    assert done.code == 2
-    assert "model.d_model: 32, the parent has 16" in done.err
-    assert "model.tied_embeddings: 'decoder', the parent has 'three-way'" in done.err
-
-
 def test_only_the_same_parent_may_be_named_again(place: Path) -> None:
     """It may have moved, or have deleted the checkpoint; what took its place is another."""
     tuned, parent = Path(shutil.copytree(place / PARENT, place / "runs" / "tuned")), place / PARENT
