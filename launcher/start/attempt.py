@@ -25,7 +25,7 @@ from launcher.start.run_folder import make_ready
 from trainer.runs.failure import STACKS, Failure, find_cause, leave_note, read_failures, stuck_in
 from trainer.runs.layout import FAILURES, LAUNCH_LOCK, STATUS_FILE
 from trainer.runs.run_lock import RunLock
-from trainer.runs.status import LAUNCH_ID, read_status, write_status
+from trainer.runs.status import EXIT_CODES, LAUNCH_ID, read_status, write_status
 
 PATIENCE_WITH_THE_ENDING, PATIENCE_WITH_THE_RUNNING = 15.0, 1.0
 """Seconds to wait for an earlier job, which may still be ending its processes."""
@@ -141,7 +141,7 @@ def outcome(job: Job, launch_id: str, torchrun: int, *, was_stopped: bool) -> in
     """
     status = read_status(job.folder / STATUS_FILE, launch_id)
     is_orphaned = status is not None and status.stop_reason == ORPHANED and not was_stopped
-    if status is not None and status.is_settled and not is_orphaned:
+    if status is not None and status.state in EXIT_CODES and not is_orphaned:
         if status.state == "refused":
             notes = read_failures(job.folder, launch_id)
             if not (0 in notes and notes[0].says_all):  # rank 0 has shown its own refusal

@@ -33,7 +33,7 @@ def count_messages(world: World, overrides: list[str]) -> list[int]:
 
             return call
 
-        for name in ("sum", "sum_floats", "gather", "from_main"):
+        for name in ("sum", "gather", "from_main"):
             setattr(world, name, counted(getattr(world, name)))
 
     train_all(world, [overrides], count)

@@ -236,15 +236,10 @@ def complete(
     """
     small = {STATE: json.dumps(state, indent=1).encode(), CONFIG: config_yaml.encode(), **tokenizer_files}
     files = {**tensors, **{name: write_bytes(folder / name, content) for name, content in small.items()}}
-    write_manifest(folder, {"format": FORMAT, **manifest, "files": files})
-    inside.sync_folder(folder)
-
-
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest and its hash; everything else must be on the disk already."""
-    content = (json.dumps(manifest, indent=1, sort_keys=True) + "\n").encode()
+    content = (json.dumps({"format": FORMAT, **manifest, "files": files}, indent=1, sort_keys=True) + "\n").encode()
     write_bytes(folder / MANIFEST, content)
     write_bytes(folder / MANIFEST_HASH, _hash_line(content))
+    inside.sync_folder(folder)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:

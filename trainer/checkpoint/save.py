@@ -247,7 +247,7 @@ class Saver:
             return "the newest loss is not finite"
         finite = [torch.isfinite(part).all() for _, _, part in self.engine.own_weights()]
         is_finite = not finite or bool(torch.stack(finite).all())
-        return None if self.world.all_succeeded(is_finite) else "a weight is not finite"
+        return "a weight is not finite" if self.world.sum([not is_finite]) != [0] else None
 
     def _standing(self) -> str:
         step = self.saved_step

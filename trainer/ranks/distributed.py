@@ -119,14 +119,6 @@ class World:
         """Elementwise sums over the ranks; 64-bit, wrapping."""
         return self.begin_sums(numbers, [])()[0]
 
-    def sum_floats(self, numbers: Sequence[float]) -> list[float]:
-        """Elementwise sums over the ranks, in fp64."""
-        return self.begin_sums([], numbers)()[1]
-
-    def all_succeeded(self, succeeded: bool) -> bool:
-        """Whether the argument is true on every rank."""
-        return self.sum([int(not succeeded)]) == [0]
-
     def barrier(self) -> None:
         """Wait for every rank."""
         self.sum([0])

@@ -138,7 +138,7 @@ class Interval:
     def figures(self, world: World) -> dict[str, Any]:
         """Means over the interval, over all ranks."""
         of_rank = [float(self._flops), *self._losses.tolist(), *self._by_dataset.ravel().tolist()]
-        flops, loss_sum, nll_sum, *rest = world.sum_floats(of_rank)
+        flops, loss_sum, nll_sum, *rest = world.begin_sums([], of_rank)()[1]
         counts, seconds = self._counts, max(time.monotonic() - self._begin - self._paused, 1e-9)
         tokens = self._applied.target_tokens or math.nan  # 0 if every update was skipped
         weight = self._applied.weight_units / WEIGHT_ONE or math.nan

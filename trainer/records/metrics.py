@@ -24,7 +24,7 @@ from trainer.ranks.distributed import World
 from trainer.records.names import END_EVENT, by_tag, event_by_tag
 from trainer.runs.layout import METRICS_FILE, PAIRS
 from trainer.runs.metrics_file import LineFile, cut_back
-from trainer.runs.status import exit_code
+from trainer.runs.status import EXIT_CODES
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Metrics:
             return
         _open.remove(self)
         self._file.close()
-        end = {"event": END_EVENT, "outcome": outcome, "exit_code": exit_code(outcome), "reason": reason}
+        end = {"event": END_EVENT, "outcome": outcome, "exit_code": EXIT_CODES.get(outcome, 1), "reason": reason}
         end_all(self._writers, lambda writer: writer.event(self._step, end))
 
     def _write(self, kind: str, step: int, figures: Mapping[str, Any]) -> None:

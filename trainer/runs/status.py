@@ -77,19 +77,9 @@ class Status:
         return self.state == "finished" or (self.state == "stopped" and self.stop_reason in BY_A_PERSON)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the ranks ended by their own decision."""
-        return self.state in EXIT_CODES
-
-    @property
     def exit_code(self) -> int:
         """The exit code of the state."""
-        return exit_code(self.state)
-
-
-def exit_code(state: str) -> int:
-    """The exit code of a process that ends in this state."""
-    return EXIT_CODES.get(state, 1)
+        return EXIT_CODES.get(self.state, 1)
 
 
 def read_status(path: Path, launch_id: str | None = None) -> Status | None:
