@@ -21,6 +21,7 @@ from data_pipeline.stream.reader import StreamReader, StreamState
 from trainer.engines import Engine
 from trainer.engines.batches import DeviceBatch, Update, UpdateCounts, count, micro_batch_seed
 from trainer.engines.layouts import stage
+from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 
 log = logging.getLogger(__name__)
@@ -208,7 +209,7 @@ class Layouts:
     def __init__(self, engine: Engine, seed: int) -> None:
         self._engine = engine
         self._seed = seed
-        self._thread = None if engine.device.type == "cpu" else Background()
+        self._thread = None if is_host(engine.device) else Background()
         self._begun = deque[tuple[Update, Callable[[], list[Pass]]]]()
 
     def begin(self, update: Update) -> None:
