@@ -1,6 +1,7 @@
 """The update of plain PyTorch by every optimizer, stage and precision, on one rank and, from a checkpoint, on two."""
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,20 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from configs import load_run
+from configs import EngineSection, Optimizer, load_run
+from configs.components import make
+from model import Objective
+from model.loss import CrossEntropy
 from tests.conftest import Corpus, read_metrics
 from tests.forked import Forked
 from tests.trainer.many_runs import train_all
-from tests.trainer.oracle import plain_run
+from tests.trainer.oracle import optimizers_of, plain_run
+from tests.trainer.stability.engine_checks import TOKENS, random_batch, small_model
 from trainer.checkpoint.format import read_checkpoint
+from trainer.engines.deepspeed.engine import DeepSpeedEngine
 from trainer.engines.deepspeed.patches import keep_out_shared_memory_op
 from trainer.ranks.distributed import World
+from trainer.ranks.precision import Precision
 from trainer.runs.layout import checkpoint_folder
 
 UPDATES, ON_ONE_RANK = 4, 2
@@ -66,8 +73,6 @@ ROWS: dict[str, tuple[str, int, Sequence[str]]] = {
     "bf16": ("adamw", 2, ("engine.precision=bf16",)),
     "muon-bf16": ("muon", 3, ("engine.precision=bf16",)),
     "fp16": ("adamw", 1, ("engine.precision=fp16", "engine.fp16_initial_scale_power=8")),
-    "adafactor-bf16": ("adafactor", 0, ("engine.precision=bf16",)),  # which DeepSpeed keeps at its stage 0
-    "adafactor-fp16": ("adafactor", 0, ("engine.precision=fp16", "engine.fp16_initial_scale_power=8")),
 }
 """Optimizer, stage of ZeRO and settings."""
 MASKED = ("merged", "padded")
@@ -181,3 +186,56 @@ def test_resumed_where_it_was_it_goes_on_to_the_bit(
         assert losses[0] == losses[1], row
         for tensors in ("model", "optimizer", "ema"):
             assert distance(stored(whole, tensors), stored(resumed, tensors)) == 0, (row, tensors)
+
+
+HALF: list[tuple[str, Precision]] = [("adafactor", "fp16"), ("adafactor", "bf16")]
+"""Which DeepSpeed keeps at its stage 0."""
+
+
+def replayed(world: World, kind: str, precision: Precision) -> dict[str, Any]:
+    """As a rank, at stage 0: masters after updates, and what torch's optimizers make of the same gradients."""
+    section: Optimizer = make("optimizer", kind, **FIELDS[kind])
+    engine = DeepSpeedEngine(
+        Objective(small_model(), CrossEntropy(0.1)).train(),
+        section=EngineSection(zero_stage=0, fp16_initial_scale_power=8),
+        optimizer=section,
+        precision=precision,
+        device=world.device,
+    )
+    masters = {name: engine._stage.master(p) for name, p in engine._model.named_parameters()}  # type: ignore[attr-defined]
+    model = small_model()
+    twins = dict(model.named_parameters())
+    for name, master in masters.items():
+        twins[name].data.copy_(master)
+    plain, applied = optimizers_of(model, section), []
+
+    def copy_gradients(*_: Any) -> None:
+        for name, master in masters.items():
+            twins[name].grad = None if master.grad is None else master.grad.clone()
+        for optimizer in plain:
+            optimizer.step()
+
+    engine._states.optimizer.register_step_pre_hook(copy_gradients)
+    for update in range(8):
+        scale = math.nan if update == 3 else 1 / TOKENS
+        engine.accumulate(random_batch(update), scale=scale, is_last=True)
+        applied.append(engine.step(FIELDS[kind]["lr"]).applied)
+    moved = max(float((masters[n] - p).abs().max()) for n, p in small_model().named_parameters())
+    off = max(float((masters[name] - twin).abs().max()) for name, twin in twins.items())
+    shapes = {p.name: {key: tuple(t.shape) for key, t in (p.moments or {}).items()} for p in engine.parameter_states()}
+    assert shapes == engine.moments
+    engine.close()
+    return {"moved": moved, "off": off, "applied": applied}
+
+
+def replay_each(world: World) -> list[dict[str, Any]]:
+    from deepspeed.accelerator import get_accelerator
+
+    with patch.object(get_accelerator(), "is_fp16_supported", lambda: True):
+        return [replayed(world, *case) for case in HALF]
+
+
+def test_in_half_precision_it_steps_on_whole_fp32_weights(forked: Forked, tmp_path: Path) -> None:
+    for found in forked.ranks(1, replay_each, cwd=tmp_path)[0]:
+        assert found["applied"] == [number != 3 for number in range(8)]
+        assert found["off"] < 1e-6 < 1e-3 < found["moved"]
