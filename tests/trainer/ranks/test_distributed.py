@@ -135,7 +135,7 @@ STREAM = StreamState(
     fingerprints=["a"],
     proportions=[1],
 )
-PICKLES = {"configs/plugins/files.py", "data_pipeline/stream/prefetch.py"}
+PICKLES = {"configs/plugins.py", "data_pipeline/stream/prefetch.py"}
 """Between a process and those that it forks or starts, through memory and pipes that no other reaches."""
 
 
