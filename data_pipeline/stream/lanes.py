@@ -221,13 +221,15 @@ class Track:
                 return int(last - first)
             if at.position > count:
                 raise DataError(f"lane {self._lane}: position {at.position} of {count} micro-batches")
-            self._go(at._replace(window=at.window + 1, position=0, before=at.before + count))
+            self._leave(window)
 
     def take(self) -> MicroBatch | None:
         """The micro-batch that was peeked at; None where all its pairs stand in corrupt blocks."""
         at, window = self.cursor, self._current()
         rows = window.plan.micro_batch(at.position)
         self.cursor = at._replace(position=at.position + 1, taken=at.taken + len(rows))
+        if self.cursor.position == len(window.plan):  # so that a resume need not read it again
+            self._leave(window)
         rows = rows[window.tokens.is_there[rows]]
         if len(rows) == 0:
             return None
@@ -255,6 +257,11 @@ class Track:
             self.next_pass(taken=self.cursor.taken)
         location = self._source.blocks.dataset.location
         raise DataError(f"lane {self._lane}: gets nothing of {location}; allowed is fewer lanes")
+
+    def _leave(self, window: Window) -> None:
+        """Go on with the next window."""
+        at = self.cursor
+        self._go(at._replace(window=at.window + 1, position=0, before=at.before + len(window.plan)))
 
     def _go(self, cursor: LaneCursor) -> None:
         """Set the cursor on another window, and let go of this one's memory."""
