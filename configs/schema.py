@@ -263,12 +263,8 @@ class RunConfig:
                 f"evaluation.queued_end_minutes: {self.evaluation.queued_end_minutes:g} is longer than other ranks "
                 f"wait; it must be less than supervision.save_minutes={most:g}"
             )
-        limits = {
-            "tokens": self.training.max_target_tokens,
-            "epochs": self.training.max_epochs,
-            "minutes": self.training.max_minutes,
-        }
-        yield from self.schedule.end_problems(limits, has_phases=bool(self.phases))
+        limits = {"tokens": self.training.max_target_tokens, "minutes": self.training.max_minutes}
+        yield from self.schedule.end_problems(limits)
         yield from self._phase_problems()
         paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
         named = "the datasets of any phase" if self.phases else "stream.datasets"

@@ -6,17 +6,12 @@ Limits are counted from the run's beginning or its last `--reset`.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tqdm import tqdm
 
 from configs import RunConfig, Schedule, UserError
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.phases import next_is_due, no_better, phase_end, phase_of
-
-Place = tuple[int, int]
-"""An update's epoch, and its number in that, from 0."""
-Unit = Literal["tokens", "epochs", "minutes"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -90,8 +85,7 @@ class Limits:
         Args:
             config: the run's.
             state: of the run; it is updated by the trainer.
-            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not known: until
-                then epochs end no schedule.
+            updates_an_epoch: an estimate, replaced by the true count once an epoch is over; None if not known.
         """
         self._config = config
         self._section = config.training
@@ -115,40 +109,29 @@ class Limits:
         """The present phase, if it has a schedule of its own."""
         return None if self.schedule is self._config.schedule else self._state.phase
 
-    def rate(self, seconds: float, step: int, place: Place | None = None, *, target_tokens: int | None = None) -> float:
+    def rate(self, seconds: float, step: int, *, target_tokens: int = 0) -> float:
         """The learning rate of the next update.
 
         Args:
             seconds: see `schedule_end`.
             step: see there.
-            place: see there.
-            target_tokens: of the next update; by default as many as in the others.
+            target_tokens: of the next update.
 
         Raises:
             UserError: see `checked_rate`.
         """
-        last = self.schedule_end(seconds, step, place)
-        if self.schedule.counts == "updates" or target_tokens is None:
-            now = self._position(self._state.step + 1)
+        state, last = self._state, self.schedule_end(seconds, step)
+        if self.schedule.counts == "updates":
+            now = self._position(state.step + 1)
         else:
-            now = self._position(self._state.step) + target_tokens
+            now = state.target_tokens - state.skipped_tokens - state.schedule_start_tokens + target_tokens
         return checked_rate(self.schedule, now, self._config.optimizer.lr, last, self._followed())
 
     def _position(self, step: int) -> int:
-        """What the schedule counts, up to the end of a step; tokens of steps to come are as many as in those so far."""
+        """Updates that the schedule counts up to the end of a step; what was skipped does not count."""
         state, phase = self._state, self._own_phase
-        if self.schedule.counts == "updates":  # what was skipped does not count
-            start = state.schedule_start if phase is None else max(state.schedule_start, phase.applied)
-            return step - state.skipped_updates - start
-        to_come = round((step - state.step) * self._tokens_an_update)
-        return state.target_tokens + to_come - state.skipped_tokens - state.schedule_start_tokens
-
-    @property
-    def _tokens_an_update(self) -> float:
-        """Mean of the target tokens of an update so far; before the first, the most that one can have."""
-        if self._state.target_tokens:
-            return self._state.target_tokens / self._state.step
-        return self._config.stream.target_tokens * self._config.stream.micro_batches
+        start = state.schedule_start if phase is None else max(state.schedule_start, phase.applied)
+        return step - state.skipped_updates - start
 
     def _updates_an_epoch(self, epoch: int, done: int) -> float | None:
         """Mean over the epochs finished since limits are counted, else the estimate; None if it is not known.
@@ -171,39 +154,25 @@ class Limits:
         sign = 1 if self._config.evaluation.directions[figure] else -1
         return [sign * scores[step] for step in sorted(scores)]
 
-    def schedule_end(self, seconds: float, step: int | None = None, place: Place | None = None) -> int:
+    def schedule_end(self, seconds: float, step: int) -> int:
         """The update, or the number of target tokens, at which the schedule ends, in the schedule's own count.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
-            step: updates done by then; default: those done now.
-            place: of the next update; without it, epochs end nothing.
+            step: updates done by then.
         """
-        state, schedule, phase, own = self._state, self.schedule, phase_of(self._config, self._state), self._own_phase
-        ends = self._ends(seconds, state.step if step is None else step, place)
-        last = min([self.last_step, *(end for unit, end in ends.items() if schedule.ends_by(unit))])
+        state, section, own = self._state, self._section, self._own_phase
+        if self.schedule.counts == "tokens":
+            most = state.start_tokens + (section.max_target_tokens or 0)
+            return most - state.skipped_tokens - state.schedule_start_tokens
+        last, phase = self.last_step, phase_of(self._config, state)
         if own is not None and phase is not None and phase.until is not None and phase.until.updates is not None:
             last = min(last, own.step + phase.until.updates)
-        most = self._section.max_target_tokens
-        if schedule.counts == "updates" or most is None or not schedule.ends_by("tokens"):
-            return self._position(last)
-        return min(self._position(last), self._position(state.step) + state.start_tokens + most - state.target_tokens)
-
-    def _ends(self, seconds: float, step: int, place: Place | None) -> dict[Unit, int]:
-        """The step at which each limit ends the run if it goes on as it has so far; arguments as of `schedule_end`."""
-        state, section, ends = self._state, self._section, dict[Unit, int]()
         spent, done = seconds - state.start_seconds, step - state.start_step
-        if section.max_minutes is not None and spent > 0 and done > 0:
-            ends["minutes"] = step + round((60 * section.max_minutes - spent) * done / spent)
-        if section.max_target_tokens is not None:
-            left = state.start_tokens + section.max_target_tokens - state.target_tokens
-            ends["tokens"] = state.step + math.ceil(left / self._tokens_an_update)
-        if section.max_epochs is not None and place is not None:
-            epoch, number = place
-            if (updates := self._updates_an_epoch(epoch, number)) is not None:
-                epochs = section.max_epochs + state.start_epoch - epoch
-                ends["epochs"] = state.step + round(updates * epochs) - number
-        return {unit: max(state.step + 1, end) for unit, end in ends.items()}
+        if self.schedule.ends_with == "minutes" and section.max_minutes is not None and spent > 0 and done > 0:
+            to_come = round((60 * section.max_minutes - spent) * done / spent)
+            last = min(last, max(state.step + 1, step + to_come))
+        return self._position(last)
 
     def look(self, epoch: int, number: int) -> Outlook:
         """How far the run has come.

@@ -107,10 +107,9 @@ class Schedule(Component):
     """Number of updates over which the learning rate grows linearly to its peak."""
     warmup_tokens: Count | None = None
     """Number of target tokens of it, in place of `warmup_updates`. The schedule then counts target tokens in all."""
-    ends_with: Literal["updates", "tokens", "epochs", "minutes", "first"] = "updates"
-    """When a schedule ends. updates: at `training.max_updates`; tokens, epochs or minutes: at
-    `training.max_target_tokens`, `max_epochs` or `max_minutes`, if that comes first with as many tokens in an update
-    and updates in an epoch, or at the mean speed, as so far; first: at whichever of the four comes first.
+    ends_with: Literal["updates", "minutes"] = "updates"
+    """When a schedule ends that counts updates. updates: at `training.max_updates`; minutes: at `training.max_minutes`,
+    if that comes first at the mean speed so far. One that counts tokens ends at `training.max_target_tokens`.
     """
     ends: ClassVar[bool] = False
     """Whether the schedule has an end, so that it depends on the number of the last update."""
@@ -138,39 +137,23 @@ class Schedule(Component):
                     f"{name}_{self.counts} in its place"
                 )
 
-    def ends_by(self, unit: Literal["tokens", "epochs", "minutes"]) -> bool:
-        """Whether a limit of this unit ends the schedule, if it comes first."""
-        return self.ends_with in (unit, "first")
-
-    def end_problems(self, limits: Mapping[str, float | None], *, has_phases: bool) -> Iterator[str]:
-        """What is wrong with `ends_with` of a run's schedule, one line each.
+    def end_problems(self, limits: Mapping[str, float | None]) -> Iterator[str]:
+        """What is wrong with the end of a run's schedule, one line each.
 
         Args:
             limits: of the run, by what they count.
-            has_phases: whether the run has phases.
         """
-        unit = self.ends_with
         yield from (f"schedule.{problem}" for problem in self.unit_problems())
-        if self.ends and self.counts == "tokens" and (limits["tokens"] is None or not self.ends_by("tokens")):
+        if self.ends and self.counts == "tokens" and limits["tokens"] is None:
             yield (
-                f"schedule.ends_with: {unit} with warmup_tokens={self.warmup_tokens}; a schedule that counts tokens "
-                "ends with training.max_target_tokens: set that, and ends_with: tokens"
+                f"schedule.warmup_tokens: {self.warmup_tokens} without training.max_target_tokens, at which a schedule "
+                "that counts tokens ends; set both"
             )
-            return
-        if unit == "updates":
-            return
-        if unit != "first" and limits[unit] is None:
-            name = "max_target_tokens" if unit == "tokens" else f"max_{unit}"
-            yield f"schedule.ends_with: {unit} without training.{name}; set both, or ends_with: updates"
-        if unit == "first" and not any(limits.values()):
+        if self.ends_with == "minutes" and (limits["minutes"] is None or self.counts == "tokens" or not self.ends):
             yield (
-                "schedule.ends_with: first without training.max_target_tokens, max_epochs or max_minutes; set one, or "
-                "ends_with: updates"
+                "schedule.ends_with: minutes; it needs training.max_minutes, and a schedule of updates that has an "
+                "end, such as linear; set these, or ends_with: updates"
             )
-        if not self.ends:
-            yield f"schedule.ends_with: {unit} with kind={self.kind}, which has no end; set it to updates"
-        if has_phases and self.ends_by("epochs") and limits["epochs"] is not None:
-            yield f"schedule.ends_with: {unit} in a run with phases, each with epochs of its own; set it to updates"
 
     def length_problem(self, most: int) -> str | None:
         """What is wrong with the lengths of a schedule that ends after so much: a field, up to `less than`."""

@@ -118,7 +118,7 @@ class TestTokens:
     """A schedule that counts target tokens."""
 
     GIVEN = (
-        "schedule={kind: wsd, warmup_tokens: 1_000, decay_tokens: 2_000, decay: linear, ends_with: tokens}",
+        "schedule={kind: wsd, warmup_tokens: 1_000, decay_tokens: 2_000, decay: linear}",
         "training.max_target_tokens=10_000",
         "optimizer.lr=0.8",
     )
@@ -140,7 +140,7 @@ class TestTokens:
         )
         limits = Limits(load_run("debug", self.GIVEN), state)
         assert limits.rate(0.0, 9, target_tokens=250) == pytest.approx(0.6)
-        assert limits.schedule_end(0.0) == 10_000
+        assert limits.schedule_end(0.0, 9) == 10_000
         assert not limits.reached(0)
         state.target_tokens = 15_000
         [limit] = limits.reached(0)
@@ -149,8 +149,7 @@ class TestTokens:
     @pytest.mark.parametrize(
         ("setting", "said"),
         [
-            ("training.max_target_tokens=null", "schedule.ends_with: tokens with warmup_tokens=1000; a schedule that"),
-            ("schedule.ends_with=updates", "schedule.ends_with: updates with warmup_tokens=1000; a schedule that"),
+            ("training.max_target_tokens=null", "schedule.warmup_tokens: 1000 without training.max_target_tokens, at"),
             ("schedule.decay_updates=5", "schedule.decay_updates: 5 in a schedule that counts tokens, as it has warm"),
             ("schedule.warmup_tokens=null", "schedule.decay_tokens: 2000 in a schedule that counts updates, as it has"),
             ("schedule.warmup_tokens=10000", "schedule.warmup_tokens: 10000 leaves no tokens to decay in; it must be"),
@@ -167,7 +166,7 @@ class TestTokens:
 
     def test_in_a_run(self, place: Path, forked: Forked) -> None:
         """Each rate is that of the tokens until then; the run ends with the update that has the last of them."""
-        wsd = "schedule={kind: wsd, warmup_tokens: 1500, decay_tokens: 2500, ends_with: tokens}"
+        wsd = "schedule={kind: wsd, warmup_tokens: 1500, decay_tokens: 2500}"
         given = [wsd, "training.max_target_tokens=5000", "training.max_updates=1000", "name=tokens"]
         done = forked.zeromt("train", "small.yaml", *given, cwd=place)
         assert done.code == 0, done.err
