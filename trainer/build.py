@@ -10,27 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from configs import RunConfig, UserError
+from configs import RunConfig, UserError, load_saved
 from configs.components import make
 from configs.load import dump_run
 from configs.plugins import hashes
 from configs.process.files.inside import write_text
 from configs.reading.variables import saved_fields
+from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import SourceEntry
 from data_pipeline.tokenizer import Tokenizer
 from model import Objective
 from model.stepping import check_steps
-from trainer.changes import announce_changes, check_changes
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.newest import find_newest
-from trainer.checkpoint.resume import check_identity, restore, resumed_from
+from trainer.checkpoint.resume import announce_changes, check_identity, restore, resumed_from
 from trainer.checkpoint.save import RunIdentity, Saver
+from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
 from trainer.context import RunContext
 from trainer.datasets import (
     check_lengths,
+    check_prepared,
     check_tags,
     open_datasets,
     open_reader,
@@ -44,6 +46,7 @@ from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.queue import ScoreQueue
 from trainer.evaluation.scores import enter_series
 from trainer.evaluation.sets import held_out_sets
+from trainer.limits import Limits, NothingToDo
 from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.phases import check_phase, enter_phase, new_objective
@@ -51,9 +54,11 @@ from trainer.ranks.activities import Activities
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.records.metrics import Metrics, PairLog
+from trainer.runs.failure import TrainingError
 from trainer.runs.history import LEFT_OUT
-from trainer.runs.layout import CHECKPOINTS, CONFIG, versions
+from trainer.runs.layout import CHECKPOINTS, CONFIG, STATUS_FILE, versions
 from trainer.runs.parents import PARENT, Parent
+from trainer.runs.status import read_status
 from trainer.spikes import Rewind, past
 from trainer.stability import memory
 from trainer.stability.attention import settle_attention
@@ -105,7 +110,7 @@ def build(
     checkpoint, begins = own or ancestry.continued, ancestry.source is not None
     if checkpoint is not None:
         _check_resumed(checkpoint, named, datasets, reset)
-    check_changes(named, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
+    _check_left(named, datasets, checkpoint, ancestry, world, reset=reset, is_rewind=skipped_ranges is not None)
     objective = partial(_objective, named, tokenizer, checkpoint, ancestry)
     engine = _engine(named, objective(), checkpoint, precision, world, reset)
     evaluator = Evaluator(named, tokenizer, held_out, world, precision, stop_requested)
@@ -166,6 +171,39 @@ def _check_resumed(
         paths = [source.path for source in stream.datasets] or [config.prepare.output]
         fingerprints = [of_path[path].fingerprint for path in paths]
     check_identity(checkpoint, config, tokenizer_of(datasets), fingerprints, reset=reset)
+
+
+def _check_left(
+    config: RunConfig,
+    datasets: Sequence[Dataset],
+    checkpoint: Checkpoint | None,
+    ancestry: Ancestry,
+    world: World,
+    *,
+    reset: frozenset[str],
+    is_rewind: bool,
+) -> None:
+    """Check that the data were prepared as the configuration says, and that there is anything left to do.
+
+    Raises:
+        NothingToDo: a limit is reached, and the step has its scores; those of a finished run may be newer than its
+            checkpoint.
+        TrainingError: a limit is reached, with a validation loss that is not finite.
+        UserError: the data are others.
+    """
+    saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
+    check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
+    if checkpoint is None or reset or is_rewind:
+        return
+    tree = checkpoint.state()
+    state = TrainerState.from_json(tree["trainer"])
+    limits = Limits(config, state).reached(StreamState.from_json(tree["stream"]).epoch)
+    if limits and (problem := state.problem()) is not None:
+        raise TrainingError(f"step {state.step}: {problem}")
+    status = read_status(Path(config.folder) / STATUS_FILE) if world.is_main else None
+    is_finished = status is not None and (status.state, status.step) == ("finished", state.step)
+    if limits and (state.step in state.best_scores or world.from_main(is_finished)):
+        raise NothingToDo(limits, step=state.step)
 
 
 def _engine(

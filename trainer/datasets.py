@@ -95,22 +95,16 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
     Raises:
         UserError: naming the dataset, its longest pair and what is allowed.
     """
-    most = config.model.max_positions
+    most, multiple = config.model.max_positions, config.stream.length_multiple
     for dataset in datasets:
         for side in SIDES:
-            longest = dataset.longest(side)
-            if longest > most and getattr(config.stream, f"{side}_tokens") > most:
-                raise UserError(
-                    f"model.max_positions: {most} is less than the {longest} of the longest {side} in "
-                    f"{dataset.location} with EOS; allowed is at least that, or "
-                    f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
-                )
-            multiple, budget = config.stream.length_multiple, getattr(config.stream, f"{side}_tokens")
+            longest, budget = dataset.longest(side), getattr(config.stream, f"{side}_tokens")
             padded = min(-(-longest // multiple), budget // multiple) * multiple
             if padded > most:
                 raise UserError(
-                    f"stream.length_multiple: {multiple} makes {padded} of the {longest} of the longest {side} in "
-                    f"{dataset.location}, more than model.max_positions={most}; allowed is a smaller multiple"
+                    f"model.max_positions: {most} is less than the {padded} of the longest {side} in "
+                    f"{dataset.location}, with EOS and stream.length_multiple={multiple}; allowed is at least that, or "
+                    f"stream.{side}_tokens={most} with stream.on_oversized_pair=drop"
                 )
 
 

@@ -23,9 +23,9 @@ from trainer.datasets import dataset_names
 from trainer.engines.batches import HostCopy, Losses, StepResult, Update
 from trainer.evaluation.evaluator import Evaluator
 from trainer.evaluation.scores import last_and_best
-from trainer.limits import Limits
+from trainer.limits import Limits, Outlook
 from trainer.lookahead import Flags, Layouts
-from trainer.phases import begin_next, ends_with_next, next_is_due
+from trainer.phases import begin_next, next_is_due
 from trainer.ranks.device import seed
 from trainer.records.interval import Interval, Work, machine_figures
 from trainer.records.names import TARGET_TOKENS
@@ -33,7 +33,7 @@ from trainer.runs.failure import TrainingError
 from trainer.runs.status import Progress, write_status
 from trainer.spikes import go_back, is_skipped, note_left_out, note_skip, spike
 from trainer.stability import memory
-from trainer.terminal import View, log_evaluation, log_step
+from trainer.terminal import log_evaluation, log_step
 
 log = logging.getLogger(__name__)
 
@@ -160,15 +160,10 @@ class Trainer:
         self.run.pairs.close()
         self.run.metrics.close(outcome, reason)
 
-    def view(self) -> View:
-        """The current progress, for a thread that displays it."""
+    def view(self) -> tuple[str | None, Outlook]:
+        """What it does now, if anything, and how far it has come, for a thread that displays it."""
         place = self.run.updates.state()
-        return View(
-            step=self.run.state.step,
-            last_step=self._limits.last_step,
-            outlook=self._limits.look(place.epoch, place.update - 1),
-            activity=self.run.activities.current,
-        )
+        return self.run.activities.current, self._limits.look(place.epoch, place.update - 1)
 
     def _updates(self) -> Iterator[Update]:
         """The updates to train on, each while the one after it is being fetched, up to a limit or a stop.
@@ -206,8 +201,7 @@ class Trainer:
                 if not update.counts.has_weight:
                     note_left_out(run, update, "all of its pairs have weight 0")
                     continue
-                is_last = state.step + 1 >= self._limits.last_step or ends_with_next(run.config, state)
-                self._begin_exchange(fetch=not is_last)
+                self._begin_exchange(fetch=state.step + 1 < self._limits.last_step)
             yield update
             ended = 0
 
@@ -248,19 +242,15 @@ class Trainer:
             sums = HostCopy(on_device)
             self._finish_exchange()
             self._settle()  # the rate follows the updates that were applied
-            lr = self._limits.rate(
-                update.seconds,
-                update.seconds_step,
-                (update.epoch, update.number),
-                target_tokens=update.counts.target_tokens,
-            )
+            tokens = update.counts.target_tokens
+            lr = self._limits.rate(update.seconds, update.seconds_step, target_tokens=tokens)
             result = run.engine.step(lr)
             if _is_due(state.step + 1, run.config.stability.hash_every_updates):
                 digests = run.world.gather(run.engine.replica_digest())
                 if len(set(digests)) > 1:
                     raise TrainingError(f"step {state.step + 1}: the ranks' weights differ; their hashes are {digests}")
         state.step += 1
-        state.target_tokens += update.counts.target_tokens
+        state.target_tokens += tokens
         state.lr = lr
         run.pairs.write(state.step, update.micro_batches)
         self._previous = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
@@ -360,7 +350,7 @@ class Trainer:
         """Write into status.json what `zeromt status` shows, if this is rank 0."""
         if not self.run.world.is_main:
             return
-        config, state, outlook = self.run.config, self.run.state, self.view().outlook
+        config, state, (_, outlook) = self.run.config, self.run.state, self.view()
         last, best = last_and_best(config, state)
         progress = Progress(
             share=outlook.share,
@@ -387,9 +377,8 @@ class Trainer:
     def _evaluate(self) -> bool:
         """Score this step's weights, once; False if a stop was requested before it was done."""
         config, state = self.run.config, self.run.state
-        step, known = state.step, [state.scores.get(figure, {}) for figure in config.evaluation.at_once]
-        is_new = step == 0 and not self._begins_trained
-        if any(step in scores for scores in known) or is_new or not self.evaluator.has_sets:
+        step, is_new = state.step, state.step == 0 and not self._begins_trained
+        if state.is_scored or is_new or not self.evaluator.has_sets:
             return True
         self._settle_all()
         pause = time.monotonic()
@@ -400,7 +389,7 @@ class Trainer:
             log.info("step %d: asked to stop, the evaluation is left for the next start", step)
             return False
         figures = evaluation.figures()
-        state.note(step, {key: figures[key] for key in config.evaluation.at_once})
+        state.note(step, figures)
         if wrong := {k: x for k, x in figures.items() if k.split("/")[0] == "loss" and not math.isfinite(x)}:
             self.run.metrics.event(step, {"event": "loss_not_finite", "figures": list(wrong)})
             log.warning("step %d: the validation loss is not finite: %s", step, ", ".join(wrong))

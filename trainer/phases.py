@@ -64,31 +64,23 @@ def no_better(
         after: evaluations of later steps count.
     """
     figure = section.metric or config.best_by
-    stalled = current_plateau(
+    waited, best, step = current_plateau(
         state.planned_scores(figure, after=since),
         higher_is_better=config.evaluation.directions[figure],
         min_delta=section.min_delta,
         after=after,
     )
-    if stalled.num_evaluations < section.patience:
+    if waited < section.patience:
         return None
     by = f" by more than {section.min_delta:g}" if section.min_delta else ""
-    evaluations = f"{stalled.num_evaluations} evaluation{'s' * (stalled.num_evaluations != 1)}"
-    return f"no {figure} better{by} than {stalled.best:.4g} of step {stalled.step:,} in {evaluations}"
+    evaluations = f"{waited} evaluation{'s' * (waited != 1)}"
+    return f"no {figure} better{by} than {best:.4g} of step {step:,} in {evaluations}"
 
 
 def next_is_due(config: RunConfig, state: TrainerState, epoch: int) -> str | None:
     """Why the next phase begins with the next update; None where it does not. Arguments as of `phase_end`."""
     has_next = state.phase is not None and state.phase.number + 1 < len(config.phases)
     return phase_end(config, state, epoch) if has_next else None
-
-
-def ends_with_next(config: RunConfig, state: TrainerState) -> bool:
-    """Whether it is known that the next update is the phase's last, so that none must be fetched ahead."""
-    phase, begun = phase_of(config, state), state.phase
-    if phase is None or begun is None or phase.until is None or phase.until.updates is None:
-        return False
-    return state.step + 1 - begun.step >= phase.until.updates
 
 
 def begin_next(run: RunContext, why: str) -> None:

@@ -10,7 +10,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +150,6 @@ def announce(
         "an epoch": f"about {updates_an_epoch:,.0f} updates",
         "phases": "; ".join(describe_phases(config)),
         "schedule": describe_schedule(config.schedule, config),
-        "limits": ", ".join(_limits(config)),
         "evaluation": _evaluation(config, held_out),
         "checkpoints": f"{_when(config.checkpoint.every_updates)}; the last {config.checkpoint.keep_last} are kept",
         "written to": config.folder,
@@ -214,7 +212,8 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
 
 def describe_schedule(schedule: Schedule, config: RunConfig) -> str:
     """Kind, warm-up, highest rate, what its end comes with, and the optimizer."""
-    end = f", to its end with the {schedule.ends_with} limit" if schedule.ends else ""
+    limit = "tokens" if schedule.counts == "tokens" else schedule.ends_with
+    end = f", to its end with the {limit} limit" if schedule.ends else ""
     warmup = f"{schedule.length('warmup'):,} {schedule.counts} up to {config.optimizer.lr:g}"
     return f"{schedule.kind}, {warmup}{end}; {config.optimizer.kind}"
 
@@ -233,15 +232,6 @@ def warnings_of(config: RunConfig) -> Iterator[str]:
             f"schedule.warmup_updates={warmup} is above training.max_updates={most}, so the rate ends at "
             f"{most / warmup:.1%} of optimizer.lr; set schedule.warmup_updates to {max(most // 10, 1)} or so"
         )
-
-
-def _limits(config: RunConfig) -> Iterator[str]:
-    section = config.training
-    limits = (section.max_updates, section.max_target_tokens, section.max_epochs, section.max_minutes)
-    units = ("updates", "target tokens", "epochs", "minutes")
-    yield from (f"{most:,} {unit}" for most, unit in zip(limits, units, strict=True) if most is not None)
-    if section.early_stopping is not None:
-        yield f"{section.early_stopping.patience} evaluations without a better one"
 
 
 def _when(every: int) -> str:
@@ -278,31 +268,15 @@ def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None,
         log_row("next", "the same command, but for --fresh and --reset, resumes it")
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class View:
-    """The contents of a bar."""
-
-    step: int
-    last_step: int
-    outlook: Outlook
-    activity: str | None
-    """The current activity; None between two."""
-
-
-def describe(view: View) -> str:
-    """What stands right of the bar."""
-    outlook = view.outlook
-    said = [view.activity or "step", f"{view.step:,} of {view.last_step:,}"]
-    if outlook.seconds_per_update is not None and outlook.seconds_left is not None:
-        said += [f"{outlook.seconds_per_update:.3g} s/update", f"{interval(outlook.seconds_left)} left"]
-    return "  ".join(said)
-
-
 @contextlib.contextmanager
-def bar_shown(view: Callable[[], View], *, is_main: bool) -> Iterator[None]:
+def bar_shown(view: Callable[[], tuple[str | None, Outlook]], *, is_main: bool) -> Iterator[None]:
     """Show a bar on rank 0 until the block ends, if there is a terminal for it.
 
     A thread draws it from state that the loop keeps anyway, also while a step, a save or an evaluation takes long.
+
+    Args:
+        view: what the run does now, if anything, and how far it has come.
+        is_main: whether this is rank 0.
     """
     if not is_main or not is_live(sys.stderr):
         yield
@@ -311,9 +285,12 @@ def bar_shown(view: Callable[[], View], *, is_main: bool) -> Iterator[None]:
 
     def draw() -> None:
         while not is_over.wait(SECONDS_BETWEEN):
-            seen = view()
-            bar.n = seen.outlook.fraction
-            bar.set_description_str(describe(seen))
+            activity, outlook = view()
+            said = [activity or "step", outlook.share]
+            if outlook.seconds_per_update is not None and outlook.seconds_left is not None:
+                said += [f"{outlook.seconds_per_update:.3g} s/update", f"{interval(outlook.seconds_left)} left"]
+            bar.n = outlook.fraction
+            bar.set_description_str("  ".join(said))
 
     redirected = logging_redirect_tqdm() if is_live(sys.stdout) else contextlib.nullcontext()
     layout, file = "{percentage:3.0f}% |{bar}| {desc}", unfiltered(sys.stderr)

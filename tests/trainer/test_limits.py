@@ -94,9 +94,7 @@ class TestSchedulesAndClocks:
         "settings", [(), ("training.max_minutes=9", "schedule.kind=constant"), ("training.max_minutes=9", *OF_TOKENS)]
     )
     def test_minutes_that_cannot_end_one(self, settings: tuple[str, ...]) -> None:
-        with pytest.raises(
-            ConfigError, match=r"^schedule\.ends_with: minutes; it needs training\.max_min"
-        ):
+        with pytest.raises(ConfigError, match=r"^schedule\.ends_with: minutes; it needs training\.max_min"):
             load_run("debug", ["schedule.kind=cosine", "schedule.ends_with=minutes", *settings])
 
     def test_in_a_run_of_minutes(self, place: Path, forked: Forked) -> None:

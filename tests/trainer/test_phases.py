@@ -149,7 +149,7 @@ class TestEnds:
         state = TrainerState(step=10, skipped_updates=1, phase=phase)
         limits = Limits(config, state)
         assert limits.rate(0.0, 10) == pytest.approx(config.optimizer.lr / 2)
-        assert limits.schedule_end(0.0) == 12, "what was skipped before it does not count"
+        assert limits.schedule_end(0.0, 10) == 12, "what was skipped before it does not count"
         state.step = 21
         assert 0 <= limits.rate(0.0, 21) < 0.15 * config.optimizer.lr
         assert Limits(dataclasses.replace(config, phases=[]), state).rate(0.0, 21) > 0.5 * config.optimizer.lr

@@ -13,7 +13,7 @@ from launcher.monitoring.look import look
 from launcher.monitoring.show import lines_of
 from tests.conftest import Finished, contents, read_metrics
 from tests.forked import Forked
-from trainer.changes import changed_fields
+from trainer.checkpoint.resume import changed_fields
 
 Again = Callable[..., Finished]
 

@@ -16,7 +16,7 @@ from tests.forked import Forked
 from tests.trainer.on_a_terminal import CODES, bars, seen, train_on_a_terminal
 from tests.waiting import PATIENCE
 from trainer.limits import Outlook
-from trainer.terminal import View, bar_shown
+from trainer.terminal import bar_shown
 from zeromt.cli.main import parse
 
 TRAINING = (
@@ -30,7 +30,7 @@ TRAINING = (
 )
 STEPS = r"step (\d+)  epoch \d+  loss [\d.]+  nll .*  padding [\d.]+%  ([\d.]+)% done  \d\d:\d\d left"
 ROWS = [
-    "model", "parameters", "devices", "data", "an update", "an epoch", "schedule", "limits", "evaluation",
+    "model", "parameters", "devices", "data", "an update", "an epoch", "schedule", "evaluation",
     "checkpoints", "written to",
 ]  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_terminal(forked: Forked, corpus_en_fr: Corpus, plain: str, tmp_path: Pa
     assert words(" ".join(lines)) == words(plain)
     drawn = bars(text)
     assert max(map(len, drawn)) < 120
-    form = r" *(\d+)% \|.+\| .* (\d+) of 30  [\d.]+ s/update  \d\d:\d\d left *"
+    form = r" *(\d+)% \|.+\| .* (\d+) of 30 updates  [\d.]+ s/update  \d\d:\d\d left *"
     parts = [(int(found[1]), int(found[2])) for bar in drawn if (found := re.fullmatch(form, bar))]
     assert parts, drawn
     assert all(percent == round(100 * step / 30) for percent, step in parts), parts
@@ -116,11 +116,12 @@ def test_stopped_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """As after Ctrl-S: it holds up the bar alone, lines go on to their file, and the run ends."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    draws, outlook = threading.Event(), Outlook(fraction=0.5, share="", seconds_left=None, seconds_per_update=None)
+    draws = threading.Event()
+    outlook = Outlook(fraction=0.5, share="5 of 10", seconds_left=None, seconds_per_update=None)
 
-    def view() -> View:
+    def view() -> tuple[None, Outlook]:
         draws.set()
-        return View(step=5, last_step=10, outlook=outlook, activity=None)
+        return None, outlook
 
     end, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (50, 80))

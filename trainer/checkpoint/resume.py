@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from configs import ModelSection, Optimizer, OtherPluginError, RunConfig, UserError, load_saved
+from configs.reading.variables import dotted, leaves, saved_fields
 from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
@@ -17,12 +18,14 @@ from model import trained as patterns
 from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
-from trainer.checkpoint.weights_only import NEEDED
+from trainer.checkpoint.weights_only import NEEDED, WEIGHTS_ONLY
 from trainer.engines import Engine
 from trainer.runs.layout import CONFIG
 
 log = logging.getLogger(__name__)
 
+NOT_LISTED = ("name", "output", "prepare", "plugins")
+"""Fields that say where the run and its plugins are and what the data are made of; other checks compare their bytes."""
 SAME_WEIGHTS = {"activation_checkpointing", "dropout", "embedding_dropout", "initialisation"}
 """Fields of the model that may change while the weights keep their meaning; for parts: `ModelPart.same_weights`."""
 
@@ -310,3 +313,30 @@ def resumed_from(
     now = patterns.trained(config, phase, names)
     note_trained(state, before, now, has_moments=bool(checkpoint.stored("optimizer")))
     return trained_at(config, state, phase, names)
+
+
+def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerState) -> dict[str, tuple[Any, Any]]:
+    """Log which fields differ from the checkpoint, and return them.
+
+    Args:
+        config: of the run as it is now.
+        checkpoint: that it goes on from.
+        state: as it goes on.
+    """
+    if WEIGHTS_ONLY in checkpoint.manifest:  # of another run
+        return {}
+    changes = changed_fields(load_saved(checkpoint.folder / CONFIG, any_version=True), config)
+    for key, (then, now) in changes.items():
+        log.info("changed at step %d: %s was %s and is %s", state.step, key, _shown(then), _shown(now))
+    return changes
+
+
+def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """The fields that differ, by path: their values then and now; None where there was none."""
+    before, after = ({dotted(place): value for place, value in leaves(saved_fields(one))} for one in (then, now))
+    pairs = {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key.split(".")[0] not in NOT_LISTED}
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else f"{value}"

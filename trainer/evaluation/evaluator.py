@@ -1,9 +1,9 @@
 """Loss and scores on held-out sets, divided among the ranks under every ZeRO stage."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from configs import RunConfig
 from configs.process.files.inside import write_text
 from data_pipeline.stream.batch import Ragged, collate
 from data_pipeline.tokenizer import Tokenizer
-from model import Objective, ObjectiveOutput, Transformer
+from model import Objective, Transformer
 from trainer.checkpoint.model_files import build_model, place
 from trainer.engines import Engine
 from trainer.engines.layouts import to_device
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 LOSS_BATCH_TOKENS = 4096
 """Padded target tokens of a batch for which only the loss is computed."""
+_Part = tuple[list[float], list[tuple[int, str]]]
+"""One rank's sums over its pairs (loss, loss without smoothing, target tokens), and its translations by line."""
 
 
 class Evaluator:
@@ -98,12 +100,12 @@ class Evaluator:
             mine: _Part | None = self._score_part(model, sources, references, held_out.tags)
         except Interrupted:
             mine = None
-        parts: list[_Part | None] = self._world.gather(mine, _Part)
+        parts: list[_Part | None] = self._world.gather(mine)
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
             return None
-        loss_sum, nll_sum, num_tokens = (sum(column) for column in zip(*(part.sums for part in whole), strict=True))
-        texts = {i: text for part in whole for i, text in part.texts.items()}
+        loss_sum, nll_sum, num_tokens = (sum(column) for column in zip(*(sums for sums, _ in whole), strict=True))
+        texts = dict(itertools.chain(*(texts for _, texts in whole)))
         hypotheses = [texts[i] for i in range(len(sources))]
         scores = held_out.scorer.score(sources, hypotheses, all_references) if self._world.is_main else None
         if self._world.is_main:
@@ -130,7 +132,7 @@ class Evaluator:
         source_lines: Sequence[str],
         reference_lines: Sequence[str],
         tags: LanguageTags | None,
-    ) -> "_Part":
+    ) -> _Part:
         """This rank's part; pairs longer than the model's positions do not count in the loss.
 
         Raises:
@@ -152,9 +154,8 @@ class Evaluator:
                 Ragged.of([targets[i] for i in rows]),
                 1,
             )
-            device_batch = to_device(micro_batch, self._world.device)
-            hidden_BTD = model(device_batch.source, device_batch.target_input)
-            out = ObjectiveOutput(*model.output(hidden_BTD, device_batch.target_output, objective.loss))
+            batch = to_device(micro_batch, self._world.device)
+            out = objective(batch.source, batch.target_input, batch.target_output)
             sums += [float(out.loss_sum), float(out.nll_sum), micro_batch.num_target_tokens]
         translator = Translator(model, self._tokenizer, self._section.search, self._world.device, tags=tags)
         translations = translator.translate_part(
@@ -163,15 +164,4 @@ class Evaluator:
             world_size=self._world.size,
             stop_requested=self._stop_requested,
         )
-        texts = {i: row[0].text for i, row in enumerate(translations) if row is not None}
-        return _Part(sums.tolist(), texts)
-
-
-@dataclass(slots=True, frozen=True)
-class _Part:
-    """One rank's results."""
-
-    sums: list[float]
-    """Over its pairs: loss, loss without smoothing, target tokens."""
-    texts: dict[int, str]
-    """Translations by line."""
+        return sums.tolist(), [(i, row[0].text) for i, row in enumerate(translations) if row is not None]

@@ -124,18 +124,9 @@ def last_and_best(config: RunConfig, state: TrainerState) -> tuple[str | None, s
     return last, best
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Plateau:
-    """A series of evaluations without an improvement."""
-
-    num_evaluations: int
-    best: float
-    """The best score; NaN if there is none."""
-    step: int
-    """Step of the best score."""
-
-
-def current_plateau(scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int) -> Plateau:
+def current_plateau(
+    scores: Mapping[int, float], *, higher_is_better: bool, min_delta: float, after: int
+) -> tuple[int, float, int]:
     """How long a figure has not improved; a score that is not finite is no improvement.
 
     Args:
@@ -143,16 +134,19 @@ def current_plateau(scores: Mapping[int, float], *, higher_is_better: bool, min_
         higher_is_better: of the figure.
         min_delta: an improvement must be larger than this.
         after: only evaluations of later steps count.
+
+    Returns:
+        Number of evaluations since the best score, this (NaN if there is none), and its step.
     """
     sign = 1 if higher_is_better else -1
-    best, at, waited = -math.inf, 0, 0
+    best, at, waited = math.nan, 0, 0
     for step in sorted(scores):
-        merit = sign * scores[step]
-        if math.isfinite(merit) and (best == -math.inf or merit - best > min_delta):
-            best, at, waited = merit, step, 0
+        score = scores[step]
+        if math.isfinite(score) and (math.isnan(best) or sign * (score - best) > min_delta):
+            best, at, waited = score, step, 0
         elif step > after:
             waited += 1
-    return Plateau(num_evaluations=waited, best=sign * best if math.isfinite(best) else math.nan, step=at)
+    return waited, best, at
 
 
 def enter_series(

@@ -31,8 +31,6 @@ class SetText:
     references: Sequence[Sequence[str]]
     """One or more references, each with as many lines as there are sources."""
     role: Literal["validation", "test"] = "validation"
-    has_tags_of_both_sides: bool = True
-    """Whether the data have them, where the run does."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -63,7 +61,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
         scored = ScoredText(target_language=text.languages[1], tokenizer=config.evaluation.tokenizer)
         scorer = Scorer(config.evaluation.metrics, scored, num_references=len(text.references))
         tags = None
-        if config.prepare.tag_both_sides and text.has_tags_of_both_sides:
+        if config.prepare.tag_both_sides:
             tags = language_tags(config.prepare, tokenizer, source=text.languages[0], target=text.languages[1])
         fields = {field.name: getattr(text, field.name) for field in dataclasses.fields(text)}
         sets.append(HeldOutSet(**fields, scorer=scorer, tags=tags))
@@ -188,7 +186,6 @@ def prepared_set(
         sources=sources,
         references=[references],
         role=role,
-        has_tags_of_both_sides=dataset.tag_both_sides,
     )
 
 

@@ -39,15 +39,14 @@ Action = Callable[[Writer], None]
 class BackgroundWriter:
     """Opens a writer and calls it in a thread of its own, in order. A writer that raises is dropped with a warning."""
 
-    def __init__(self, name: str, open_writer: Callable[[], Writer], *, max_queued: int = MAX_QUEUED) -> None:
+    def __init__(self, name: str, open_writer: Callable[[], Writer]) -> None:
         """Start the thread, which opens the writer.
 
         Args:
             name: the writer's name in warnings.
             open_writer: called in the thread, because it may have to wait for the network.
-            max_queued: longest queue, in records.
         """
-        self._name, self._open, self._max_queued = name, open_writer, max_queued
+        self._name, self._open = name, open_writer
         self._queue: queue.SimpleQueue[Action | None] = queue.SimpleQueue()
         self._num_dropped = 0
         self._is_over = False  # it has failed, or was abandoned
@@ -58,16 +57,13 @@ class BackgroundWriter:
         """Queue a call of the writer; returns at once."""
         if self._is_over:
             return
-        if self._queue.qsize() < self._max_queued:
+        if self._queue.qsize() < MAX_QUEUED:
             self._queue.put(action)
             return
         self._num_dropped += 1
         if self._num_dropped == 1:
-            log.warning(
-                "%s is too slow: records are dropped while %d are queued; training goes on",
-                self._name,
-                self._max_queued,
-            )
+            said = "%s is too slow: records are dropped while %d are queued; training goes on"
+            log.warning(said, self._name, MAX_QUEUED)
 
     def end(self, last: Action) -> None:
         """The thread writes the queue, makes a last call, and closes the writer."""

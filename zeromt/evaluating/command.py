@@ -107,7 +107,7 @@ def tags_of(text: SetText, prepare: PrepareSection, tokenizer: Tokenizer) -> Lan
     Raises:
         UserError: the model does not know these languages.
     """
-    if not (prepare.tag_both_sides and text.has_tags_of_both_sides):
+    if not prepare.tag_both_sides:
         return None
     return language_tags(prepare, tokenizer, source=text.languages[0], target=text.languages[1])
 

@@ -12,7 +12,7 @@ from configs import RunConfig, UserError, load_run, load_saved, save_run
 from configs.load import dump_run
 from configs.reading.variables import as_saved
 from launcher.slurm.profile import load_profile
-from trainer.changes import changed_fields
+from trainer.checkpoint.resume import changed_fields
 from trainer.runs.failure import note_failure
 
 SECRET = "s3cr3t"

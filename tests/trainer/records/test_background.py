@@ -24,6 +24,7 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
 ) -> None:
     monkeypatch.setattr(with_torch, "_abandoned", [])
     monkeypatch.setattr(records, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(records, "MAX_QUEUED", 5)
     begun, go_on, steps = threading.Event(), threading.Event(), list[int]()
 
     def write(step: int) -> None:
@@ -32,7 +33,7 @@ def test_those_that_hang_stall_nothing_and_lose_what_is_too_much(
         steps.append(step)
 
     hanging = MagicMock(write=write)
-    writers = [BackgroundWriter(f"Slow {number}", lambda: hanging, max_queued=5) for number in range(2)]
+    writers = [BackgroundWriter(f"Slow {number}", lambda: hanging) for number in range(2)]
     for step in range(50):
         writers[0].put(lambda w, step=step: w.write(step))  # type: ignore[misc]
         assert begun.wait(PATIENCE), "the first is taken out of the queue"
