@@ -55,8 +55,9 @@ def test_without_a_validation_set(place: Path, forked: Forked) -> None:
     done = forked.trainer(1, "small.yaml", *both, "training.max_updates=2", cwd=place)
     assert done.code == 0, done.err
     assert re.search(r"data +299 pairs of .*dataset \(50\.0%\); 299 pairs of .*none \(50\.0%\)", done.out), done.out
-    line = read_metrics(place / "runs" / "both")[0]
+    lines = read_metrics(place / "runs" / "both")
     for name in ("dataset", "none"):
+        line = next(line for line in lines if f"loss/{name}" in line)
         assert f"{name} {line[f'token_share/{name}']:.1%}, loss {line[f'loss/{name}']:.4f}" in done.out
 
     run = place / "runs" / "none"

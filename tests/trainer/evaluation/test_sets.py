@@ -242,7 +242,7 @@ def test_other_sets_at_a_resume(call: Call, sets: str, tmp_path: Path, trained: 
         (["--source", "{source}"], "--reference: "),
         (["--set", "x"], "--set: there is no set of the run 'x'"),
         (["--set", "{{name: x}}"], "--sets.0.name: x "),
-        (["--set", "x", "--source", "{source}"], "--set: given with --source"),
+        (["--set", "x", "--source", "{source}", "--reference", "{source}"], "--set: given with --source"),
         (["--set", "x", "--target-language", "de"], "--target-language: 'de'"),
         (["--set", "{{name: x, prepared: test}}"], "--set.0.prepared: "),
         (
