@@ -15,7 +15,7 @@
 #   make check       lint, format, types, import contracts, sizes, GitHub's workflows
 #   make bench       every benchmark of benchmarks/README.md, an hour; make bench-NAME does one. The results take the place of the last ones
 #                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
-#                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=, JOEYNMT=the Pythons of their environments
+#                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=the Python of its environment
 #   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
 #   make messages    tests/messages.txt, what commands say of wrong input, from the code
 #   make docs        the site, in site/; a warning ends it
@@ -42,7 +42,7 @@ BENCH := $(CORPUS)
 SOURCE := en
 TARGET := fr
 RUN := $(DEMO)
-BENCHES := training ranks data decoding
+BENCHES := training data decoding
 TRY :=
 RESULTS := $(if $(TRY),runs/bench,benchmarks/results)
 
@@ -139,11 +139,10 @@ demo: $(STAMP)
 	echo "demo: curves, translations and settings: $(BIN)/tensorboard --logdir runs"; \
 	echo "demo: done in $$(( $$(date +%s) - start )) seconds"
 
-# Packages to compare with that are in .venv are used (pip install 'transformers[torch]' ctranslate2); Eole and JoeyNMT have pins
-# of their own: EOLE=PYTHON and JOEYNMT=PYTHON name the Pythons of their environments. A benchmark whose target is not met does
-# not keep the others from running. With TRY=1 everything is small, and figures mean nothing.
+# Packages to compare with that are in .venv are used (pip install 'transformers[torch]' ctranslate2); Eole has pins of its
+# own: EOLE=PYTHON names the Python of its environment. A benchmark whose target is not met does not keep the others from running.
+# With TRY=1 everything is small, and figures mean nothing.
 eole = $(if $(EOLE),--eole-python $(EOLE))
-others = $(eole) $(if $(JOEYNMT),--joeynmt-python $(JOEYNMT))
 corpus = --source $(BENCH)/train.$(SOURCE).gz --target $(BENCH)/train.$(TARGET).gz
 test_source = $(firstword $(wildcard $(BENCH)/test*.$(SOURCE).gz))
 test_target = $(firstword $(wildcard $(BENCH)/test*.$(TARGET).gz))
@@ -156,17 +155,14 @@ bench: $(STAMP)
 	test -z "$$missed" || { echo "bench: failed, or a target was missed:$$missed" >&2; exit 1; }
 
 bench-training: $(STAMP)
-	$(call benchmark,training.train,$(small) --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(others)) $(corpus)
-
-bench-ranks: $(STAMP)
-	$(call benchmark,training.ranks,--vocab 1000 --budget 1024 --rounds 1 --updates 4 --turns 1 --warm-up 1 --stages 0 2) $(corpus)
+	$(call benchmark,training.train,$(small) --updates 6 --warm-up 2 --only "zeromt fp32" "plain loop",$(eole)) $(corpus)
 
 bench-data: $(STAMP)
 	$(call benchmark,data.pipeline,--pairs 5000 --rounds 1)
 
 bench-decoding: $(STAMP)
 	@if test -d $(RUN)/checkpoints; then set -x; \
-		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000 $(others)) \
+		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000 $(eole)) \
 			$(RUN) --source $(test_source) --reference $(test_target); \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
 

@@ -1,10 +1,10 @@
-"""Sentences a second with the same weights, greedy and beam: zeromt, Transformers, CTranslate2, JoeyNMT, Eole.
+"""Sentences a second with the same weights, greedy and beam: zeromt, Transformers, CTranslate2, Eole.
 
     python -m benchmarks.decoding.decode RUN --source test.en --reference test.de
 
 The targets apply to zeromt in the precision that `engine.precision: auto` selects on this CPU, as with `zeromt
 translate --precision auto`; the other programs run in fp32. A program that is not installed is skipped with a message.
-JoeyNMT and Eole need their own Python environments: --joeynmt-python PATH, --eole-python PATH.
+Eole needs its own Python environment: --eole-python PATH.
 """
 
 import importlib.util
@@ -40,7 +40,7 @@ OURS = "zeromt"
 IN_BF16 = "zeromt bf16"
 LENGTH_PENALTY = 0.8
 """Exponent of the length penalty in programs that divide by length^exponent; see `decoders.Search`."""
-TARGETS = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75, "joeynmt": 5.0}
+TARGETS = {"transformers": 2.5, "eole": 1.5, "ctranslate2": 0.75}
 VANILLA: dict[str, Any] = {
     "residual.kind": "pre",
     "norm.kind": "layer",
@@ -54,8 +54,8 @@ VANILLA: dict[str, Any] = {
     "positions.offset": 0,
     "tied_embeddings": "three-way",
 }
-"""Fields that the model section must have for JoeyNMT and Eole to represent the model."""
-FOREIGN = {"joeynmt": VANILLA, "eole": {**VANILLA, "scale_embeddings": True}}
+"""Fields that the model section must have for Eole to represent the model, with scaled embeddings."""
+FOREIGN = {"eole": {**VANILLA, "scale_embeddings": True}}
 """Required fields by program; `with_NAME.py` runs in the program's own environment."""
 
 Program = Callable[[], dict[str, Any]]

@@ -1,1 +1,1 @@
-"""Runs the programs compared with zeromt: Eole, JoeyNMT, Transformers."""
+"""Runs the programs compared with zeromt: Eole, Transformers."""

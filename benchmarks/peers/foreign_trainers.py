@@ -1,9 +1,8 @@
-"""Trains a `Work` with the commands of Eole and JoeyNMT, in their own environments, and reads their logs."""
+"""Trains a `Work` with the command of Eole, in its own environment, and reads its log."""
 
 import re
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,83 +76,6 @@ def _eole_config(work: Work) -> dict[str, Any]:
             "train_steps": work.warm_up + 2 * every,
             "save_checkpoint_steps": 10**6,
             "valid_steps": 10**6,
-        },
-    }
-
-
-def joeynmt(work: Work, python: str) -> dict[str, Any]:
-    """`python -m joeynmt train`: tokens a second from its log."""
-    symbols = "".join(f"{s}\n" for s in ("<unk>", "<pad>", "<s>", "</s>"))
-    vocabulary = work.folder / "joeynmt.vocabulary"
-    vocabulary.write_text(symbols + (work.folder / "vocabulary").read_text())
-    for side in ("source", "target"):
-        lines = work.text(side).read_text(encoding="utf-8").splitlines(keepends=True)
-        (work.folder / f"few-pieces.{side}").write_text("".join(lines[:8]), encoding="utf-8")
-    path = work.folder / "joeynmt.yaml"
-    path.write_text(yaml.safe_dump(_joeynmt_config(work, vocabulary)))
-    log, memory = _logged([python, "-m", "joeynmt", "train", str(path), "--skip-test"], work)
-    rates = [float(r) for r in re.findall(r"Tokens per Sec:\s*(\d+)", log)]
-    if not rates:
-        raise UserError(f"joeynmt: no figures in its log\n{log[-2000:]}")
-    timed = rates[1:] or rates
-    return {"tokens_per_second": sum(timed) / len(timed), "peak_memory": memory}
-
-
-def _joeynmt_config(work: Work, vocabulary: Path) -> dict[str, Any]:
-    sizes, every = work.sizes, _log_every(work)
-    stack = {
-        "type": "transformer",
-        "num_heads": sizes["num_heads"],
-        "embeddings": {"embedding_dim": sizes["d_model"], "scale": True},
-        "hidden_size": sizes["d_model"],
-        "ff_size": sizes["d_ff"],
-        "dropout": sizes["dropout"],
-        "layer_norm": "pre",
-    }
-    pieces = {"level": "word", "lowercase": False, "voc_file": str(vocabulary), "tokenizer_type": "none"}
-    return {
-        "name": "benchmark",
-        "joeynmt_version": "2.3.0",
-        "model_dir": str(work.folder / "joeynmt-model"),
-        "use_cuda": False,
-        "fp16": False,
-        "data": {
-            "train": str(work.folder / "pieces"),
-            "dev": str(work.folder / "few-pieces"),
-            "dataset_type": "plain",
-            "src": {"lang": "source", **pieces},
-            "trg": {"lang": "target", **pieces},
-        },
-        "testing": {"beam_size": 1, "max_output_length": 2, "eval_metrics": ["bleu"]},
-        "training": {
-            "random_seed": 1,
-            "optimizer": "adamw",
-            "adam_betas": [0.9, 0.98],
-            "learning_rate": work.peak,
-            "learning_rate_min": 1e-9,
-            "clip_grad_norm": 1.0,
-            "batch_size": work.budget // 2,
-            "batch_type": "token",
-            "normalization": "tokens",
-            "loss": "crossentropy",
-            "scheduling": "exponential",  # JoeyNMT has no constant rate; this multiplies by 1 after each epoch
-            "decrease_factor": 1.0,
-            "label_smoothing": 0.1,
-            "epochs": 1000,
-            "updates": work.warm_up + 2 * every,
-            "validation_freq": 10**6 * every,  # never; must be a multiple of logging_freq
-            "logging_freq": every,
-            "early_stopping_metric": "loss",
-            "overwrite": True,
-            "shuffle": True,
-            "print_valid_sents": [],
-        },
-        "model": {
-            "initializer": "xavier_uniform",
-            "tied_embeddings": True,
-            "tied_softmax": True,
-            "encoder": {**stack, "num_layers": sizes["encoder_layers"]},
-            "decoder": {**stack, "num_layers": sizes["decoder_layers"]},
         },
     }
 

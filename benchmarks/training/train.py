@@ -1,9 +1,9 @@
-"""Training speed in target tokens a second: zeromt, a plain loop, Transformers, Eole, JoeyNMT.
+"""Training speed in target tokens a second: zeromt, a plain loop, Transformers, Eole.
 
     python -m benchmarks.training.train --source train.en --target train.de
 
-A program that is not installed is skipped with a message. Eole and JoeyNMT need their own Python environments:
---eole-python PATH, --joeynmt-python PATH.
+A program that is not installed is skipped with a message. Eole needs its own Python environment:
+--eole-python PATH.
 """
 
 import importlib.util
@@ -43,12 +43,11 @@ SIZES = {
     "dropout": 0.1,
     "activation_dropout": 0.1,
 }
-"""Sizes of the model. Dropout also follows the activation, because Eole and JoeyNMT always apply it there; JoeyNMT also
-applies it to attention weights."""
+"""Sizes of the model. Dropout also follows the activation, because Eole always applies it there."""
 REFERENCE = "plain loop"
 OURS = "zeromt fp32"
 TARGETS = {  # program: (other program, lowest target ratio)
-    OURS: [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25), ("joeynmt", 2.5)],
+    OURS: [(REFERENCE, 1.0), ("eole", 1.2), ("transformers", 1.25)],
     "zeromt bf16": [("zeromt fp32", 1.2)],
     "plain loop": [("eole", 1.05)],
 }
@@ -69,7 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--only", nargs="+", metavar="PROGRAM")
     options.add_argument("--eole-python", metavar="PATH")
-    options.add_argument("--joeynmt-python", metavar="PATH")
     args = options.parse_args(arguments)
     if not 0 < args.warm_up < args.updates:
         options.error(f"argument --warm-up: {args.warm_up}; must be at least 1 and below --updates ({args.updates})")
@@ -113,7 +111,6 @@ def choose(args: Any, work: Work) -> dict[str, Program]:
         "plain loop bf16": partial(trainers.plain, work, dtype="bfloat16"),
         "transformers": partial(trainers.transformers, work) if has_transformers else None,
         "eole": partial(foreign_trainers.eole, work, args.eole_python) if args.eole_python else None,
-        "joeynmt": partial(foreign_trainers.joeynmt, work, args.joeynmt_python) if args.joeynmt_python else None,
     }
     chosen = {}
     for name, program in every.items():
@@ -178,7 +175,7 @@ def report(rounds: Sequence[dict[str, dict[str, Any]]], args: Any) -> None:
         )
     updates = args.updates - args.warm_up
     print_table(f"target tokens without padding, {args.threads} threads, {len(rounds)} x {updates} updates", rows)
-    print(f"undisturbed: updates with at most {DISTURBED:.0%} stolen CPU time; unknown for JoeyNMT and Eole")
+    print(f"undisturbed: updates with at most {DISTURBED:.0%} stolen CPU time; unknown for Eole")
     print("versions: torch", version("torch"), *_versions(rounds[0]))
 
 
