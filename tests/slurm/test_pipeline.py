@@ -1,6 +1,5 @@
 """A pipeline whose steps are jobs: whatever happens to driver and jobs, its results are those of one machine."""
 
-import json
 import re
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import PATIENCE, clients
 from tests.waiting import wait_until
 from tests.zeromt.pipeline import graph
+from tests.zeromt.pipeline.test_kills import results
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(3000)]
 PLACE = {"kind": "slurm", "site": "cpu", "settings": {"signal_lead": 60}}
@@ -30,12 +30,6 @@ def written(folder: Path, launch: Mapping[str, str], **keys: Any) -> Path:
     steps = {name: {**step, "launch": launch.get(name, "")} for name, step in graph.steps().items()}
     graph.write(folder, **keys, steps=steps)
     return folder
-
-
-def results(folder: Path) -> dict[str, Any]:
-    """The digests of what the steps have made, but for seconds in an evaluation."""
-    records = {path.stem: json.loads(path.read_text()) for path in (folder / RECORDS).glob("*.json")}
-    return {name: one["results"] for name, one in records.items() if "results" in one and name != "scores"}
 
 
 class Driver:

@@ -1,7 +1,7 @@
 """`zeromt pipeline PIPELINE`: run or show."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from configs.errors import UserError
 from configs.process.environment import restored_environment
@@ -10,15 +10,10 @@ from configs.process.progress import say
 from launcher.machine.supervise import Supervisor
 from trainer.runs.run_lock import RunLock, RunLockedError
 from zeromt.pipeline.driver import Driver
-from zeromt.pipeline.keys import Decision, Need
-from zeromt.pipeline.local import Local
-from zeromt.pipeline.recipe import Pipeline
-from zeromt.pipeline.records import RECORDS
-from zeromt.pipeline.slurm import Slurm
+from zeromt.pipeline.recipe import RECORDS, Pipeline
 
 _ASKED = {"local": "the steps to stop", "slurm": "those that wait for jobs to stop, and no job"}
 """What a request to stop asks."""
-_SHOWN = {Need.RUN: "runs", Need.MAYBE: "may run", Need.DONE: "is done", Need.USED: "is given"}
 
 
 @restored_environment()
@@ -39,15 +34,19 @@ def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
     read = Pipeline.read(pipeline, [word for word in words if "=" in word])
     names = read.wanted([word for word in words if "=" not in word])
     with Supervisor(_ASKED[read.place.kind]) as supervisor:
-        runner = Slurm(supervisor, read) if read.place.kind == "slurm" else Local(supervisor)
-        driver = Driver(read, names, runner, supervisor)
+        driver = Driver(read, names, supervisor)
+        plan = driver.plan()
         driver.check()
         if dry_run:
-            return _show(read, driver.plan())
+            width = max(map(len, plan))
+            for name, decision in plan.items():
+                needs = f" <- {', '.join(read.needs[name])}" if read.needs[name] else ""
+                say(f"{name:{width}} {f'runs: {decision.why}' if decision.runs else 'is done'}{needs}")
+            return 0
         with _locked(read):
             code = driver.drive()
     if code == 0:
-        say(f"{read.folder}: {driver.num_run} of {len(names)} steps were run; all are done")
+        say(f"{read.folder}: {driver.num_run} of {len(plan)} steps were run; all are done")
     return code
 
 
@@ -73,13 +72,3 @@ def _locked(pipeline: Pipeline) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _show(pipeline: Pipeline, plan: Mapping[str, Decision]) -> int:
-    """Print what would be done with each step, and why."""
-    width = max(map(len, plan))
-    for name, decision in plan.items():
-        why = f": {decision.why}" if decision.why else ""
-        needs = f" <- {', '.join(pipeline.needs[name])}" if pipeline.needs[name] else ""
-        say(f"{name:{width}} {_SHOWN[decision.need]}{why}{needs}")
-    return 0

@@ -1,16 +1,19 @@
 """Runs the steps of a pipeline whose results are missing or would be others, each as soon as it can."""
 
+import fcntl
 import json
 import os
 import re
 import secrets
-import shutil
+import shlex
 import socket
+import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tqdm import tqdm
@@ -22,211 +25,209 @@ from configs.process.progress import say
 from configs.process.signals import STOPPED
 from configs.process.streams import note
 from launcher.machine.supervise import Supervisor
-from trainer.runs.status import EXIT_CODES
-from zeromt.pipeline.digests import Digests
-from zeromt.pipeline.keys import NEVER, Decision, Keys, Need
+from launcher.options.parser import Parser, read_arguments
+from launcher.options.slurm import add_launch_slurm
+from launcher.slurm.profile import Profile, load_profile
+from launcher.slurm.queue import jobs_named
+from launcher.slurm.script import python_of
+from zeromt.pipeline.keys import NEVER, Decision, Keys, Record
 from zeromt.pipeline.options import GRAPH_FILE
-from zeromt.pipeline.recipe import Pipeline
-from zeromt.pipeline.records import Record, Records, job_name, key_of
+from zeromt.pipeline.recipe import RECORDS, Pipeline
 from zeromt.pipeline.start import CANNOT_START
-from zeromt.pipeline.work import Runner, Work
 
-REFUSED = EXIT_CODES["refused"]
 _LINES_OF_LOG = 8
+AT_ONCE = {"local": 1, "slurm": 16}
+"""Most steps that run at a time."""
 
 
 class Driver:
-    """Drives a pipeline; its folder's lock is held."""
+    """Drives a pipeline; its folder's lock is held.
 
-    def __init__(self, pipeline: Pipeline, names: Sequence[str], runner: Runner, supervisor: Supervisor) -> None:
-        """Make one.
+    Args:
+        pipeline: its steps.
+        names: of the steps that are wanted, and those that they need.
+        supervisor: knows of requests to stop; its signal handlers are in place.
 
-        Args:
-            pipeline: its steps.
-            names: of the steps that are wanted, and those that they need, in order.
-            runner: where they run.
-            supervisor: knows of requests to stop; its signal handlers are in place.
-        """
-        self._pipeline, self._names, self._runner, self._supervisor = pipeline, names, runner, supervisor
-        self._records = Records(pipeline.folder)
-        self._digests = Digests(self._records.folder / "digests.json")
-        self._keys = Keys(pipeline, self._records, self._digests)
-        self._failed: dict[str, int] = {}
+    Raises:
+        UserError: the profile of the cluster, or a step's `launch`, has errors.
+    """
+
+    def __init__(self, pipeline: Pipeline, names: Sequence[str], supervisor: Supervisor) -> None:
+        self._pipeline, self._names, self._supervisor, self._keys = pipeline, names, supervisor, Keys(pipeline)
+        self._code = 0
         self.num_run = 0
+        place = pipeline.place
+        site = [] if place.site is None else ["--site", place.site]
+        for key, value in place.settings.items():
+            site += ["--set", f"{key}={json.dumps(value)}"]
+        steps = pipeline.steps.items()
+        self._options = {name: [*site, *shlex.split(step.launch)] for name, step in steps}
+        self._profiles = {name: _profile(self._options[name]) for name, _ in steps} if place.kind == "slurm" else {}
+
+    def check(self) -> None:
+        """Refuse settings that are wrong, and paths that are no inputs, before the first step runs.
+
+        Raises:
+            UserError: naming the step and the field.
+        """
+        for name in self._names:
+            for text in self._pipeline.plain_paths(name):
+                raise UserError(
+                    f"steps.{name}: {text!r}: is no input, so its content would not count; name it in `inputs`, and "
+                    "refer to it by {NAME}"
+                )
+            if not self._pipeline.steps[name].is_zeromt("train", "prepare"):
+                continue
+            words = self._pipeline.words(name)
+            settings = [word for word in words[3:] if re.match(r"[\w.\[\]]+=", word)]
+            with tempfile.TemporaryDirectory() as folder:
+                if "{config}" in self._pipeline.steps[name].words[2:3]:
+                    words[2] = str(Path(folder, f"{name}.yaml"))
+                    self._write_config(name, Path(words[2]))
+                try:
+                    load_run(words[2], settings)
+                except UserError as error:
+                    lines = str(error).splitlines()
+                    raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error
+
+    def plan(self) -> dict[str, Decision]:
+        """What would be done now with the steps that are wanted."""
+        return {name: one for name, one in self._keys.plan().items() if name in self._names}
 
     def drive(self) -> int:
         """Run what is to be run.
 
         Returns:
-            0; 75 stopped on request; of the first step that failed, 2 if zeromt refused it or its program cannot be
-            started, else 1.
+            0; 75 stopped on request; 2 a step was refused; 1 a step failed.
+
+        Raises:
+            UserError: a job of before still writes what has changed.
         """
-        self._check_left()
-        self._write_graph()
-        running: dict[Future[int], tuple[str, Record, float]] = {}
-        with ThreadPoolExecutor(self._runner.at_once) as pool:
-            while True:
-                ready = self._ready({name for name, *_ in running.values()})
-                for name, decision in ready[: self._runner.at_once - len(running)]:
-                    work, record = self._begin(name, decision)
-                    running[pool.submit(self._runner.run, work)] = (name, record, time.monotonic())
+        planned = {name: one for name, one in self.plan().items() if one.runs}
+        for name, decision in planned.items():
+            self._wait_for_left(name, decision)
+        graph = {name: {"needs": self._pipeline.needs[name], "use": s.use} for name, s in self._pipeline.steps.items()}
+        with disk_errors("output", self._pipeline.folder):
+            inside.write_text(self._pipeline.folder / GRAPH_FILE, json.dumps(graph, indent=1))
+        self._keys.save()
+        running: dict[Future[int], str] = {}
+        at_once = AT_ONCE[self._pipeline.place.kind]
+        with ThreadPoolExecutor(at_once) as pool:
+            while planned:
+                for name in list(planned):
+                    is_ready = planned.keys().isdisjoint(self._pipeline.needs[name]) and name not in running.values()
+                    if is_ready and len(running) < at_once and not self._code and not self._supervisor.was_stopped:
+                        self._begin(name, planned[name])
+                        running[pool.submit(self._run, name, planned[name].record)] = name
                 if not running:
                     break
-                for done in _first(running):
-                    name, record, since = running.pop(done)
-                    self._end(name, record, done.result(), time.monotonic() - since)
-        self._digests.save()
+                while not (done := wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done):
+                    pass  # Python handles a signal that comes just before a wait after it
+                for future in done:
+                    name = running.pop(future)
+                    self._end(name, planned.pop(name).record, future.result())
         if self._supervisor.was_stopped:
             note(f"stopped; `zeromt pipeline {self._pipeline.file}` goes on from here")
             return STOPPED
-        return next(iter(self._failed.values()), 0)
+        return self._code
 
-    def _write_graph(self) -> None:
-        """Keep what the steps are, for those who look at the results without the recipe."""
-        steps = {
-            name: {"needs": list(self._pipeline.needs[name]), "use": step.use}
-            for name, step in self._pipeline.steps.items()
-        }
-        with disk_errors("output", self._records.folder):
-            inside.write_text(self._pipeline.folder / GRAPH_FILE, json.dumps(steps, indent=1))
+    def _wait_for_left(self, name: str, decision: Decision) -> None:
+        """Wait until what an earlier driver began here has ended; refuse to write beside a job of another key."""
+        lock = self._pipeline.record(name, "lock")
+        with disk_errors("output", lock.parent), inside.opened(lock, "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        before = Record.read(self._pipeline.record(name, "json"))
+        if before is None or before.code is not None or before.key == decision.record.key or not self._profiles:
+            return
+        if jobs := jobs_named(before.job(name)):
+            raise UserError(
+                f"steps.{name}: has changed, and its job {', '.join(jobs)} of before is still in the queue; "
+                f"`scancel {' '.join(jobs)}` ends it, or wait until it has ended"
+            )
 
-    def plan(self) -> dict[str, Decision]:
-        """What would be done now."""
-        return self._keys.plan(self._names)
-
-    def _ready(self, busy: set[str]) -> list[tuple[str, Decision]]:
-        """Steps that are to run and whose inputs are there."""
-        if self._failed or self._supervisor.was_stopped:
-            return []
-        plan = self._keys.plan(self._names)
-        settled = {name for name, one in plan.items() if one.need in (Need.DONE, Need.USED)} - busy
-        return [
-            (name, one)
-            for name, one in plan.items()
-            if one.need == Need.RUN
-            and name not in busy
-            and all(need in settled or need in self._pipeline.inputs for need in self._pipeline.needs[name])
-        ]
-
-    def check(self) -> None:
-        """Refuse what is missing, and settings that are wrong, before the first step runs.
-
-        Raises:
-            UserError: naming the input, or the step and the field.
-        """
-        for name in self._names:
-            for need in self._pipeline.needs[name]:
-                is_given = need in self._pipeline.inputs or self._pipeline.steps[need].use is not None
-                if is_given and self._keys.identity(need) is None:
-                    where = f"inputs.{need}" if need in self._pipeline.inputs else f"steps.{need}.use"
-                    raise UserError(f"{where}: {self._pipeline.path(need)!r} is not there; give a file or a folder")
-            for text in self._pipeline.steps[name].plain_texts():
-                if Path(text).is_file() or (os.sep in text and Path(text).exists()):
-                    raise UserError(
-                        f"steps.{name}: {text!r}: is no input, so its content would not count; name it in `inputs`, "
-                        "and refer to it by {NAME}"
-                    )
-            if self._pipeline.steps[name].is_zeromt("train", "prepare"):
-                self._check_settings(name)
-
-    def _check_settings(self, name: str) -> None:
-        words = self._pipeline.words(name)
-        settings = [word for word in words[3:] if re.match(r"[\w.\[\]]+=", word)]
-        with tempfile.TemporaryDirectory() as folder:
-            if "{config}" in self._pipeline.steps[name].words[2:3]:
-                words[2] = str(self._write_config(name, Path(folder)))
-            try:
-                load_run(words[2], settings)
-            except UserError as error:
-                lines = str(error).splitlines()
-                raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error
-
-    def _check_left(self) -> None:
-        """Refuse to begin while jobs of an earlier driver write what would be put aside.
-
-        Raises:
-            UserError: naming the step and the jobs.
-        """
-        for name in self._names:
-            record = self._records.read(name)
-            if record is None or record.code is not None or record.key == key_of(self._keys.material(name)):
-                continue
-            if jobs := self._runner.left(job_name(name, record), self._records.folder / f"{name}.lock"):
-                raise UserError(
-                    f"steps.{name}: has changed, and its job {', '.join(jobs)} of before is still in the queue; "
-                    f"`scancel {' '.join(jobs)}` ends it, or wait until it has ended"
-                )
-
-    def _write_config(self, name: str, folder: Path) -> Path:
-        file = folder / f"{name}.yaml"
-        with disk_errors("output", folder):
+    def _write_config(self, name: str, file: Path) -> None:
+        with disk_errors("output", file.parent):
             inside.write_text(file, yaml.safe_dump(self._pipeline.config(name), sort_keys=False, allow_unicode=True))
-        return file
 
-    def _begin(self, name: str, decision: Decision) -> tuple[Work, Record]:
+    def _begin(self, name: str, decision: Decision) -> None:
         """Note that a step begins, once what was made of something else is out of its way."""
-        record = self._records.read(name)
-        if record is None or record.is_done or record.key != key_of(decision.material):
-            self._records.put_aside(name, self._pipeline.movable(name))
-            record = Record(material=decision.material, begun=time.time())
-        if record.code is not None or not record.attempt:
-            record.attempt = secrets.token_hex(6)
-        work = self._runner.work(self._pipeline, name, job_name(name, record))
-        record.words, record.code = self._pipeline.words(name), None
-        self._continue(name)
+        record, result = decision.record, self._pipeline.folder / name
+        with disk_errors("output", result.parent):
+            if not record.begun and result.exists():
+                old = self._pipeline.folder / RECORDS / "old"
+                old.mkdir(exist_ok=True)
+                result.rename(old / f"{name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+        if record.code is not None:
+            record.attempt, record.code = secrets.token_hex(6), None
+        record.begun = record.begun or time.time()
         if self._pipeline.steps[name].config:
-            self._write_config(name, self._records.folder)
-        self._records.write(name, record)
+            self._write_config(name, self._pipeline.record(name, "yaml"))
+        record.write(self._pipeline.record(name, "json"))
         why = "" if decision.why == NEVER else f": {decision.why}"
         say(f"{name}: begins{why}")
-        with disk_errors("output", work.log.parent), inside.opened(work.log, "a") as log:
-            log.write(f"--- {time.strftime('%F %T')} {socket.gethostname()}{why}\n")
+        log = self._pipeline.record(name, "log")
+        with disk_errors("output", log.parent), inside.opened(log, "a") as file:
+            file.write(f"--- {time.strftime('%F %T')} {socket.gethostname()}{why}\n")
         self.num_run += 1
-        return work, record
 
-    def _continue(self, name: str) -> None:
-        """Copy the run that a step goes on with, unless it has begun."""
-        given, own = self._pipeline.steps[name].continues, self._pipeline.folder / name
-        if given is not None and not own.exists():
-            with disk_errors("output", own.parent):
-                unfinished = own.with_name(f".{name}.copy")
-                shutil.rmtree(unfinished, ignore_errors=True)
-                shutil.copytree(self._pipeline.filled(given, name), unfinished)
-                unfinished.rename(own)
+    def _run(self, name: str, record: Record) -> int:
+        """Run a step to its end; its exit code, 75 if it was asked to stop."""
+        begin, code = time.monotonic(), 0
+        files = [self._pipeline.record(name, ending) for ending in ("lock", "log")]
+        stdout = "" if self._profiles else self._pipeline.filled(self._pipeline.steps[name].stdout or "", name)
+        for words in self.commands(name, record):
+            program = [sys.executable, "-P", "-m", "zeromt", *words[1:]] if words[0] == "zeromt" else words
+            start = [sys.executable, "-P", "-m", "zeromt.pipeline.start", str(os.getpid()), *map(str, files), stdout]
+            if code := self._supervisor.run([*start, *program], dict(os.environ)):
+                code = STOPPED if self._supervisor.was_stopped else code
+                break
+        record.seconds += time.monotonic() - begin
+        return code
 
-    def _end(self, name: str, record: Record, code: int, seconds: float) -> None:
+    def commands(self, name: str, record: Record) -> list[list[str]]:
+        """What runs a step: one after the other here; on SLURM what sends its job, or its array, and waits for it."""
+        step, words = self._pipeline.steps[name], self._pipeline.words(name)
+        if not self._profiles:
+            if step.is_zeromt("train"):
+                return [["zeromt", "launch", "local", *words[2:3], *self._options[name], *words[3:]]]
+            if step.parts is None:
+                return [words]
+            shares = [["--part", f"{number + 1}/{step.parts}"] for number in range(step.parts)]
+            return [[*words[:2], *share, *words[2:]] for share in (*shares, ["--merge"])]
+        launch = ["zeromt", "launch", "slurm", "--wait", *self._options[name]]
+        launch += ["--job-name", record.job(name)]
+        if step.is_zeromt("train"):
+            return [[*launch, *words[2:]]]
+        if step.stdout is not None:
+            program = [python_of(self._profiles[name]), "-P", "-m", "zeromt"] if step.is_zeromt() else words[:1]
+            words = ["sh", "-c", 'exec "$@" >"$0"', self._pipeline.filled(step.stdout, name), *program, *words[1:]]
+        array = [] if step.parts is None else ["--array", str(step.parts)]
+        return [[*launch, *array, "--", *words]]
+
+    def _end(self, name: str, record: Record, code: int) -> None:
         """Note how a step ended."""
-        record.seconds += seconds
-        record.ended = time.time()
-        lost = [str(path) for path in self._pipeline.results(name).values() if not path.exists()] if code == 0 else []
-        record.code = 1 if code < 0 or lost else code
+        result, log = self._pipeline.folder / name, self._pipeline.record(name, "log")
+        is_lost = code == 0 and not result.exists()
+        record.code = 1 if code < 0 or is_lost else code
         if self._supervisor.was_stopped and code == STOPPED:
             record.code = None  # as if it had been killed: it goes on
-        elif record.is_done:
-            record.results = {part: one for part, one in self._keys.results(name).items() if one is not None}
-            self._digests.save()
-            say(f"{name}: done in {tqdm.format_interval(seconds)}")
+        elif record.code == 0:
+            say(f"{name}: done in {tqdm.format_interval(record.seconds)}")
         else:
-            is_refused = code == CANNOT_START or (code == REFUSED and self._pipeline.steps[name].is_zeromt())
-            self._failed[name] = REFUSED if is_refused else 1
-            how = f"left nothing at {lost[0]}" if lost else f"failed with exit code {code}"
-            note(f"error: step {name} {how}; its log is {self._records.folder / f'{name}.log'}")
-            for line in _last_lines(self._records.folder / f"{name}.log"):
+            is_refused = code == CANNOT_START or (code == 2 and self._pipeline.steps[name].is_zeromt())
+            self._code = self._code or (2 if is_refused else 1)
+            how = f"left nothing at {result}" if is_lost else f"failed with exit code {code}"
+            note(f"error: step {name} {how}; its log is {log}")
+            lines = inside.read_text(log, errors="replace", most=None).splitlines()
+            for line in [line for line in lines if line.strip()][-_LINES_OF_LOG:]:
                 note(f"{name} | {line}")
             note(f"once that is put right, `zeromt pipeline {self._pipeline.file}` goes on from there")
-        self._records.write(name, record)
+        record.write(self._pipeline.record(name, "json"))
 
 
-def _first(running: Iterable[Future[int]]) -> set[Future[int]]:
-    """Those that end first; waited for in turns: Python handles a signal that comes just before a wait after it."""
-    while not (done := wait(running, timeout=0.2, return_when=FIRST_COMPLETED).done):
-        pass
-    return done
-
-
-def _last_lines(log: Path) -> list[str]:
-    try:
-        lines = inside.read_text(log, errors="replace", most=None).splitlines()
-    except (OSError, UserError):
-        return []
-    return [line for line in lines if line.strip()][-_LINES_OF_LOG:]
+def _profile(options: Sequence[str]) -> Profile:
+    """The site's profile, with options of `zeromt launch slurm`."""
+    parser = Parser(prog="zeromt launch slurm", add_help=False)
+    add_launch_slurm(parser)
+    given: dict[str, Any] = read_arguments(parser, options)
+    return load_profile(given["site"], given["settings"], {name: given[name] for name in ("time", "gpus_per_node")})

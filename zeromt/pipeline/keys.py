@@ -1,149 +1,173 @@
-"""What decides a step's result, and why it would be made again.
+"""What decides a step's result, what is known of it, and why it would be made again.
 
-Words and settings count with their references, not with paths, so that a moved folder changes nothing; where and by how
-many processes a step runs does not count, because it changes no result.
+A step's key is of its words and settings, the content of its inputs and the keys of the steps that it needs: words
+count with their references, so that a moved folder changes nothing, and where and by how many processes a step runs
+does not count.
+
+```text
+.pipeline/STEP.json   its key and what it is made of, when, how it ended;  STEP.yaml  its settings
+.pipeline/STEP.log    what it printed;  STEP.lock  held while it runs;  old/  what was made of something else
+```
 """
 
-import enum
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer.runs.layout import versions
-from zeromt.pipeline.digests import Digests
-from zeromt.pipeline.recipe import Pipeline
-from zeromt.pipeline.records import Records
+from configs.errors import UserError
+from configs.process.files import disk_errors, explain, inside
+from configs.process.text import digest
+from data_pipeline.prepared.index import INDEX_FILE
+from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps, model_identity, versions
+from zeromt.pipeline.recipe import RECORDS, Pipeline
 
-_PACKAGES = ("zeromt", "torch", "deepspeed", "sentencepiece", "sacrebleu", "ctranslate2")
-"""Those whose versions decide what zeromt's commands write."""
 NEVER = "never begun"
-PENDING = "pending"
-"""In place of the digest of a result that is still to be made."""
+_PACKAGES = ("zeromt", "torch", "deepspeed", "sentencepiece", "sacrebleu", "ctranslate2")
 
 
-class Need(enum.Enum):
-    """Whether a step runs."""
+@dataclass(kw_only=True, slots=True)
+class Record:
+    """What is known of a step that has begun."""
 
-    DONE = "done"
-    RUN = "run"
-    MAYBE = "maybe"
-    """If a result that it needs, and that is made anew, turns out to be another one."""
-    USED = "used"
-    """Its result is somebody else's."""
+    key: str
+    material: Mapping[str, Any]
+    """All that decides the result."""
+    begun: float
+    """Seconds since 1970."""
+    attempt: str = field(default_factory=lambda: secrets.token_hex(6))
+    """Names the attempt, so that its jobs are found again; after a failure it is another."""
+    code: int | None = None
+    """Its exit code; None while it runs, or if its driver was killed."""
+    seconds: float = 0.0
+    """That it ran, in all attempts."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of packages, for people: another version does not make a result again."""
+
+    def job(self, step: str) -> str:
+        """The name of its jobs, which schedulers take."""
+        return f"{step[:100]}.{self.attempt}"
+
+    @classmethod
+    def read(cls, file: Path) -> "Record | None":
+        """The record of a step; None if it never began, or the record cannot be read."""
+        with contextlib.suppress(OSError, ValueError, TypeError, UserError):
+            return cls(**inside.read_json(file))
+        return None
+
+    def write(self, file: Path) -> None:
+        """Keep it."""
+        with disk_errors("output", file.parent):
+            inside.write_bytes(file, f"{json.dumps(asdict(self), indent=1)}\n".encode(), sync=True)
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Decision:
-    """What is to be done with a step, and why."""
+    """Whether a step runs, and why."""
 
-    need: Need
+    runs: bool
     why: str
-    material: Mapping[str, Any]
+    record: Record
+    """Of a run from now on: what was begun with the same key goes on."""
 
 
 class Keys:
     """Decides which steps run."""
 
-    def __init__(self, pipeline: Pipeline, records: Records, digests: Digests) -> None:
-        self._pipeline, self._records, self._digests = pipeline, records, digests
-        self._versions = dict(versions(_PACKAGES))
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline, self._memory = pipeline, pipeline.folder / RECORDS / "digests.json"
+        self._known: dict[str, Any] = {}
+        with contextlib.suppress(OSError, ValueError, UserError):
+            self._known = dict(inside.read_json(self._memory))
 
-    def plan(self, names: Sequence[str]) -> dict[str, Decision]:
-        """What is to be done with some steps, which are in order, as things are now."""
+    def plan(self) -> dict[str, Decision]:
+        """What is to be done with each step that has a command, in order, as things are now.
+
+        Raises:
+            UserError: an input is not there, or cannot be read.
+        """
+        identities = {name: self._identity("inputs", name, path) for name, path in self._pipeline.inputs.items()}
         planned: dict[str, Decision] = {}
-        for name in names:
-            pending = {need for need in self._pipeline.needs[name] if _is_pending(planned.get(need))}
-            planned[name] = self._decide(name, pending)
+        for name, step in self._pipeline.steps.items():
+            if step.use is not None:
+                identities[name] = self._identity("steps", name, step.use)
+                continue
+            material = {
+                "command": step.words,
+                "config": step.config,
+                "stdout": step.stdout,
+                "inputs": {need: identities[need] for need in self._pipeline.needs[name]},
+            }
+            identities[name] = key = digest(material)
+            record = Record.read(self._pipeline.record(name, "json"))
+            why = self._why(name, record, key, material)
+            if record is None or record.key != key:
+                record = Record(key=key, material=material, begun=0.0, versions=dict(versions(_PACKAGES)))
+            planned[name] = Decision(runs=bool(why), why=why, record=record)
         return planned
 
-    def _decide(self, name: str, pending: Set[str]) -> Decision:
-        """What to do with a step.
-
-        Args:
-            name: of the step.
-            pending: steps that it needs and that may have other results when its turn comes.
-        """
-        step = self._pipeline.steps[name]
-        material = self.material(name)
-        if step.use is not None:
-            return Decision(need=Need.USED, why=f"uses {self._pipeline.path(name)}", material=material)
-        record = self._records.read(name)
+    def _why(self, name: str, record: Record | None, key: str, material: Mapping[str, Any]) -> str:
+        """Why a step runs; empty if it need not."""
         if record is None:
-            return Decision(need=Need.RUN, why=NEVER, material=material)
-        changes = list(_changes(record.material, material, pending))
-        if changes:
-            return Decision(need=Need.RUN, why="; ".join(changes), material=material)
-        if not record.is_done:
-            why = "was not finished" if record.code is None else f"ended with exit code {record.code}"
-            return Decision(need=Need.RUN, why=why, material=material)
-        now = self.results(name)
-        if lost := [part for part in now if now[part] != record.results.get(part)]:
-            path = self._pipeline.results(name)[lost[0]]
-            why = f"{path} is not {'there' if now[lost[0]] is None else 'what it made'}"
-            return Decision(need=Need.RUN, why=why, material=material)
-        if pending:
-            return Decision(need=Need.MAYBE, why=f"if {' or '.join(sorted(pending))} changes", material=material)
-        return Decision(need=Need.DONE, why="", material=material)
+            return NEVER
+        if record.key != key:
+            return "; ".join(f"{place} has changed" for place in places(record.material, material))
+        if record.code != 0:
+            return "was not finished" if record.code is None else f"ended with exit code {record.code}"
+        result = self._pipeline.folder / name
+        return "" if result.exists() else f"{result} is not there"
 
-    def material(self, name: str) -> dict[str, Any]:
-        """All that decides the result of a step, as things are."""
-        step = self._pipeline.steps[name]
-        return {
-            "words": step.words,
-            "config": step.config,
-            "continue": step.continues,
-            "stdout": step.stdout,
-            "outputs": step.outputs,
-            "parts": step.parts is not None,
-            "inputs": {need: self.identity(need) for need in self._pipeline.needs[name]},
-            "versions": self._versions if step.is_zeromt() else {},
-        }
+    def save(self) -> None:
+        """Remember the hashes of files."""
+        with disk_errors("output", self._memory.parent):
+            inside.write_text(self._memory, json.dumps(self._known))
 
-    def identity(self, name: str) -> str | None:
-        """The digest of an input or of a step's results."""
-        if name in self._pipeline.inputs or self._pipeline.steps[name].use is not None:
-            return self._digests.of(Path(self._pipeline.path(name)))
-        record = self._records.read(name)
-        if record is None or not record.is_done:
-            return PENDING
-        values = list(record.results.values())
-        return values[0] if len(values) == 1 else "+".join(values)
+    def _identity(self, section: str, name: str, path: str) -> str:
+        try:
+            return self._digest(Path(path))
+        except OSError as error:
+            where = f"inputs.{name}" if section == "inputs" else f"steps.{name}.use"
+            raise UserError(f"{where}: {path!r}: {explain(error)}; give a file or a folder") from error
 
-    def results(self, name: str) -> dict[str, str | None]:
-        """The digests of a step's results, as they are now."""
-        return {part: self._digests.of(path) for part, path in self._pipeline.results(name).items()}
+    def _digest(self, path: Path) -> str:
+        """Of a file, its content; of a dataset, its index; of a run, its newest model; else of all files."""
+        if (path / CHECKPOINTS).is_dir():
+            path = next(iter(list_steps(path / CHECKPOINTS)), path)
+        if (path / MANIFEST).is_file():
+            return digest(model_identity(path))
+        if (path / INDEX_FILE).is_file():
+            path = path / INDEX_FILE
+        if path.is_dir():
+            return digest([[str(file.relative_to(path)), self._file(file)] for file in _files(path)])
+        return self._file(path)
+
+    def _file(self, path: Path) -> str:
+        """The hash of a file's content, which is read again only if size, inode or time of change differ."""
+        status = path.stat()
+        state = [status.st_size, status.st_ino, status.st_mtime_ns]
+        known = self._known.get(str(path))
+        if known is None or known[0] != state:
+            with path.open("rb") as file:
+                known = self._known[str(path)] = [state, hashlib.file_digest(file, "sha256").hexdigest()]
+        return str(known[1])
 
 
-def _is_pending(decision: Decision | None) -> bool:
-    return decision is not None and decision.need in (Need.RUN, Need.MAYBE)
+def _files(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (one for name in sorted(names) if (one := Path(root, name)).is_file())
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any], pending: Set[str]) -> Iterator[str]:
-    """What differs between what a result was made of and what it would be made of, for people."""
-    for key in now:
-        if key in ("inputs", "versions"):
-            old, new = before.get(key) or {}, now[key]
-            for name in dict.fromkeys([*new, *old]):
-                if old.get(name) != new.get(name) and name not in pending:
-                    shown = f" ({old.get(name)} -> {new.get(name)})" if key == "versions" else ""
-                    yield f"{name} has changed{shown}" if name in new and name in old else f"{name}: {_came(name, new)}"
-        else:
-            shown = "the command" if key == "words" else key
-            yield from (f"{place} has changed" for place in places(before.get(key), now[key], shown))
-
-
-def _came(name: str, new: Mapping[str, Any]) -> str:
-    return "needed now" if name in new else "needed no more"
-
-
-def places(before: Any, now: Any, place: str) -> Iterator[str]:
-    """Where two trees differ."""
+def places(before: Any, now: Any, place: str = "") -> Iterator[str]:
+    """Where two trees differ; inputs by their names."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
+        inner = "" if place in ("", "inputs") else f"{place}."
         for key in dict.fromkeys([*now, *before]):
-            if key not in now or key not in before:
-                yield f"{place}.{key}"
-            else:
-                yield from places(before[key], now[key], f"{place}.{key}")
+            yield from places(before.get(key), now.get(key), f"{inner}{key}")
     elif before != now:
         yield place

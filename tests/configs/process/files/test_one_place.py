@@ -15,7 +15,7 @@ OTHERS = {
         "data_pipeline/preparation/raw/parquet.py",
         "data_pipeline/preparation/raw/text.py",
         "data_pipeline/preparation/raw/lines.py",
-        "zeromt/pipeline/digests.py",
+        "zeromt/pipeline/keys.py",
         "zeromt/pipeline/driver.py",
         "zeromt/translating/lines.py",
     ],
