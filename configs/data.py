@@ -52,10 +52,6 @@ class TokenizerSection:
     """Maximum number of pairs to train the tokenizer on, drawn evenly from the whole corpus."""
     sample_megabytes: Positive = 128
     """Maximum size of their text. Training needs a multiple of it in memory."""
-    bpe_dropout: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Probability of BPE-dropout (Provilkov et al., 2020) in runs on this dataset if `stream.augment` has no subword
-    modifier: the same as `stream.augment: [{kind: bpe_dropout, dropout: ...}]`. Shards are not affected.
-    """
     threads: Annotated[int, Field(ge=1, le=128)] = 4
     """Threads that train the tokenizer. A unigram model depends on their number."""
 
@@ -63,11 +59,6 @@ class TokenizerSection:
         """Errors that concern several fields, one line each."""
         if self.target_vocab_size is not None and self.vocabulary == "joint":
             yield "target_vocab_size: given with vocabulary=joint; remove it, or set vocabulary=separate"
-        if self.bpe_dropout and self.kind == "unigram":
-            yield (
-                f"bpe_dropout: {self.bpe_dropout} with kind=unigram; use kind=bpe, or "
-                "stream.augment=[{kind: unigram_sampling}]"
-            )
         if len(set(self.tags)) != len(self.tags):
             yield f"tags: {', '.join(self.tags)}; name each once"
 

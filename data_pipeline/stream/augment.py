@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2
 
 from configs import StreamSection, UserError
-from configs.components import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier, make
+from configs.components import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
 from data_pipeline.pieces import WORD_BEGIN
@@ -326,7 +326,7 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
     Raises:
         UserError: a dataset's tokenizer cannot be used with a modifier.
     """
-    chosen = [modifiers_of(section, dataset, number) for number, dataset in enumerate(datasets)]
+    chosen = [modifiers_of(section, number) for number in range(len(datasets))]
     if not any(chosen):
         return [None] * len(datasets)
     tokenizer = widest([dataset.tokenizer for dataset in datasets])
@@ -340,9 +340,9 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
     return augmenters
 
 
-def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int | None:
+def settings_number(section: StreamSection, num_datasets: int) -> int | None:
     """A number of 63 bits for the modifiers of all datasets; None where there are none."""
-    chosen = [modifiers_of(section, dataset, number) for number, dataset in enumerate(datasets)]
+    chosen = [modifiers_of(section, number) for number in range(num_datasets)]
     if not any(chosen):
         return None
     plain = [[[number, dataclasses.asdict(modifier)] for number, modifier in of_one] for of_one in chosen]
@@ -350,15 +350,11 @@ def settings_number(datasets: Sequence[Dataset], section: StreamSection) -> int 
     return int.from_bytes(digest, "little") >> 1
 
 
-def modifiers_of(section: StreamSection, dataset: Dataset, number: int) -> list[tuple[int, Modifier]]:
-    """The modifiers of a dataset, each with its number in the list; a BPE-dropout that it was prepared with is last."""
+def modifiers_of(section: StreamSection, number: int) -> list[tuple[int, Modifier]]:
+    """The modifiers of a dataset, each with its number in the list."""
     path = section.datasets[number].path if section.datasets else None
-    modifiers = [
+    return [
         (place, modifier)
         for place, modifier in enumerate(section.augment)
         if modifier.probability > 0 and (not modifier.datasets or path in modifier.datasets)
     ]
-    dropout = dataset.index.recipe.get("settings", {}).get("tokenizer", {}).get("bpe_dropout", 0)
-    if dropout and not any(isinstance(modifier, SubwordModifier) for _, modifier in modifiers):
-        modifiers.append((len(section.augment), make("modifier", "bpe_dropout", dropout=float(dropout))))
-    return modifiers

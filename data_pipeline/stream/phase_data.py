@@ -96,7 +96,7 @@ class PhaseData:
             mixture=mixture,
             plans=plans,
             seed=seed,
-            augment=settings_number(own, phase.section),
+            augment=settings_number(phase.section, len(own)),
             num_dropped=sum(dropped),
             pair_weights=_pair_weights(phase, own),
         )
