@@ -84,14 +84,13 @@ class ShardJob:
             blocks = _write_blocks(file, number, pairs, order, self.pairs_per_block)
             sha256 = _hash_blocks(file, blocks)
             size = file.tell()
-        rows = pairs.rows[order]
         with replacing(self.table(number), sync=True) as file:
             np.savez(
                 file,
                 blocks=blocks,
-                lengths=rows["lengths"],
-                places=rows["place"],
-                scores=rows["scores"],
+                lengths=pairs.rows["lengths"][order],
+                places=pairs.rows["place"][order],
+                scores=pairs.rows["scores"][order],
                 sha256=sha256,
                 bytes=size,
                 duplicates=len(pairs.rows) - len(order),

@@ -69,12 +69,12 @@ class Encoded:
         )
 
 
-def row_type(num_scores: int) -> np.dtype[np.void]:
+def row_type(num_scores: int, *, is_hashed: bool) -> np.dtype[np.void]:
     """What is kept of a pair besides its pieces."""
     return np.dtype(
         [
             ("key", "<u8"),  # random; gives the order within a shard
-            ("hash", "<u8", (2,)),  # of the text; 0 if duplicates are kept
+            ("hash", "<u8", (2 * is_hashed,)),  # of the text
             ("place", "<u8"),  # see `place_numbers`
             ("lengths", "<u2", (2,)),  # pieces of source and target
             ("scores", "<f4", (num_scores,)),  # NaN where there is none
@@ -147,12 +147,15 @@ class EncodeJob:
 
     def gather(self, shard: int, num_spans: int) -> Encoded:
         """The pairs of a shard, in corpus order."""
-        parts = []
-        for span in range(num_spans):
-            rows, pieces = self.read(span, f"rows-{shard}", f"pieces-{shard}")
-            end = int(rows["lengths"][:, 0].sum(dtype=np.int64))
-            parts.append(Encoded(rows, pieces[:end], pieces[end:]))
-        return Encoded.join(parts)
+        parts = [self.read(span, f"rows-{shard}")[0] for span in range(num_spans)]
+        sizes = np.array([part["lengths"].sum(axis=0, dtype=np.int64) for part in parts])
+        source, target = (np.empty(size, dtype=self.dtype) for size in sizes.sum(axis=0))
+        for span, (first, second) in enumerate((np.cumsum(sizes, axis=0) - sizes).tolist()):
+            [pieces] = self.read(span, f"pieces-{shard}")
+            end = int(sizes[span, 0])
+            source[first : first + end] = pieces[:end]
+            target[second : second + len(pieces) - end] = pieces[end:]
+        return Encoded(np.concatenate(parts), source, target)
 
 
 class SpanEncoder:
@@ -209,7 +212,7 @@ class SpanEncoder:
         lengths = np.array([[len(ids) for ids in side] for side in (source_ids, target_ids)], dtype=np.int64).T
         dropped, kept = self._by_pieces(cleaned, lengths - self._num_tags(source_ids))
         chosen, numbers = cleaned.rows[kept], kept.tolist()
-        rows = np.zeros(len(kept), dtype=row_type(len(scores)))
+        rows = np.zeros(len(kept), dtype=row_type(len(scores), is_hashed=self._drops_duplicates))
         rows["key"] = keys[chosen]
         rows["place"] = place_numbers(unit, text.first_line + chosen)
         rows["lengths"] = lengths[kept]

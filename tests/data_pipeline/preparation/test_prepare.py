@@ -110,10 +110,7 @@ def test_blocks_and_shards_of_any_size(corpus: Corpus, tmp_path: Path) -> None:
         dataset = Dataset.load(output)
         assert dataset.verify() == []
         assert int(dataset.blocks["pairs"].max()) <= pairs_per_block
-        pieces = []
-        for block in (dataset.read_block(n) for n in range(len(dataset.blocks))):
-            ends = np.cumsum(block.lengths[:, 0], dtype=np.int64)[:-1]
-            pieces += [tuple(row.tolist()) for row in np.split(block.source, ends)]
+        pieces = [tuple(dataset.pieces(pair)[0]) for pair in range(dataset.num_pairs)]
         wanted = wanted or sorted(pieces)
         assert sorted(pieces) == wanted
 
@@ -122,5 +119,6 @@ def test_wide_token_ids(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(prepare, "WIDE", 63)
     prepare.run(corpus(PAIRS))
     dataset = Dataset.load(tmp_path / "out")
+    assert dataset.place(0) is None, "places are not recorded unless that is asked for"
     assert dataset.read_block(0).source.dtype == np.uint32
     assert dataset.verify() == []

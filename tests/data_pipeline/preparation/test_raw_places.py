@@ -1,7 +1,6 @@
 """`prepare.record_places`: where each pair stands in the raw corpus."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -18,15 +17,9 @@ PAIRS = many(300)
 
 def texts(dataset: Dataset) -> list[tuple[str, str]]:
     """Every pair as text, by its number."""
-    found = []
-    for number in range(dataset.index.blocks):
-        block = dataset.read_block(number)
-        starts = block.lengths.cumsum(axis=0, dtype="int64") - block.lengths
-        for (first, second), (num_source, num_target) in zip(starts.tolist(), block.lengths.tolist(), strict=True):
-            [source] = dataset.tokenizer.decode_source([block.source[first : first + num_source].tolist()])
-            [target] = dataset.tokenizer.decode_target([block.target[second : second + num_target].tolist()])
-            found.append((source, target))
-    return found
+    rows = [dataset.pieces(pair) for pair in range(dataset.num_pairs)]
+    sources = dataset.tokenizer.decode_source([source for source, _ in rows])
+    return list(zip(sources, dataset.tokenizer.decode_target([target for _, target in rows]), strict=True))
 
 
 @pytest.mark.parametrize("duplicates", ["keep", "drop"])
@@ -62,11 +55,3 @@ def test_files_with_one_name_are_told_apart(corpus: Corpus, tmp_path: Path) -> N
     places = [str(dataset.place(pair)) for pair in range(dataset.num_pairs)]
     assert len(set(places)) == 2 * len(PAIRS)
     assert sum(place.endswith("(file 2)") for place in places) == len(PAIRS)
-
-
-def test_without_them_nothing_is_written(corpus: Corpus, tmp_path: Path) -> None:
-    prepare.run(corpus(PAIRS))
-    dataset = Dataset.load(tmp_path / "out")
-    assert dataset.place(0) is None
-    assert not (tmp_path / "out" / "places.npy").exists()
-    assert json.loads((tmp_path / "out" / "index.json").read_text())["places"] is None

@@ -3,7 +3,6 @@
 import base64
 import random
 import re
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from types import TracebackType
 from tests.waiting import PATIENCE
 
 Fault = str
-FAULTS: tuple[Fault, ...] = ("drop", "reset", "cut", "short", "flip", "500", "503", "delay")
+FAULTS: tuple[Fault, ...] = ("drop", "cut", "flip", "503", "delay")
 
 
 class HttpFolder:
@@ -84,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             data = (self.served.folder / file).read_bytes()
         except OSError:
             return self._send(404, b"")
-        if fault in ("500", "503", "403"):
+        if fault in ("503", "403"):
             return self._send(int(fault), b"no")
         if fault == "delay":
             self.served.stopped.wait(PATIENCE)
@@ -97,9 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(416, b"")
             headers["Content-Range"] = f"bytes {first}-{min(last, len(data) - 1)}/{len(data)}"
             status, data = 206, data[first : last + 1]
-        if fault == "short":  # by a server that believes this to be the whole
-            data = data[: len(data) // 2]
-        elif fault == "flip" and data:
+        if fault == "flip" and data:
             data = data[:-1] + bytes([data[-1] ^ 1])
         return self._send(status, data, headers, fault=fault)
 
@@ -111,11 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if fault in ("cut", "reset"):
+        if fault == "cut":
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()
-            if fault == "reset":
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             return self._hang_up()
         self.wfile.write(data)
         return None

@@ -35,7 +35,7 @@ def test_equal_to_the_local_one(small: Dataset, section: StreamSection, serve: S
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_faults_at_random(
     small: Dataset, section: StreamSection, serve: Serve, caplog: pytest.LogCaptureFixture, seed: int, ranges: bool
 ) -> None:
@@ -50,11 +50,8 @@ def test_faults_at_random(
 
 REASONS: dict[Fault, str] = {
     "drop": "ServerDisconnectedError",
-    "reset": "Error",
     "cut": "Error",
-    "short": "its hash is not the index's",
     "flip": "its hash is not the index's",
-    "500": "HTTP 500",
     "503": "HTTP 503",
     "delay": "no answer within stream.timeout_seconds=0.5",
 }
@@ -80,7 +77,7 @@ def test_what_never_comes_stops_by_name(
     server.fault = lambda file, number: fault if file == "blocks.npy" else None
     with pytest.raises(DataError, match=rf"{server.url}/blocks.npy: after 3 tries: .*{REASONS[fault]}"):
         Dataset.load(server.url, changed(section, cache=section.cache + "2"))
-    if fault not in ("flip", "short"):  # the index is what everything else is verified by
+    if fault != "flip":  # the index is what everything else is verified by
         server.fault = lambda file, number: fault if file == "index.json" else None
         with pytest.raises(UserError, match=rf"{server.url}/index.json: after 3 tries: "):
             Dataset.load(server.url, section)
