@@ -52,8 +52,8 @@ def test_the_sample_has_the_smallest_keys(size: int, max_bytes: int) -> None:
     for number in random.Random(size).sample(range(6), 6):
         rows = slice(50 * number, 50 * number + 50)
         sample.add(_span(50 * number, [*SOURCES[rows], " ", "x"], [*TARGETS[rows], "x", "y" * 51]), number)
-    rows = sorted(wanted)
-    assert sample.finish() == ([SOURCES[row] for row in rows], [TARGETS[row] for row in rows])
+    wanted.sort()
+    assert sample.finish() == ([SOURCES[row] for row in wanted], [TARGETS[row] for row in wanted])
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
