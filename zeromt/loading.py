@@ -57,7 +57,7 @@ class LoadedModel(TrainedModel):
     A line that is longer than the model's positions loses its end, with a warning (`warnings`) that names it; other odd
     sources are warned of as by `zeromt translate`.
 
-    Further fields of the configuration's `evaluation.search` (`length_penalty=0.6`, `no_repeat_ngram=3` ...) are
+    Fields of the configuration's `evaluation.search` (`beam=4`, `length_penalty=0.6`, `no_repeat_ngram=3` ...) are
     keyword arguments of every method that translates; what is not given is the run's.
     """
 
@@ -78,7 +78,6 @@ class LoadedModel(TrainedModel):
         self,
         lines: Iterable[str],
         *,
-        beam: int | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
         **search: Any,
@@ -87,23 +86,21 @@ class LoadedModel(TrainedModel):
 
         Args:
             lines: sentences.
-            beam: hypotheses to keep; 1 is greedy.
             source_language, target_language: of models with tags on both sides; the run's unless given.
-            search: further fields of `evaluation.search`.
+            search: fields of `evaluation.search`, such as `beam`; 1 is greedy.
 
         Raises:
             TypeError: a string in place of a list, or an item that is no string.
             UserError: a field of the search or a language is wrong.
         """
         languages = (source_language, target_language)
-        return [best.text for [best] in self._translate(lines, 1, beam, languages, search)]
+        return [best.text for [best] in self._translate(lines, 1, languages, search)]
 
     def n_best(
         self,
         lines: Iterable[str],
         number: int,
         *,
-        beam: int | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
         **search: Any,
@@ -114,14 +111,14 @@ class LoadedModel(TrainedModel):
             lines: sentences.
             number: of translations per line; at most the beam, whose default is this; with a sampler, the number of
                 samples.
-            beam, source_language, target_language, search: see `translate`.
+            source_language, target_language, search: see `translate`.
 
         Raises:
             TypeError, UserError: see `translate`; or `number` is more than the beam.
         """
-        if beam is None and self.config.evaluation.search.sampler is None and "sampler" not in search:
-            beam = max(number, self.config.evaluation.search.beam)
-        return self._translate(lines, number, beam, (source_language, target_language), search)
+        if self.config.evaluation.search.sampler is None and "sampler" not in search:
+            search.setdefault("beam", max(number, self.config.evaluation.search.beam))
+        return self._translate(lines, number, (source_language, target_language), search)
 
     def score(
         self,
@@ -154,7 +151,6 @@ class LoadedModel(TrainedModel):
         references: Iterable[str] | Iterable[Sequence[str]],
         *,
         metrics: Iterable[str] | None = None,
-        beam: int | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
         **search: Any,
@@ -169,7 +165,7 @@ class LoadedModel(TrainedModel):
             sources: sentences.
             references: one for each source; or several such lists.
             metrics: such as bleu, chrf, ter or "{kind: chrf, word_order: 2}"; the run's unless given.
-            beam, source_language, target_language, search: see `translate`.
+            source_language, target_language, search: see `translate`.
 
         Raises:
             TypeError: a string in place of a list, or an item that is no string.
@@ -186,7 +182,7 @@ class LoadedModel(TrainedModel):
         wanted = Wanted.of(named, None, lowercase=False)
         languages = (source_language, target_language)
         text = set_of_lines(lines, columns, languages, self.config.prepare, self.tokenizer)
-        section = self._search(beam, search)
+        section = self._search(search)
         tags = language_tags(self.config.prepare, self.tokenizer, source=source_language, target=target_language)
         translator = Translator(self.model, self.tokenizer, section, self.device, tags=tags)
         with self.lock:
@@ -203,12 +199,11 @@ class LoadedModel(TrainedModel):
         self,
         lines: Iterable[str],
         number: int,
-        beam: int | None,
         languages: tuple[str | None, str | None],
         search: dict[str, Any],
     ) -> list[list[Translation]]:
         given, number = _as_text(lines, "lines"), operator.index(number)
-        section = self._search(beam, search)
+        section = self._search(search)
         if number < 1 or (section.sampler is None and number > section.beam):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
         translator = self._translator(section, languages)
@@ -223,10 +218,10 @@ class LoadedModel(TrainedModel):
         for said in counts.warnings(self.tokenizer, self.model.max_positions, expects_tag=is_expected):
             warnings.warn(said, stacklevel=depth + 2)
 
-    def _search(self, beam: int | None, search: dict[str, Any]) -> SearchSection:
+    def _search(self, search: dict[str, Any]) -> SearchSection:
         """The run's search section, overridden by the given fields."""
-        own, given = self.config.evaluation.search, search if beam is None else {**search, "beam": beam}
-        given = {name: value.item() if hasattr(value, "item") else value for name, value in given.items()}  # numpy's
+        own = self.config.evaluation.search
+        given = {name: value.item() if hasattr(value, "item") else value for name, value in search.items()}  # numpy's
         if given.get("sampler") is not None:
             given = {"beam": 1, **given}
         fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own) if field.name != "sampler"}
