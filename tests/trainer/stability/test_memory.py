@@ -1,5 +1,6 @@
 """What is settled before update 1: how rows attend, how many lanes are merged, which budgets fit the memory."""
 
+import dataclasses
 import resource
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from configs import RunConfig, StreamSection, UserError, load_run
 from configs.load import dump_run
-from data_pipeline.order.windows import Budget
+from data_pipeline.order.windows import Budget, plan_window
 from model.layout import PACKED, LayoutKind
 from tests.conftest import Corpus
 from tests.forked import Forked
@@ -41,6 +42,12 @@ def test_no_micro_batch_is_larger_than_the_largest_shapes(source: int, target: i
     lengths = draw.integers(0, longest, (2000, 2)).astype(np.uint16)
     for s, t in Budget.of(section).padded(lengths).tolist():  # micro-batches as the stream cuts them
         assert (sizes(min(source // s, target // t, 40), s, t) <= largest.max(axis=0)).all()
+    section = dataclasses.replace(section, budget="tokens")  # of rows that are packed
+    largest = np.array([sizes(*shape) for shape in largest_shapes(section, longest)])
+    plan = plan_window(lengths, Budget.of(section), seed=1, place=(0, 0, 0, 0), before=0)
+    for number in range(len(plan)):
+        s, t = (lengths[plan.micro_batch(number)].astype(int) + 1).sum(axis=0)
+        assert (np.array([len(plan.micro_batch(number)), s, t, s + t]) <= largest.max(axis=0)[:4]).all()
 
 
 def test_memory_that_runs_out_is_told_from_other_errors() -> None:
