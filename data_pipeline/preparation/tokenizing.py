@@ -65,11 +65,7 @@ class Sample:
     """Pairs with a higher key can no longer be in the sample."""
 
     def add(self, span: RawSpan, number: int) -> None:
-        """Add a span's pairs; `number` is the span's in the corpus.
-
-        Raises:
-            UserError: a pair that is decoded is invalid (see `RawSpan.pairs`). Not every pair is decoded.
-        """
+        """Add a span's pairs; `number` is the span's in the corpus."""
         keys = random_bits(span.num_pairs, self.seed, Purpose.TOKENIZER_SAMPLE, number)
         rows = np.flatnonzero(keys <= np.uint64(self._highest))
         for row, (source, target) in zip(rows.tolist(), span.rows(rows), strict=True):

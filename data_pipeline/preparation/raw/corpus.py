@@ -52,7 +52,7 @@ def read_whole(files: CorpusFiles, root: str, languages: Languages = NO_LANGUAGE
     """Sources and targets of a corpus, such as a test set, in memory. Says what of its files makes no pair.
 
     Raises:
-        UserError: as for `Unit.stream` and `RawSpan.pairs`, or it is too large for memory.
+        UserError: as for `Unit.stream`, or it is too large for memory.
     """
     sources: list[str] = []
     targets: list[str] = []

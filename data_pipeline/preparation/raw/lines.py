@@ -69,25 +69,31 @@ def corpus_paths(files: CorpusFiles, root: str) -> list[Path]:
     return [Path(root) / name for names in files.units for name in names]
 
 
-def byte_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """The lines of a text file without their line feeds, from an offset in bytes.
+def byte_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a text file without their line feeds. Raises `UserError` as `line_blocks` does."""
+    return itertools.chain.from_iterable(line_blocks(path))
+
+
+def line_blocks(path: Path, offset: int = 0) -> Iterator[list[bytes]]:
+    """The lines of a text file without their line feeds, some at a time, from an offset in bytes.
 
     Raises:
         UserError: during reading, if the file is empty, no text, or cannot be read, or a line is too long.
     """
     pieces, size, is_empty = list[bytes](), 0, not offset
     for block in _plain_blocks(path, offset) if offset else read_blocks(path):
-        first, *others = block.split(b"\n")
-        pieces.append(first)
-        size += len(first)
+        lines = block.split(b"\n")
+        pieces.append(lines[0])
+        size += len(lines[0])
         if size > MAX_LINE_BYTES:
             raise UserError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes; allowed is text in lines")
-        if others:
-            yield b"".join(pieces)
-            yield from others[:-1]
-            pieces, size, is_empty = others[-1:], len(others[-1]), False
+        if len(lines) > 1:
+            lines[0] = b"".join(pieces)
+            pieces, is_empty = [lines.pop()], False
+            size = len(pieces[0])
+            yield lines
     if size:  # the last line may lack its line feed
-        yield b"".join(pieces)
+        yield [b"".join(pieces)]
     elif is_empty:
         raise UserError(f"{path}: is empty; it must have at least one line")
 

@@ -1,12 +1,12 @@
 """Units of a corpus, in any format, read in spans of a fixed number of pairs.
 
 A corpus is a list of units: two parallel files, or one file or folder with both sides. A unit is divided into spans.
-Of text files a span holds the lines as bytes, so that only those are decoded that are needed, by many processes.
 """
 
 import itertools
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,18 @@ from data_pipeline.preparation.raw.fields import checked
 from data_pipeline.preparation.raw.lines import (
     BYTE_ORDER_MARK,
     LineFormat,
-    Split,
     TextChunk,
-    byte_lines,
     decode_lines,
+    line_blocks,
     packing_of,
 )
 
 MAX_SPAN_BYTES = 64 << 20
 """About the most bytes or characters of a span: one of long lines has fewer of them."""
 
-Texts = Sequence[Any]
-"""Of strings or, in formats of lines, of bytes."""
+
+Group = tuple[Sequence[Sequence[Any]], Mapping[str, int]]
+"""Columns of rows, or the lines of each file in bytes; and what was left out beside them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,68 +76,86 @@ class Unit:
             span_pairs: pairs of a span.
 
         Raises:
-            UserError: a file is missing, empty, broken or truncated, has no such fields, or a row that cannot be
-                text, or parallel files have different numbers of lines.
+            UserError: a file is missing, empty, broken or truncated, has no such fields, or a line or row that is no
+                pair of texts, or parallel files have different numbers of lines. The message names file and line.
         """
-        offsets = [0] * len(self.files.paths) if self.is_seekable else []
-        number, first_line, rows = first_number, 1, self._rows()
-        if isinstance(self.reader, LineFormat):
-            self.reader.open(self.files)  # so that a field that is not there is found at once
-            for line in itertools.islice(rows, self.reader.head_lines(self.files)):
-                offsets = [offset + len(side) + 1 for offset, side in zip(offsets, line, strict=False)]
-                first_line += 1
-        for group, left_out in _groups(rows, span_pairs):
+        paths, reader, is_seekable = self.files.paths, self.reader, self.is_seekable
+        number, first_line, offsets = first_number, 1, [0] * len(paths)
+        groups = self._rows(span_pairs)
+        if isinstance(reader, LineFormat):
+            head = reader.head_lines(self.files)
+            counts = itertools.chain([head] * bool(head), itertools.repeat(span_pairs))
+            groups = _beside(paths, offsets, counts, MAX_SPAN_BYTES)
+            for columns, _ in itertools.islice(groups, bool(head)):
+                first_line, offsets = 1 + head, _behind(offsets, columns)
+        for columns, left_out in groups:
+            pairs = len(columns[0])
             span = Span(
                 unit=number_of_unit,
                 number=number,
                 first_line=first_line,
-                pairs=len(group),
-                offsets=tuple(offsets),
+                pairs=pairs,
+                offsets=tuple(offsets) if is_seekable else (),
                 left_out=dict(left_out),
             )
-            columns = tuple(zip(*group, strict=True))
-            offsets = [
-                offset + sum(map(len, column)) + len(column) for offset, column in zip(offsets, columns, strict=False)
-            ]
-            yield span, RawSpan(self, first_line, columns)
-            number, first_line = number + 1, first_line + len(group)
+            if is_seekable:
+                offsets = _behind(offsets, columns)
+            yield span, self._span(first_line, columns)
+            number, first_line = number + 1, first_line + pairs
         if number == first_number:
-            raise UserError(f"{self.files.paths[0]}: has no pair; it must have at least one")
+            raise UserError(f"{paths[0]}: has no pair; it must have at least one")
 
     def read(self, span: Span) -> "RawSpan":
         """One span of a unit that is seekable.
 
         Raises:
-            UserError: a file cannot be read, or has changed since the span was made.
+            UserError: a file cannot be read, or has changed since the span was made; or as for `stream`.
         """
-        group = list(itertools.islice(_beside(self.files.paths, span.offsets), span.pairs))
-        if len(group) < span.pairs:
-            raise UserError(f"{self.files.paths[0]}: was changed while it was read; prepare again")
-        return RawSpan(self, span.first_line, tuple(zip(*group, strict=True)))
+        for columns, _ in _beside(self.files.paths, span.offsets, [span.pairs], sys.maxsize):
+            if len(columns[0]) == span.pairs:
+                return self._span(span.first_line, columns)
+        raise UserError(f"{self.files.paths[0]}: was changed while it was read; prepare again")
 
-    def _rows(self) -> Iterator[Any]:
-        """Lines of each file, or a reader's rows, once these have been seen to be lines of text."""
+    def _span(self, first_line: int, columns: Sequence[Sequence[Any]]) -> "RawSpan":
+        """The pairs of rows, or of lines in bytes, by column."""
         if isinstance(self.reader, LineFormat):
-            yield from _beside(self.files.paths, [0] * len(self.files.paths))
-            return
+            numbers = range(first_line, first_line + len(columns[0]))
+            files = zip(self.files.paths, columns, strict=True)
+            lines = [decode_lines(path, b"\n".join([*column, b""]), numbers) for path, column in files]
+            if first_line == 1:  # a byte order mark is not part of the first sentence
+                for side in lines:
+                    side[0] = side[0].removeprefix(BYTE_ORDER_MARK)
+            columns = self.reader.open(self.files)(lines, numbers)
+        return RawSpan(self, first_line, columns)
+
+    def _rows(self, count: int) -> Iterator[Group]:
+        """A reader's rows, `count` at a time, once they have been seen to be lines of text."""
         path, number = str(self.files.paths[0]), 0
+        group: list[Sequence[str]] = []
+        left_out, size = Counter[str](), 0
         for row in self.reader.rows(self.files):
             if isinstance(row, LeftOut):
-                yield row
+                left_out[row.reason] += 1
                 continue
+            if len(group) == count or size >= MAX_SPAN_BYTES:
+                yield list(zip(*group, strict=True)), left_out
+                group, left_out, size = [], Counter(), 0
             number += 1
             where = f"{path}: line {number}"
-            yield [checked(text, where) for text in row]
+            group.append([checked(text, where) for text in row])
+            size += sum(map(len, row))
+        if group:
+            yield list(zip(*group, strict=True)), left_out
 
 
 @dataclass(frozen=True, slots=True)
 class RawSpan:
-    """The pairs of a span; text of lines is decoded on demand."""
+    """The pairs of a span."""
 
     unit: Unit
     first_line: int
-    columns: tuple[Texts, ...]
-    """Lines of each file; of formats without lines sources, targets and further texts."""
+    columns: Sequence[Sequence[str]]
+    """Sources, targets, and each of the further texts."""
 
     @property
     def num_pairs(self) -> int:
@@ -145,80 +163,47 @@ class RawSpan:
         return len(self.columns[0])
 
     def pairs(self) -> TextChunk:
-        """All pairs.
-
-        Raises:
-            UserError: a line is not UTF-8, holds a NUL byte, does not have its columns, is not valid JSON, or lacks
-                text. The message names file and line.
-        """
+        """All pairs."""
         return next(self.chunks(self.num_pairs))
 
     def chunks(self, size: int) -> Iterator[TextChunk]:
-        """All pairs, `size` at a time; the last chunk may be shorter.
-
-        Raises:
-            UserError: as for `pairs`.
-        """
-        split, paths = self._open(), self.unit.files.paths
+        """All pairs, `size` at a time; the last chunk may be shorter."""
+        paths = self.unit.files.paths
         for first in range(0, self.num_pairs, size):
-            begin = self.first_line + first
-            pieces = [column[first : first + size] for column in self.columns]
-            sources, targets, *further = self._texts(split, pieces, range(begin, begin + len(pieces[0])))
+            sources, targets, *further = [list(column[first : first + size]) for column in self.columns]
             extra = dict(zip(self.unit.extra, further, strict=True))
-            yield TextChunk(str(paths[0]), str(paths[-1]), begin, sources, targets, extra)
+            yield TextChunk(str(paths[0]), str(paths[-1]), self.first_line + first, sources, targets, extra)
 
     def rows(self, indices: NDArray[np.int64]) -> list[tuple[str, str]]:
-        """The pairs at `indices`, counted from 0, in that order.
-
-        Raises:
-            UserError: as for `pairs`, but only for the chosen lines.
-        """
-        chosen = indices.tolist()
-        pieces = [[column[row] for row in chosen] for column in self.columns]
-        sources, targets, *_ = self._texts(self._open(), pieces, (indices + self.first_line).tolist())
-        return list(zip(sources, targets, strict=True))
-
-    def _open(self) -> Split | None:
-        reader = self.unit.reader
-        return reader.open(self.unit.files) if isinstance(reader, LineFormat) else None
-
-    def _texts(self, split: Split | None, pieces: Sequence[Texts], numbers: Sequence[int]) -> list[list[str]]:
-        if split is None:
-            return [list(map(str, piece)) for piece in pieces]
-        lines = []
-        for path, piece in zip(self.unit.files.paths, pieces, strict=True):
-            decoded = decode_lines(path, b"\n".join([*piece, b""]), numbers)
-            if 1 in numbers:  # a byte order mark is not part of the first sentence
-                first = numbers.index(1)
-                decoded[first] = decoded[first].removeprefix(BYTE_ORDER_MARK)
-            lines.append(decoded)
-        return split(lines, numbers)
+        """The pairs at `indices`, counted from 0, in that order."""
+        sources, targets, *_ = self.columns
+        return [(sources[row], targets[row]) for row in indices.tolist()]
 
 
-def _beside(paths: Sequence[Path], offsets: Sequence[int]) -> Iterator[tuple[bytes, ...]]:
-    """Lines that stand beside each other in several files."""
-    files = [byte_lines(path, offset) for path, offset in zip(paths, offsets, strict=True)]
-    try:
-        yield from zip(*files, strict=True)
-    except ValueError as error:
-        counts = [sum(1 for _ in byte_lines(path)) for path in paths]
-        raise UserError(
-            f"{paths[0]}: {counts[0]} lines beside {counts[1]} in {paths[1]}; both must have as many"
-        ) from error
+def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int], most: int) -> Iterator[Group]:
+    """Lines that stand beside each other in several files: so many at a time, or of some `most` bytes."""
+    files = [line_blocks(path, offset) for path, offset in zip(paths, offsets, strict=True)]
+    held: list[list[bytes]] = [[] for _ in paths]
+    total = 0
+    for count in counts:
+        for blocks, lines in zip(files, held, strict=True):
+            while len(lines) < count and sum(map(len, lines)) < most and (block := next(blocks, None)) is not None:
+                lines += block
+        number = min(count, *map(len, held))
+        if not number:
+            break
+        yield [lines[:number] for lines in held], {}
+        for lines in held:
+            del lines[:number]
+        total += number
+    else:
+        return
+    if any(held):
+        rest = sum(map(len, itertools.chain(*files)))
+        counts = [total + len(lines) + rest * bool(lines) for lines in held]
+        raise UserError(f"{paths[0]}: {counts[0]} lines beside {counts[1]} in {paths[1]}; both must have as many")
 
 
-def _groups(rows: Iterator[Any], count: int) -> Iterator[tuple[list[Texts], Counter[str]]]:
-    """The rows, `count` at a time, and what was left out beside them; fewer rows where they are long."""
-    group: list[Texts] = []
-    left_out, size = Counter[str](), 0
-    for row in rows:
-        if isinstance(row, LeftOut):
-            left_out[row.reason] += 1
-            continue
-        if len(group) == count or size >= MAX_SPAN_BYTES:
-            yield group, left_out
-            group, left_out, size = [], Counter(), 0
-        group.append(row)
-        size += sum(map(len, row))
-    if group:
-        yield group, left_out
+def _behind(offsets: Sequence[int], columns: Sequence[Sequence[bytes]]) -> list[int]:
+    """The offsets behind some lines of each file."""
+    return [offset + sum(map(len, lines)) + len(lines) for offset, lines in zip(offsets, columns, strict=True)]

@@ -23,7 +23,6 @@ from data_pipeline.preparation.readers.tsv import Tsv
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.report import pairs_by_score
 from data_pipeline.preparation.scoring import ScoreSources
-from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
@@ -89,23 +88,6 @@ def test_scores_follow_their_pairs(scored: PrepareSection, tmp_path: Path) -> No
     prepare.run(plain)
     assert Dataset.load(tmp_path / "plain").index.shards == dataset.index.shards
     assert contents(tmp_path / "plain").keys() == {name for name in whole if not name.startswith("score-")}
-
-
-def test_a_pair_is_asked_about_once(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after kills when a span is scored."""
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    for number in (1, 5, 12):
-        with monkeypatch.context() as patch:
-            patch.setattr(SpanEncoder, "encode_span", killed)
-            with pytest.raises(KeyboardInterrupt):
-                prepare.run(scored, part=Part(number, 12))
-    for number in range(1, 13):
-        prepare.run(scored, part=Part(number, 12))
-    prepare.run(scored, merge=True)
-    assert asked(tmp_path) == WANTED
 
 
 def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def _section(**settings: Any) -> TokenizerSection:
 
 
 def _span(first: int, sources: list[str], targets: list[str]) -> RawSpan:
-    return RawSpan(UNIT, first + 1, tuple([line.encode() for line in lines] for lines in (sources, targets)))
+    return RawSpan(UNIT, first + 1, [sources, targets])
 
 
 @pytest.mark.parametrize("size", [1, 30, 299, 5000])

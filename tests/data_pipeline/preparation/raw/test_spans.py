@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
+from data_pipeline.preparation.raw import compression, lines
 from data_pipeline.preparation.raw import unit as units
 from data_pipeline.preparation.raw.corpus import corpus_units
 from data_pipeline.preparation.raw.unit import Span
@@ -106,24 +107,15 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_spans_of_long_lines_have_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(units, "MAX_SPAN_BYTES", 1000)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(compression, "PIECE_BYTES", 200)
     pairs = [(f"{n}" + "x" * (n * 7 % 300), f"{n}" + "y" * (n * 11 % 150)) for n in range(200)]
     files = write(tmp_path, "text", pairs, suffix)
     found = spans_of(files, tmp_path, 50)
-    assert all(sum(len(line) for column in raw.columns for line in column) < 1500 for _, _, raw in found)
+    assert all(sum(map(len, column)) < 1500 for _, _, raw in found for column in raw.columns)
     assert [pair for _, _, raw in found for pair in pairs_of(raw)] == pairs
     most = max(span.pairs for _, span, _ in found)
     assert [span for _, span, _ in spans_of(files, tmp_path, most)] == [span for _, span, _ in found]
-
-
-def test_only_chosen_rows_are_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"one\nb\xe9d\nthree\n\0\n")
-    files = CorpusFiles(source=["a"], target=["a"])
-    [(_, _, raw)] = spans_of(files, tmp_path, 10)
-    assert raw.rows(np.array([2, 0])) == [("three", "three"), ("one", "one")]
-    assert raw.rows(np.array([], dtype=np.int64)) == []
-    for row, message in ((1, "line 2 is not UTF-8"), (3, "line 4 holds a NUL")):
-        with pytest.raises(UserError, match=message):
-            raw.rows(np.array([0, row]))
 
 
 @pytest.mark.parametrize("content", [b"a\tb\nb\tc\n", b"a", b"", None])
