@@ -177,14 +177,12 @@ class Preparation:
     def begin(self) -> Encoding:
         """Write the held-out sets, count the corpus and train the tokenizer."""
         section = self.section
-        sets = read_held_out(section)
+        entries, pairs = _write_held_out(section, self.folder / "dataset")
         is_needed = any(filter_.needs_held_out for filter_ in filters_of(section).values())
-        held_out = [pair for pairs in sets.values() for pair in pairs] if is_needed else []
+        held_out = pairs if is_needed else []
         for name, command in section.scores.items():
             check_program(command.command, f"prepare.scores.{name}.command")
         make_cleaner(section, held_out)  # so that errors in its settings are found before any long work
-        tag = f"{section.target_tag} " if section.target_tag else ""
-        entries = {split: write_held_out(split, pairs, self.folder / "dataset", tag) for split, pairs in sets.items()}
         units = corpus_units(section.train, section.root, fields_of(section), languages=section.languages)
         large = self._num_bytes() > SMALL_CORPUS
         first_pass = SurveyJob(
@@ -280,29 +278,29 @@ def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterat
                     break
 
 
-Pairs = list[tuple[str, str]]
-
-
-def read_held_out(section: PrepareSection) -> dict[HeldOutSplit, Pairs]:
-    """The pairs of each set that the section names.
+def _write_held_out(
+    section: PrepareSection, folder: Path
+) -> tuple[dict[HeldOutSplit, HeldOutEntry], list[tuple[str, str]]]:
+    """Store the sets that the section names as text, one line each; their entries, and all their pairs.
 
     Raises:
         UserError: a file is broken.
     """
-    files = {split: section.valid if split == "valid" else section.test for split in SPLITS}
-    return {
-        split: list(zip(*read_whole(corpus, section.root, section.languages), strict=True))
-        for split, corpus in files.items()
-        if not corpus.is_empty
-    }
-
-
-def write_held_out(split: HeldOutSplit, pairs: Pairs, folder: Path, tag: str) -> HeldOutEntry:
-    """Store a set as text, one line each; the sources with the dataset's tag."""
-    source, target = folder / f"{split}.source.txt", folder / f"{split}.target.txt"
-    write_text(source, "".join(f"{tag}{line}\n" for line, _ in pairs))
-    write_text(target, "".join(f"{line}\n" for _, line in pairs))
-    return HeldOutEntry(source=describe_file(source), target=describe_file(target), lines=len(pairs))
+    entries: dict[HeldOutSplit, HeldOutEntry] = {}
+    pairs: list[tuple[str, str]] = []
+    tag = f"{section.target_tag} " if section.target_tag else ""
+    for split in SPLITS:
+        files = section.valid if split == "valid" else section.test
+        if files.is_empty:
+            continue
+        sources, targets = read_whole(files, section.root, section.languages)
+        paths = [folder / f"{split}.source.txt", folder / f"{split}.target.txt"]
+        write_text(paths[0], "".join(f"{tag}{line}\n" for line in sources))
+        write_text(paths[1], "".join(f"{line}\n" for line in targets))
+        source, target = map(describe_file, paths)
+        entries[split] = HeldOutEntry(source=source, target=target, lines=len(sources))
+        pairs += zip(sources, targets, strict=True)
+    return entries, pairs
 
 
 def _print_summary(output: Path, report: Report, seconds: float) -> None:

@@ -173,8 +173,6 @@ def write_dataset(
             sha256=str(sha256),
             pairs=int(table["pairs"].sum()),
             blocks=len(table),
-            source_tokens=int(table["source_tokens"].sum()),
-            target_tokens=int(table["target_tokens"].sum()),
         )
         for number, (table, size, sha256) in enumerate(
             zip(blocks, job.noted("bytes"), job.noted("sha256"), strict=True)
@@ -197,8 +195,8 @@ def write_dataset(
         target_language=section.target_language,
         pairs=num_pairs,
         blocks=len(all_blocks),
-        source_tokens=sum(entry.source_tokens for entry in entries),
-        target_tokens=sum(entry.target_tokens for entry in entries),
+        source_tokens=int(all_blocks["source_tokens"].sum()),
+        target_tokens=int(all_blocks["target_tokens"].sum()),
         token_dtype=job.encoding.dtype,
         dropped=report.dropped,
         source_equals_target=report.identical,

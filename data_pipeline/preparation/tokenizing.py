@@ -117,11 +117,10 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
         else:
             files = {JOINT_FILE: read_bytes(path)}
         tokenizer = Tokenizer({name: fitted(content, section.tags) for name, content in files.items()})
-    except FileNotFoundError as error:
-        allowed = f"a prepared dataset, or a folder that holds {JOINT_FILE}"
-        raise UserError(f"{where}: no such file or folder; allowed is {allowed}") from error
     except OSError as error:
-        raise UserError(f"{where}: cannot be read: {error.strerror or error}") from error
+        raise UserError(
+            f"{where}: {error.strerror}; allowed is a prepared dataset, or a folder that holds {JOINT_FILE}"
+        ) from error
     except UserError as error:
         raise UserError(f"{where}: {str(error).removeprefix('tokenizer: ')}") from error
     missing, spares = [tag for tag in section.tags if tag not in tokenizer.tags], tokenizer.spares

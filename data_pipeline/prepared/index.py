@@ -88,8 +88,6 @@ class ShardEntry(FileEntry):
 
     pairs: Count
     blocks: Count
-    source_tokens: Count
-    target_tokens: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ def test_an_existing_tokenizer(small: Dataset, tmp_path: Path) -> None:
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / SOURCE_FILE).write_bytes(b"x")
     cases = [
-        ("nowhere", "no such file or folder"),
+        ("nowhere", "No such file or directory; allowed is a prepared dataset"),
         ("half", "files tokenizer.source.model"),
         ("text", "is no SentencePiece model"),
     ]
