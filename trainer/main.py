@@ -18,7 +18,7 @@ import torch
 
 from configs import RunConfig, UserError, load_run
 from configs.plugins import keep_copies
-from configs.process.environment import check_rank, read_environment, restored_environment
+from configs.process.environment import restored_environment
 from configs.process.files import as_file_error, explain
 from configs.process.signals import StopRequest, end_with_parent, ending_at_stop, stop_request
 from configs.process.streams import leave_standard_streams, tell
@@ -28,7 +28,7 @@ from trainer.limits import NothingToDo
 from trainer.ranks.activities import Activities
 from trainer.ranks.checks import check_agreement, make_shared
 from trainer.ranks.device import device_name, settle_device
-from trainer.ranks.distributed import World
+from trainer.ranks.distributed import World, check_rank, read_environment
 from trainer.ranks.process import compute_deterministically, tune_process
 from trainer.records.metrics import close_open, describe_error
 from trainer.runs.failure import message_of, note_failure, says_all

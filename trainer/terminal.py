@@ -18,8 +18,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from typing_extensions import override
 
 from configs import RunConfig, Schedule
-from configs.process.streams import hidden
-from configs.process.terminal import is_live, unfiltered
+from configs.data import UntilSection
+from configs.process.streams import hidden, is_live, unfiltered
 from configs.process.text import visible
 from data_pipeline.order.windows import Budget, plan_window
 from data_pipeline.stream.reader import StreamReader
@@ -206,8 +206,14 @@ def describe_phases(config: RunConfig) -> Iterator[str]:
     """What each phase reads, and until when."""
     for phase, stream in zip(config.phases, config.streams, strict=False):
         read = ", ".join(source.path for source in stream.datasets) or config.prepare.output
-        end = "to the end" if phase.until is None else phase.until.describe()
+        end = "to the end" if phase.until is None else _describe_until(phase.until)
         yield f"{phase.name}: {end}, of {read}"
+
+
+def _describe_until(until: UntilSection) -> str:
+    if (plateau := until.plateau) is not None:
+        return f"until {plateau.patience:,} evaluation{'s are' if plateau.patience > 1 else ' is'} no better"
+    return f"{until.updates:,} updates" if until.updates else f"{until.passes:,} pass{'es' * (until.passes != 1)}"
 
 
 def describe_schedule(schedule: Schedule, config: RunConfig) -> str:

@@ -1,4 +1,4 @@
-"""The variables that ranks read from their environment, checked before anything else reads them. Without torch."""
+"""Variables of the environment that a launch shares, checks or restores. Without torch."""
 
 import fcntl
 import os
@@ -12,7 +12,6 @@ from configs.errors import UserError
 
 PRIVATE = "ZEROMT_PRIVATE"
 """Environment variable: the folder of `private_folder`. Where a launch has one node, its ranks meet there."""
-_WHOLE = re.compile(r"[0-9]{1,9}")
 _DEVICE = re.compile(r"-?[0-9]{1,9}|(GPU|MIG)-[\w/-]+|NoDevFiles|none|void", re.IGNORECASE)
 """Valid entries as CUDA documents them, and what SLURM and containers write for no device."""
 
@@ -22,61 +21,14 @@ def private_folder() -> Iterator[Path]:
     """A folder of this machine that no other user can enter (mode 0700), for what a launch's processes share.
 
     It is locked, which keeps systemd-tmpfiles from emptying it after ten days.
-
-    Raises:
-        UserError: it cannot be made.
     """
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="zeromt-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise UserError(f"TMPDIR: no folder can be made there: {error}; name one that can be written") from error
-    with folder as name:
+    with tempfile.TemporaryDirectory(prefix="zeromt-", ignore_cleanup_errors=True) as name:
         descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             yield Path(name)
         finally:
             os.close(descriptor)
-
-
-def is_one_node(environment: Mapping[str, str]) -> bool:
-    """Whether all ranks are on this machine, as torchrun says; a process without it is alone."""
-    return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
-
-
-def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
-    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none of them is set.
-
-    Raises:
-        UserError: they are incomplete, not numbers, or contradict each other.
-    """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    given = {name: environment[name] for name in names if name in environment}
-    if not given:
-        return 0, 1, 0
-    for name in names:
-        if not _WHOLE.fullmatch(given.get(name, "")):
-            raise UserError(f"{name}: {given.get(name, '')!r}; allowed is a whole number in each of {', '.join(names)}")
-    rank, size, local_rank = (int(given[name]) for name in names)
-    if size < 1 or rank >= size:
-        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
-    if local_rank > rank:
-        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
-    return rank, size, local_rank
-
-
-def check_rank(environment: Mapping[str, str]) -> None:
-    """Refuse variables that would make a rank fail when it joins the others.
-
-    Raises:
-        UserError: naming the variable, its value and what is allowed.
-    """
-    _, size, _ = read_environment(environment)
-    if size > 1 and not (is_one_node(environment) and environment.get(PRIVATE)):
-        for name in ("MASTER_ADDR", "MASTER_PORT"):
-            if not environment.get(name):
-                raise UserError(f"{name}: not set with WORLD_SIZE={size}; start with torchrun, which sets it")
-    check_process(environment)
 
 
 def check_process(environment: Mapping[str, str]) -> None:

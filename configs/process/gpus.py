@@ -1,12 +1,7 @@
-"""The GPUs of this machine, and whether the installed torch can use them. Imports no torch, for the launcher."""
+"""The GPUs of this machine. Imports no torch, for the launcher."""
 
-import ctypes
-import importlib.util
-import os
-import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from configs.errors import UserError
@@ -16,81 +11,46 @@ DRIVER = Path("/proc/driver/nvidia/gpus")
 REMEDY = "`make install` takes the torch that fits driver and GPUs (the table in docs/install.md)"
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class TorchBuild:
-    """The platform that the installed torch was built for."""
-
-    version: str
-    cuda: tuple[int, int] | None
-    """None for a build without CUDA."""
-
-
 def num_gpus(environ: Mapping[str, str], driver: Path = DRIVER) -> int:
     """Number of GPUs that a child with this environment sees.
 
     Args:
-        environ: its CUDA_VISIBLE_DEVICES narrows what the driver reports, as CUDA documents it.
+        environ: its CUDA_VISIBLE_DEVICES narrows what the driver reports, as CUDA documents it: CUDA stops at the first
+            entry that names no GPU, and shows only one of several MIG instances.
         driver: the driver's folder with one entry for each GPU, read if nvidia-smi is missing.
-    """
-    present = _present(driver)
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    return present if visible is None else min(present, len(named_gpus(visible, present)))
-
-
-def num_usable() -> int:
-    """Number of GPUs that this process and its children see and can use."""
-    return num_gpus(os.environ) if why_unusable() is None else 0
-
-
-def refuse_missing(environ: Mapping[str, str], driver: Path = DRIVER) -> None:
-    """Refuse numbers of GPUs that this machine does not have: CUDA would show those before them alone, or none.
 
     Raises:
-        UserError: CUDA_VISIBLE_DEVICES has such a number, and the machine has a GPU.
+        UserError: the variable has the number of a GPU that this machine does not have.
     """
-    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
-    numbers = [int(device) for device in re.findall(r"(?:^|,)\s*(\d+)\s*(?=,|$)", visible)]
-    if not numbers or not (present := _present(driver)):
-        return
-    missing = [number for number in numbers if number >= present]
-    if missing:
-        known = "0" if present == 1 else f"0 to {present - 1}"
-        raise UserError(
-            f"CUDA_VISIBLE_DEVICES: {visible!r}, and this machine has no GPU {missing[0]}; its GPUs are {known} "
-            "(nothing at all: train on the CPU)"
-        )
+    present, visible = _present(driver), environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not present:
+        return present
+    named = 0
+    for device in map(str.strip, visible.split(",")):
+        is_instance = device.upper().startswith("MIG-")
+        if device.isdecimal() and int(device) >= present:
+            known = "0" if present == 1 else f"0 to {present - 1}"
+            raise UserError(
+                f"CUDA_VISIBLE_DEVICES: {visible!r}, and this machine has no GPU {device}; its GPUs are {known} "
+                "(nothing at all: train on the CPU)"
+            )
+        if not (device.isdecimal() or is_instance or device.upper().startswith("GPU-")) or (named and is_instance):
+            break
+        named += 1
+        if is_instance:
+            break
+    return min(present, named)
 
 
 def _present(driver: Path) -> int:
     """GPUs of this machine, visible or not."""
-    listed = _nvidia_smi("-L")
-    if listed is not None:
-        return sum(line.startswith("GPU ") for line in listed)
-    return len(list(driver.iterdir())) if driver.is_dir() else 0
-
-
-def named_gpus(visible: str, present: int) -> list[str]:
-    """The entries of CUDA_VISIBLE_DEVICES that are visible to a process.
-
-    CUDA stops at the first invalid entry, and shows only one of several MIG instances.
-
-    Args:
-        visible: the variable.
-        present: number of GPUs of the machine.
-    """
-    named: list[str] = []
-    for device in map(str.strip, visible.split(",")):
-        is_instance = device.upper().startswith("MIG-")
-        if not _is_a_gpu(device, present) or (named and is_instance):
-            break
-        named.append(device)
-        if is_instance:
-            break
-    return named
-
-
-def _is_a_gpu(device: str, present: int) -> bool:
-    return int(device) < present if device.isdecimal() else device.upper().startswith(("GPU-", "MIG-"))
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "-L"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return len(list(driver.iterdir())) if driver.is_dir() else 0
+    return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
 
 
 def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
@@ -101,14 +61,11 @@ def gpus_to_use(device: str, environ: Mapping[str, str]) -> int:
         environ: the ranks' environment.
 
     Raises:
-        UserError: there are some that torch cannot use, or none where `device` is cuda, or fewer than are named.
+        UserError: there are none where `device` is cuda, or fewer than are named.
     """
     if device == "cpu":
         return 0
-    refuse_missing(environ)
     count = num_gpus(environ)
-    if count and (reason := why_unusable()) is not None:
-        raise unusable(count, reason)
     if device == "cuda" and not count:
         raise no_gpu()
     return count
@@ -123,70 +80,6 @@ def unusable(num: int, reason: str) -> UserError:
 def no_gpu() -> UserError:
     """The error if a GPU is asked for and there is none."""
     return UserError("engine.device: cuda, and this machine shows no GPU; allowed here is auto or cpu")
-
-
-def why_unusable() -> str | None:
-    """Why the installed torch cannot use this machine's GPUs, as far as can be told without importing it."""
-    build, driver = torch_build(), driver_cuda()
-    if build is None:
-        return None
-    if build.cuda is None:
-        return f"torch {build.version} is built without CUDA ({describe_driver()})"
-    if driver is not None and driver[0] < build.cuda[0]:
-        needs = f"CUDA {build.cuda[0]}.{build.cuda[1]}"
-        return f"torch {build.version} is built for {needs}, too new for the {describe_driver()}"
-    return None
-
-
-def torch_build() -> TorchBuild | None:
-    """Read from the version file of torch; None if torch or the file is missing."""
-    try:
-        spec = importlib.util.find_spec("torch")
-        folders = spec.submodule_search_locations if spec is not None else None
-        text = (Path(folders[0]) / "version.py").read_text(encoding="utf-8") if folders else ""
-    except (OSError, ValueError, ImportError):
-        return None
-    version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
-    cuda = re.search(r"^cuda[^=]* = '(\d+)\.(\d+)[^']*'", text, re.MULTILINE)
-    hip = re.search(r"^hip[^=]* = '[^']+'", text, re.MULTILINE)
-    if version is None or hip is not None:  # a build for other vendors' GPUs, about which nothing is known
-        return None
-    return TorchBuild(version=version[1], cuda=(int(cuda[1]), int(cuda[2])) if cuda else None)
-
-
-def driver_cuda() -> tuple[int, int] | None:
-    """The newest CUDA version that the driver supports; None if the driver cannot be asked."""
-    number = ctypes.c_int()
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-        if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
-            return None
-    except (OSError, AttributeError):  # nvidia-smi may be there without the library, as on a login node
-        said = re.search(r"CUDA Version: (\d+)\.(\d+)", "\n".join(_nvidia_smi() or ()))
-        return None if said is None else (int(said[1]), int(said[2]))
-    return number.value // 1000, number.value % 1000 // 10
-
-
-def describe_driver() -> str:
-    """The CUDA version that the driver serves, as far as it is known."""
-    cuda = driver_cuda()
-    return "driver" if cuda is None else f"driver, which serves CUDA {cuda[0]}.{cuda[1]}"
-
-
-def _nvidia_smi(*arguments: str) -> list[str] | None:
-    """The lines that nvidia-smi prints; None if it fails."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.splitlines() if done.returncode == 0 else None
 
 
 def page_locked_bytes(num_bytes: int) -> int:

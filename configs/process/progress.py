@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from configs.process.terminal import is_live, unfiltered
+from configs.process.streams import is_live, unfiltered
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -5,6 +5,7 @@ import ctypes
 import functools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from configs.process.files.inside import is_listed
-from configs.process.streams import live_terminal
+from configs.process.streams import CLEAR, is_live
 
 PR_SET_PDEATHSIG = 1
 """Option of `prctl`: the signal that this process gets when its parent ends."""
@@ -162,6 +163,4 @@ def tell_in_handler(line: str) -> None:
     This does not use print: a handler may interrupt one, and a buffered stream is not reentrant.
     """
     with contextlib.suppress(OSError):
-        terminal = live_terminal()
-        clear = "" if terminal is None else terminal.CLEAR
-        os.write(2, f"{clear}{line}\n".encode(errors="replace"))
+        os.write(2, f"{CLEAR if is_live(sys.stderr) else ''}{line}\n".encode(errors="replace"))

@@ -1,18 +1,84 @@
-"""Standard streams that are closed, full, or without a reader must not end a run; what text could do to a terminal.
+"""Standard streams: closed, full, or without a reader they end no run; on a terminal text controls nothing.
 
 Imports nothing heavy.
 """
 
-import codecs
 import contextlib
 import os
 import sys
-import types
-from pathlib import Path
+from collections.abc import Iterable
+from typing import IO, Any
 
 URLS_AS_WRITTEN: dict[str, str] = {}
 """URLs of the configuration that contain the value of an environment variable, which may be a secret, each with the
 text that the user wrote."""
+CLEAR = "\r\x1b[K"
+"""Empties the line that the cursor is in: a bar may stand there, of this process or of another."""
+
+
+class Filtered:
+    """A stream to a terminal on which text cannot do anything but be read: what it could do is shown escaped.
+
+    Text comes from corpora, models and runs of strangers; an escape sequence in it could rename a window, hide lines
+    or type. Colours and bars of zeromt itself are written to `unfiltered`.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        self.unfiltered.write(escaped(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(unfiltered(other) == self.unfiltered)  # so tqdm knows that lines are written where its bar is
+
+    def __hash__(self) -> int:
+        return hash(self.unfiltered)
+
+
+def filter_terminals() -> None:
+    """From now on, text on standard output and error cannot control a terminal; files and pipes get it as it is."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        with contextlib.suppress(AttributeError, ValueError):  # none, or a closed one
+            if stream.isatty():
+                setattr(sys, name, Filtered(unfiltered(stream)))
+
+
+def unfiltered(stream: Any) -> Any:
+    """The stream itself, for what zeromt has made and escaped."""
+    return stream.unfiltered if isinstance(stream, Filtered) else stream
+
+
+def escaped(text: str) -> str:
+    """Text as a terminal may be given it: its control characters and direction marks do nothing."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    from configs.process.text import on_terminal  # seldom needed, and an error about a package must not need one
+
+    return "".join(c if c in "\n\t" else on_terminal(c) for c in text)
+
+
+def is_live(stream: IO[Any] | None) -> bool:
+    """Whether colours and bars may be written to a stream.
+
+    A terminal takes them, unless NO_COLOR (https://no-color.org) or TERM=dumb in the environment says otherwise.
+    """
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    with contextlib.suppress(ValueError):  # it is closed
+        return stream.isatty()
+    return False
 
 
 def open_standard_streams() -> None:
@@ -21,29 +87,16 @@ def open_standard_streams() -> None:
     Otherwise the next opened file would become standard output, or printing would fail. Of characters that standard
     output's encoding lacks, escapes are printed, as on standard error.
     """
-    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)
-            if opened != descriptor:
-                os.dup2(opened, descriptor)
-                os.close(opened)
-            os.set_inheritable(descriptor, True)
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is this one
         if getattr(sys, name) is None:
-            try:
-                stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-            except OSError:  # a folder
-                stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
-            setattr(sys, name, stream)
+            setattr(sys, name, open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     with contextlib.suppress(AttributeError, OSError, ValueError):  # somebody else's stream; a closed one
-        if codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8":
-            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    with contextlib.suppress(ValueError):  # a closed stream
-        if sys.stdout.isatty() or sys.stderr.isatty():
-            from configs.process.terminal import filter_terminals
-
-            filter_terminals()
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    filter_terminals()
 
 
 def leave_standard_streams() -> None:
@@ -54,20 +107,6 @@ def leave_standard_streams() -> None:
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def live_terminal() -> types.ModuleType | None:
-    """The terminal module if standard error is a terminal with colours and bars; else None.
-
-    It is imported only if needed: an error about a missing package must not need a package.
-    """
-    try:
-        if sys.stderr is None or not sys.stderr.isatty():
-            return None
-        from configs.process import terminal
-    except ValueError:  # a closed stream
-        return None
-    return terminal if terminal.is_live(sys.stderr) else None
 
 
 def hidden(text: str) -> str:
@@ -82,13 +121,13 @@ def tell(line: str) -> None:
 
     On a terminal a bar gives way, and errors are red.
     """
-    line = hidden(line)
-    if (terminal := live_terminal()) is not None:
+    line, stream = hidden(line), sys.stderr
+    if is_live(stream):
         is_bad = line.startswith("zeromt: error: ") or " failed first: " in line
-        line = terminal.escaped(line)
-        line = terminal.CLEAR + (terminal.red(line) if is_bad else line)
+        shown, stream = escaped(line), unfiltered(stream)
+        line = f"{CLEAR}\x1b[1;31m{shown}\x1b[0m" if is_bad else CLEAR + shown
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr if terminal is None else terminal.unfiltered(sys.stderr), flush=True)
+        print(line, file=stream, flush=True)
 
 
 def note(line: str) -> None:

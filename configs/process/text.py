@@ -35,21 +35,14 @@ def shortened(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def on_terminal(text: str) -> str:
-    """Text whose control characters and direction marks do nothing to a terminal; line feeds and tabs are kept."""
-    kept = ("\n", "\t")
-    marked = "".join(ascii(c)[1:-1] if c in _DIRECTION_MARKS else c for c in text)
-    return "".join(part if part in kept else visible_name(part) for part in re.split(r"([\n\t])", marked))
+def on_terminal(character: str) -> str:
+    """A character, escaped if it does something to a terminal, as direction marks do, too."""
+    return ascii(character)[1:-1] if character in _DIRECTION_MARKS else visible_name(character)
 
 
 def markdown(text: str) -> str:
     """Text in one line, escaped for Markdown: it is shown as it is, whatever marks it has."""
     return _MARKDOWN.sub(lambda match: _HTML.get(match[1], f"\\{match[1]}"), visible(text))
-
-
-def yaml_scalar(value: object) -> str:
-    """A value as YAML writes it: true and false for booleans; any other by `str`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def to_json(tree: Any, *, indent: int | None = None) -> str:

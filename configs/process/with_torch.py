@@ -20,7 +20,6 @@ def quick_imports() -> Iterator[None]:
     half a second in every later full collection, at a rewind or while training. In the block, packages in `UNASKED`
     appear not to be installed, unless they are imported already; a tracker can import them afterwards.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     hidden = [name for name in UNASKED if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
@@ -30,9 +29,8 @@ def quick_imports() -> Iterator[None]:
         for name in hidden:
             if sys.modules.get(name) is None:
                 sys.modules.pop(name, None)
-        if was_enabled:
-            gc.freeze()
-            gc.enable()
+        gc.freeze()
+        gc.enable()
 
 
 _abandoned: list[str] = []

@@ -146,14 +146,7 @@ def _written(value: Any) -> str:
 
 def as_saved(value: Any) -> Any:
     """A section, list, mapping or text as it is saved: each variable as it was written."""
-    if isinstance(value, FromEnvironment):
-        return value.written
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        return dataclasses.replace(value, **{name: as_saved(one) for name, one in fields.items()})
-    if isinstance(value, list | tuple):
-        return type(value)(map(as_saved, value))
-    return {key: as_saved(one) for key, one in value.items()} if isinstance(value, dict) else value
+    return _with_texts(value, lambda text: getattr(text, "written", text))
 
 
 def saved_fields(section: Any) -> dict[str, Any]:
@@ -169,8 +162,7 @@ def remembering(value: Any, written: Any) -> Any:
         written: the same section, read from the text with the variables' names.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-        made = {name: remembering(one, getattr(written, name)) for name, one in fields.items()}
+        made = {name: remembering(one, getattr(written, name)) for name, one in _fields(value).items()}
         return dataclasses.replace(value, **made)
     if isinstance(value, list):  # a command of several words may have been written as one
         return [remembering(one, other) for one, other in zip(value, [*written, *[""] * len(value)], strict=False)]
@@ -185,9 +177,15 @@ def escaped(tree: Any) -> Any:
 
 
 def _with_texts(tree: Any, change: Callable[[str], str]) -> Any:
-    """A tree of dictionaries and lists with its texts changed."""
+    """A tree of sections, dictionaries and lists with its texts changed."""
     if isinstance(tree, dict):
         return {key: _with_texts(value, change) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [_with_texts(value, change) for value in tree]
+        return type(tree)(_with_texts(value, change) for value in tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return dataclasses.replace(tree, **{name: _with_texts(one, change) for name, one in _fields(tree).items()})
     return change(tree) if isinstance(tree, str) else tree
+
+
+def _fields(section: Any) -> dict[str, Any]:
+    return {field.name: getattr(section, field.name) for field in dataclasses.fields(section) if field.init}

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from configs import UserError
 from configs.plugins import dumps, loads
-from configs.process.terminal import filter_terminals
+from configs.process.streams import filter_terminals
 from data_pipeline.prepared.index import DataError
 
 T = TypeVar("T")

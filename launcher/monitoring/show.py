@@ -1,5 +1,6 @@
 """`zeromt status`: a run in lines, the runs of a folder in a table, either as JSON."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -7,7 +8,6 @@ from pathlib import Path
 
 from configs import UserError
 from configs.process.files import naming
-from configs.process.terminal import columns
 from configs.process.text import to_json, visible, visible_name
 from launcher.monitoring.look import ACTIVE, Overview, look, runs_in
 from trainer.runs.layout import STATUS_FILE
@@ -38,7 +38,7 @@ def status(*, run: str | None, as_json: bool) -> int:
         runs = [] if (folder / STATUS_FILE).exists() else runs_in(folder)
         if runs:
             seen = [look(one, asks_slurm=False) for one in runs]
-            width = columns(sys.stdout) if sys.stdout.isatty() else sys.maxsize
+            width = shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else sys.maxsize
             print(to_json([one.to_json() for one in seen]) if as_json else table(folder, seen, width=width))
             return 0
         if run is None:

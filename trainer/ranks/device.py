@@ -11,7 +11,7 @@ import os
 import torch
 
 from configs import UserError
-from configs.process.gpus import no_gpu, num_gpus, refuse_missing, unusable, why_unusable
+from configs.process.gpus import no_gpu, num_gpus, unusable
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,8 @@ def settle_device(asked: str) -> None:
     if asked == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     elif not torch.cuda.is_available():
-        refuse_missing(os.environ)
         if present := num_gpus(os.environ):
-            raise unusable(present, why_unusable() or _torchs_reason())
+            raise unusable(present, _torchs_reason())
         if asked == "cuda":
             raise no_gpu()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,7 +39,7 @@ def settle_device(asked: str) -> None:
 def warn_of_unusable_gpus() -> None:
     """Warn if the CPU is used although there are GPUs."""
     if not torch.cuda.is_available() and (present := num_gpus(os.environ)):
-        log.warning("%s", str(unusable(present, why_unusable() or _torchs_reason())).removeprefix("engine.device: "))
+        log.warning("%s", str(unusable(present, _torchs_reason())).removeprefix("engine.device: "))
 
 
 def _torchs_reason() -> str:

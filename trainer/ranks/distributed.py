@@ -9,6 +9,7 @@ run code there; nothing else in the tree may use them (a test sees to it).
 import dataclasses
 import json
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -22,13 +23,14 @@ import torch.distributed as dist
 from torch.distributed import FileStore, HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
-from configs.process.environment import PRIVATE, is_one_node, read_environment
+from configs.process.environment import PRIVATE, check_process
 from trainer.ranks.device import backend, choose_device, platform
 from trainer.runs.failure import TrainingError
 from trainer.runs.run_lock import RunLockedError
 
 T = TypeVar("T")
 Sums = tuple[list[int], list[float]]
+_WHOLE = re.compile(r"[0-9]{1,9}")
 _COME_MINUTES = 10.0
 """For which ranks wait for one that is not there at the start; slow file systems take minutes for its imports."""
 
@@ -270,3 +272,43 @@ def unpacked(content: bytes, *kinds: type) -> Any:
 
 def _made(kind: Any, values: list[Any]) -> Any:
     return kind(**dict(zip((field.name for field in dataclasses.fields(kind)), values, strict=True)))
+
+
+def is_one_node(environment: Mapping[str, str]) -> bool:
+    """Whether all ranks are on this machine, as torchrun says; a process without it is alone."""
+    return environment.get("LOCAL_WORLD_SIZE") == environment.get("WORLD_SIZE")
+
+
+def read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """(rank, world size, local rank) from RANK, WORLD_SIZE and LOCAL_RANK; (0, 1, 0) if none of them is set.
+
+    Raises:
+        UserError: they are incomplete, not numbers, or contradict each other.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    given = {name: environment[name] for name in names if name in environment}
+    if not given:
+        return 0, 1, 0
+    for name in names:
+        if not _WHOLE.fullmatch(given.get(name, "")):
+            raise UserError(f"{name}: {given.get(name, '')!r}; allowed is a whole number in each of {', '.join(names)}")
+    rank, size, local_rank = (int(given[name]) for name in names)
+    if size < 1 or rank >= size:
+        raise UserError(f"RANK: {rank} with WORLD_SIZE={size}; allowed is 0 to WORLD_SIZE - 1")
+    if local_rank > rank:
+        raise UserError(f"LOCAL_RANK: {local_rank} with RANK={rank}; allowed is at most RANK")
+    return rank, size, local_rank
+
+
+def check_rank(environment: Mapping[str, str]) -> None:
+    """Refuse variables that would make a rank fail when it joins the others.
+
+    Raises:
+        UserError: naming the variable, its value and what is allowed.
+    """
+    _, size, _ = read_environment(environment)
+    if size > 1 and not (is_one_node(environment) and environment.get(PRIVATE)):
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            if not environment.get(name):
+                raise UserError(f"{name}: not set with WORLD_SIZE={size}; start with torchrun, which sets it")
+    check_process(environment)

@@ -12,8 +12,9 @@ from pathlib import Path
 import torch
 
 from configs import UserError
-from configs.process.environment import check_process, is_one_node
+from configs.process.environment import check_process
 from configs.process.files import expand
+from trainer.ranks.distributed import is_one_node
 
 log = logging.getLogger(__name__)
 

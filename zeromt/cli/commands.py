@@ -63,7 +63,6 @@ def train(
         is_there = resolve("configs.process.files:is_file")(Path(run.prepare.output) / "index.json")
     if run.reads_prepared and is_there:
         resolve("launcher.start.datasets:check_datasets")(run, config, overrides, plugins, parent=parent)
-    resolve("configs.process.environment:check_rank")(os.environ)
     resolve("configs.process.signals:stop_request")()  # before torch is imported
     if is_main:
         resolve("launcher.start.run_folder:make_ready")(run.folder, fresh=fresh, reset=reset, parent=parent)

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +18,7 @@ from packaging.requirements import Requirement
 from configs import RunConfig
 from configs.errors import UserError
 from configs.process.files import describe
-from configs.process.gpus import (
-    INSTEAD,
-    REMEDY,
-    describe_driver,
-    driver_cuda,
-    gpus_to_use,
-    num_gpus,
-    torch_build,
-    why_unusable,
-)
+from configs.process.gpus import INSTEAD, REMEDY, gpus_to_use, num_gpus
 from launcher.start.datasets import check_datasets
 
 MIN_FREE_BYTES = 1 << 30
@@ -69,23 +62,16 @@ def findings_of(subject: str, check: Callable[[], str]) -> Iterator[Finding]:
 
 
 def devices(environ: Mapping[str, str]) -> Finding:
-    """Whether torch can use the GPUs: its build must fit their driver."""
-    build, gpus = torch_build(), num_gpus(environ)
-    if build is None:
-        fix = "`make install`, or `pip install torch`"
-        return Finding("devices", "doubt", "torch is not found, or not built for CPUs or CUDA", fix)
-    cuda = "CPUs" if build.cuda is None else f"CUDA {build.cuda[0]}.{build.cuda[1]}"
+    """Whether torch can use the GPUs, as it says itself."""
+    gpus = num_gpus(environ)
     if not gpus:
-        said = f"no GPU visible; ranks compute on the CPU (torch {build.version}, built for {cuda})"
-        return Finding("devices", "good", said)
-    if (reason := why_unusable()) is not None:
-        return Finding("devices", "fault", f"{gpus} GPU(s), and {reason}", f"{REMEDY}, {INSTEAD}")
-    said = f"{gpus} GPU(s), {describe_driver()}; torch {build.version}, built for {cuda}"
-    driver = driver_cuda()
-    if driver is not None and build.cuda is not None and driver < build.cuda:  # of one major version: it runs
-        fix = "it runs; if a kernel fails with an unsupported PTX version or toolchain, update the driver"
-        return Finding("devices", "doubt", said, fix)
-    return Finding("devices", "good", said)
+        return Finding("devices", "good", "no GPU visible; ranks compute on the CPU")
+    command = [sys.executable, "-c", "import torch; torch.cuda.init()"]
+    asked = subprocess.run(command, env=dict(environ), capture_output=True, text=True, check=False)
+    if asked.returncode:
+        reason = asked.stderr.strip().rpartition("\n")[2]
+        return Finding("devices", "fault", f"{gpus} GPU(s), and torch: {reason}", f"{REMEDY}, {INSTEAD}")
+    return Finding("devices", "good", f"{gpus} GPU(s), which torch can use")
 
 
 def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:

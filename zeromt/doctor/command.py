@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from configs import RunConfig, load_run
 from configs.errors import UserError
-from configs.process.gpus import num_usable
+from configs.process.gpus import num_gpus
 from zeromt.doctor import checks
 from zeromt.doctor.checks import Finding
 from zeromt.doctor.exchange import exchange
@@ -41,7 +41,7 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
     """The findings of every check, the quick checks first."""
     section: RunConfig | None = None
-    gpus = num_usable()
+    gpus = num_gpus(os.environ)
     if config is not None:
         try:
             section = load_run(config, overrides, plugins=plugins)

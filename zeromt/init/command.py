@@ -1,5 +1,6 @@
 """The command `zeromt init`: looks at a corpus, writes held-out sets and a configuration, and says what it did."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ import yaml
 from configs import UserError
 from configs.process.files import check_apart, exists, file_in, naming
 from configs.process.files.inside import written
-from configs.process.gpus import num_usable
+from configs.process.gpus import num_gpus
 from configs.process.text import visible_name
 from launcher.machine.cores import num_cores
 from zeromt.init.choices import Choice, Machine, choose
@@ -46,7 +47,7 @@ def run(
     inputs = {f"CORPUS {number}": path for number, path in enumerate(corpus, 1)}
     check_apart(inputs, {_OUTPUT: output, f"{_OUTPUT} (held-out sets)": str(folder)})
     given = find_corpus(corpus, source_language, target_language)
-    found, machine = look(given), Machine(num_usable(), num_cores())
+    found, machine = look(given), Machine(num_gpus(os.environ), num_cores())
     is_plain = all(map(CODE.fullmatch, given.languages))  # nothing else becomes part of a path
     endings = given.languages if is_plain else ("source", "target")
     sets = {"valid": found.valid, "test": found.test}

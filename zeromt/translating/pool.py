@@ -21,7 +21,7 @@ import torch
 from configs import SearchSection, UserError
 from configs.plugins import dumps, loads
 from configs.process.signals import PR_SET_PDEATHSIG, prctl
-from configs.process.terminal import filter_terminals
+from configs.process.streams import filter_terminals
 from trainer.inference.translation.translator import OnLines, nobody
 from trainer.ranks.process import tune_process
 from zeromt.translating.worker import Answer, Chunk, Options, Worker

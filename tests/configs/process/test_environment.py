@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from configs import UserError
-from configs.process.environment import check_process, check_rank, read_environment
+from configs.process.environment import check_process
 from tests.conftest import ask_python, contents, environment
 from tests.forked import Forked
 from tests.small import small_runs
+from trainer.ranks.distributed import check_rank, read_environment
 
 RUN = """if True:
     import os

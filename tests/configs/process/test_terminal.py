@@ -1,4 +1,4 @@
-"""Which streams get colours and bars, and how wide they are."""
+"""Which streams get colours and bars."""
 
 import io
 import os
@@ -6,7 +6,7 @@ import pty
 
 import pytest
 
-from configs.process.terminal import columns, is_live
+from configs.process.streams import is_live
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,3 @@ def test_live(variables: dict[str, str], expected: bool, monkeypatch: pytest.Mon
     assert not is_live(stream), "it is closed"
     assert not is_live(io.StringIO())
     assert not is_live(None)
-
-
-def test_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "77")
-    assert columns(io.StringIO()) == 77
-    end, terminal = pty.openpty()
-    with os.fdopen(end, "rb"), os.fdopen(terminal, "w") as stream:
-        assert columns(stream) == 77, "a terminal that does not say"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from configs.process import gpus
-from configs.process.gpus import TorchBuild
 from tests.conftest import Corpus, environment, small_disk
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
@@ -19,12 +17,10 @@ from zeromt.doctor.exchange import found_in
 FAKES = {
     "bin/nvidia-smi": "#!/bin/sh\necho 'GPU 0: a card (UUID: GPU-1)'\n",
     "packages/torch/__init__.py": "raise ImportError('planted: torch cannot be loaded')\n",
-    "packages/torch/version.py": "__version__ = '2.13.0+cpu'\ncuda = None\nhip = None\n",
     "packages/webdataset-0.1.dist-info/METADATA": "Metadata-Version: 2.1\nName: webdataset\nVersion: 0.1\n",
 }
 PLANTED = [
-    ("devices", "1 GPU(s), and torch 2.13.0+cpu is built without CUDA", "make install"),
-    ("engine.device", "built without CUDA", "engine.device=cpu"),
+    ("devices", "1 GPU(s), and torch: ImportError: planted: torch cannot be loaded", "make install"),
     ("packages", "webdataset 0.1; zeromt requires", "pip install 'webdataset"),
     ("open files", "64 at once", "ulimit -n 65536"),
     ("folders", "output: ", "name another folder (output=)"),
@@ -99,30 +95,6 @@ def test_a_clock_that_is_off(tmp_path: Path) -> None:
     assert found.said.startswith("90 s off the clock of the file system")
     assert "NTP" in found.fix
     assert [one.grade for one in checks._folder("output", tmp_path)] == ["good"]
-
-
-SMI = """#!/bin/sh
-case "$1" in
--L) for n in 0 1 2; do echo "GPU $n: a card (UUID: GPU-$n)"; done ;;
---query*) echo 550.54.15 ;;
-*) echo "| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15      CUDA Version: 12.4     |" ;;
-esac
-"""
-
-
-def test_which_cuda_the_driver_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a stand-in for nvidia-smi."""
-    (tmp_path / "nvidia-smi").write_text(SMI)
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    for torch, told in (((12, 4), "good"), ((12, 8), "doubt"), ((13, 0), "fault")):
-        build = TorchBuild(version=f"2.13.0+cu{torch[0]}{torch[1]}", cuda=torch)
-        for module in (gpus, checks):
-            monkeypatch.setattr(module, "torch_build", lambda build=build: build)
-        found = checks.devices({})
-        assert found.grade == told
-        assert "driver, which serves CUDA 12.4" in found.said
-        assert f"CUDA {torch[0]}.{torch[1]}" in found.said
 
 
 def test_what_libraries_write_beside_the_ranks() -> None:
