@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     )
     from configs.errors import ConfigError, UserError
     from configs.evaluation import BleuTokenizer, EarlyStoppingSection, EvaluationSection, HeldOutSection, SearchSection
-    from configs.load import load_run, load_saved, model_section, preset_model, save_run
+    from configs.load import load_run, load_saved, preset_model, save_run
     from configs.model import ModelSection
     from configs.plugins import OtherPluginError, Plugin
-    from configs.reading.shipped import find_config, find_preset
+    from configs.reading.shipped import find_preset
     from configs.schema import (
         CheckpointSection,
         EngineSection,
@@ -60,11 +60,9 @@ __all__ = [
     "TokenizerSection",
     "TrainingSection",
     "UserError",
-    "find_config",
     "find_preset",
     "load_run",
     "load_saved",
-    "model_section",
     "preset_model",
     "save_run",
 ]
@@ -96,11 +94,9 @@ _MODULES = {
     "TokenizerSection": "configs.data",
     "TrainingSection": "configs.schema",
     "UserError": "configs.errors",
-    "find_config": "configs.reading.shipped",
     "find_preset": "configs.reading.shipped",
     "load_run": "configs.load",
     "load_saved": "configs.load",
-    "model_section": "configs.load",
     "preset_model": "configs.load",
     "save_run": "configs.load",
 }

@@ -59,8 +59,6 @@ class TokenizerSection:
         """Errors that concern several fields, one line each."""
         if self.target_vocab_size is not None and self.vocabulary == "joint":
             yield "target_vocab_size: given with vocabulary=joint; remove it, or set vocabulary=separate"
-        if len(set(self.tags)) != len(self.tags):
-            yield f"tags: {', '.join(self.tags)}; name each once"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -183,10 +181,8 @@ class PrepareSection:
         if twice := sorted(self.train.scores.keys() & self.scores):
             yield f"scores.{twice[0]}: is a score of prepare.train too; give it another name"
         for split, files in (("valid", self.valid), ("test", self.test)):
-            if files.scores:
-                yield f"{split}.scores: scores of a held-out set are not used; remove them"
-            if files.licence or files.attribution:
-                yield f"{split}.licence: licence and attribution of a held-out set are not kept; remove them"
+            if files.scores or files.licence or files.attribution:
+                yield f"{split}: scores, licence and attribution of a held-out set are not used; remove them"
         for number, filter_ in enumerate(self.filters):
             for name in filter_.score_names():
                 if name not in names:
@@ -302,12 +298,6 @@ class UntilSection:
     passes: Positive | None = None
     """The phase ends after this many passes over its data; with several datasets, epochs of the mixture."""
     plateau: PlateauSection | None = None
-
-    def describe(self) -> str:
-        """The condition in words."""
-        if (plateau := self.plateau) is not None:
-            return f"until {plateau.patience:,} evaluation{'s are' if plateau.patience > 1 else ' is'} no better"
-        return f"{self.updates:,} updates" if self.updates else f"{self.passes:,} pass{'es' * (self.passes != 1)}"
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from configs.components import Choice, Metric, make
-from configs.components.training import OF_REFERENCES, SIGNATURE, MetricName
-from configs.data import Tag
+from configs.components.training import SIGNATURE, MetricName
+from configs.data import PlateauSection, Tag
 from configs.fields import STRICT, Count, Language, Name, NonNegativeFloat, PathText, Positive, PositiveFloat
 from configs.reading.variables import as_saved
 
@@ -118,10 +118,8 @@ class HeldOutSection:
         given = [form for form, is_given in forms.items() if is_given]
         if len(given) != 1:
             yield f"name: {self.name} has {' and '.join(given) or 'no text'}; give one of {', '.join(forms)}"
-        elif self.source is None and self.references:
-            yield "source: missing, but references are given; name a file"
-        elif self.source is not None and not self.references:
-            yield "references: none, but a source is given; name at least one file"
+        elif (self.source is None) != (not self.references):
+            yield "source: given with references, or without both; name files of both"
         for field_ in ("source_language", "target_language", "tag") if self.prepared is not None else ():
             if getattr(self, field_) is not None:
                 yield f"{field_}: {getattr(self, field_)} with prepared; remove it, because the dataset defines it"
@@ -217,8 +215,8 @@ class EvaluationSection:
     def at_once(self) -> dict[str, bool]:
         """Whether higher is better, for the figures that an evaluation ends with: metrics, then loss and nll."""
         of_metrics = {metric.key(): metric.higher_is_better for metric in self.metrics}
-        of_references = {name: one.higher_is_better for name, one in OF_REFERENCES.items()}
-        return {name: is_higher for name, is_higher in {**of_metrics, **of_references}.items() if is_higher is not None}
+        of_all = {**of_metrics, "loss": False, "nll": False}
+        return {name: is_higher for name, is_higher in of_all.items() if is_higher is not None}
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several fields, one line each."""
@@ -238,16 +236,10 @@ class EvaluationSection:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
-class EarlyStoppingSection:
+class EarlyStoppingSection(PlateauSection):
     """Ends the run when a figure of the validation sets has not improved for some evaluations."""
 
-    __pydantic_config__ = STRICT
-
-    metric: str | None = None
-    """The name of one of `evaluation.metrics`, loss or nll; by default `checkpoint.best_by`."""
     patience: Positive = 10
     """Number of evaluations in a row without an improvement."""
-    min_delta: NonNegativeFloat = 0.0
-    """An improvement must be larger than this, in the figure's unit."""
     after: Count = 0
     """Evaluations before this update do not count towards `patience`, but they can be the best so far."""

@@ -17,9 +17,8 @@ from configs.plugins import check_given, plugins_of_run
 from configs.process import files
 from configs.process.files.inside import write_text
 from configs.reading.layers import Layers
-from configs.reading.own_files import other_kind
 from configs.reading.sections import Fitting
-from configs.reading.shipped import find_config, find_preset
+from configs.reading.shipped import find_preset, find_yaml
 from configs.reading.variables import FromEnvironment, Place, as_saved, dotted, escaped, leaves, remembering
 from configs.schema import RunConfig
 
@@ -28,7 +27,6 @@ RUN_CONFIG = "config.yaml"
 RUN_FILES = ("checkpoints", "status.json", "metrics.jsonl")
 """Files beside it, by which it is distinguished from a configuration that a person wrote."""
 CHECKPOINT_FILE = "manifest.json"
-_SECTIONS = ("name", "output", "prepare", "stream", "model", "loss", "optimizer", "schedule", "engine", "training")
 
 
 def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str] = ()) -> RunConfig:
@@ -46,8 +44,8 @@ def load_run(name: str, overrides: Sequence[str] = (), *, plugins: Sequence[str]
         ConfigError: the configuration has errors; the message has a line for each.
         UserError: the file, or a plugin, cannot be read.
     """
-    path, what = find_config(name), f"CONFIG: {name}"
-    is_saved = is_resolved_one(path)
+    path, what = find_yaml("CONFIG", name, "configs.runs"), f"CONFIG: {name}"
+    is_saved = any(_is_beside(one, *RUN_FILES, CHECKPOINT_FILE, "model.safetensors") for one in (path, path.resolve()))
     layers = Layers.read(path, what=what, is_saved=is_saved)
     saved = layers.values.pop("plugins", []) if is_saved else []
     _merge(layers, path, overrides, what=what)
@@ -83,13 +81,12 @@ def load_saved(path: Path, *, any_version: bool = False) -> RunConfig:
 def _merge(layers: Layers, path: Path, overrides: Sequence[str], *, what: str) -> None:
     """Merge a file's values with the overrides, which replace them, and with its preset, which they replace."""
     values = layers.values
-    if (said := other_kind(values, "run", str(path))) is not None:
-        raise UserError(f"{what}: {said}")
     values.setdefault("name", path.stem)
-    if is_of_a_run(path, values):  # the run's folder may have been moved: it resumes where it is now
+    is_whole = {"prepare", "stream", "model", "schedule", "engine"} <= values.keys()  # people omit most sections
+    if is_whole and _is_beside(path, *RUN_FILES):  # the run's folder may have been moved: it resumes where it is now
         here = path.parent.absolute()
         here = here.resolve() if ".." in here.parts else here
-        if Path(str(values["output"]), str(values["name"])).resolve() != here.resolve():
+        if Path(str(values.get("output")), str(values["name"])).resolve() != here.resolve():
             values["output"], values["name"] = str(here.parent), here.name
     for item in overrides:
         layers.put(item)
@@ -98,53 +95,24 @@ def _merge(layers: Layers, path: Path, overrides: Sequence[str], *, what: str) -
         layers.put_below(_read_preset(preset).values)
 
 
-def is_of_a_run(path: Path, tree: Mapping[Any, Any]) -> bool:
-    """Whether a file is the resolved configuration in a run's own folder.
-
-    Args:
-        path: path of the file.
-        tree: its content.
-    """
-    is_in_run = any(files.exists(path.parent / name) for name in RUN_FILES)
-    return path.name == RUN_CONFIG and is_resolved(tree) and is_in_run
+def _is_beside(path: Path, *names: str) -> bool:
+    """Whether a file is a configuration beside other files of a run, a checkpoint or an export."""
+    return path.name == RUN_CONFIG and any(files.exists(path.parent / name) for name in names)
 
 
-def is_resolved(tree: Mapping[Any, Any]) -> bool:
-    """Whether a configuration has all sections, as those written by zeromt have; people omit most of them."""
-    return set(_SECTIONS) <= set(tree)
-
-
-def is_resolved_one(path: Path) -> bool:
-    """Whether a file is the saved configuration of a run, a checkpoint or an export; symbolic links are followed."""
-    return _is_beside(path) or _is_beside(path.resolve())
-
-
-def _is_beside(path: Path) -> bool:
-    """Whether a configuration is beside what a run, a checkpoint or an export holds."""
-    beside = (*RUN_FILES, CHECKPOINT_FILE, "model.safetensors")
-    return path.name == RUN_CONFIG and any(files.exists(path.parent / name) for name in beside)
-
-
-def preset_model(preset: str, *changes: Mapping[str, Any]) -> ModelSection:
-    """The section `model` of a preset, changed by each of `changes` in turn; see `model_section`.
+def preset_model(preset: str | None, *changes: Mapping[str, Any]) -> ModelSection:
+    """The section `model` of a preset, or of none, changed by each of `changes` in turn, given as in a YAML file.
 
     Raises:
         UserError: there is no such preset.
         ConfigError: the section has errors; the message has a line for each.
     """
-    layers = _read_preset(preset)
+    layers = Layers() if preset is None else _read_preset(preset)
     for change in changes:
         layers.put_values({"model": dict(change)})
-    return _model_of(layers)
-
-
-def model_section(**fields: Any) -> ModelSection:
-    """The section `model` with these fields, given as in a YAML file.
-
-    Raises:
-        ConfigError: the section has errors; the message has a line for each.
-    """
-    return _model_of(Layers({"model": fields}))
+    tree = {"model": layers.resolved(what="model").get("model", {})}
+    parsed: _Model = parse_tree(tree, _Model, layers.leftovers)
+    return parsed.model
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
@@ -152,12 +120,6 @@ class _Model:
     """A configuration that has only the section `model`."""
 
     model: ModelSection
-
-
-def _model_of(layers: Layers) -> ModelSection:
-    tree = {"model": layers.resolved(what="model").get("model", {})}
-    parsed: _Model = parse_tree(tree, _Model, layers.leftovers)
-    return parsed.model
 
 
 def _read_preset(preset: object) -> Layers:
@@ -205,11 +167,7 @@ def _parsed(tree: dict[str, Any], type_: Any, leftovers: Collection[Place]) -> A
             if section.name in known and section.name not in broken and dataclasses.is_dataclass(section.type):
                 problems += _problems_of(_typed(section.type, known[section.name]), section.name)
         raise ConfigError(problems) from error
-    unknown = {line.partition(":")[0].rpartition(".")[0] for line in problems}
-    for line in _problems_of(config):
-        item = line.partition(":")[0].rpartition(".")[0]
-        if not (item in unknown and item.rpartition(".")[2].isdecimal()):  # of which the unknown key is the cause
-            problems.append(line)
+    problems += _problems_of(config)
     if problems:
         raise ConfigError(problems)
     return config
@@ -292,29 +250,22 @@ def _place_of(error: Any, tree: Any) -> Place:
 
 def _described(error: Any, where: str) -> str:
     """The line for one of pydantic's errors: field, value and what is allowed."""
-    value = error["input"]
-    if isinstance(value, dict):
-        shown = "a section"
-    elif value is None or isinstance(value, bool):
-        shown = json.dumps(value)  # as YAML writes it
-    else:
-        shown = repr(value)
-    if error["type"] == "value_error":
+    value, kind = error["input"], error["type"]
+    if kind == "value_error":
         return f"{where}: {error['ctx']['error']}"
-    if error["type"] == "missing":
+    if kind == "missing":
         return f"{where}: missing; give it a value"
-    if error["type"].startswith("union_tag") and isinstance(value, dict):
+    if kind.startswith("union_tag") and isinstance(value, dict):
         said = f"{value['kind']!r}; allowed is the name of a kind" if "kind" in value else "missing; name a kind"
         return f"{where}.kind: {said}"
-    if error["type"] in _SECTIONS_WANTED or error["type"].startswith("union_tag"):
+    shown = "a section" if isinstance(value, dict) else repr(value)
+    if value is None or isinstance(value, bool):
+        shown = json.dumps(value)  # as YAML writes it
+    if kind in _SECTIONS_WANTED or kind.startswith("union_tag"):
         return f"{where}: {shown}; write a section with keys"
-    if error["type"] == "string_pattern_mismatch":
-        return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
-    if error["type"] == "string_type" and isinstance(value, bool | int | float):
+    if kind == "string_type":
         return f"{where}: {shown}; allowed is text: put it in quotes, '{shown}'"
-    if error["type"] in ("int_from_float", "int_type") and isinstance(value, float) and value.is_integer():
-        return f"{where}: {shown}; allowed is a whole number, such as {int(value)}"
-    if error["type"] == "list_type" and isinstance(value, str) and re.fullmatch(r"[\w./-]+", value):
-        return f"{where}: {shown}; allowed is a list, such as [{value}]"
-    message = _TYPES.get(error["type"]) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
+    if kind == "string_pattern_mismatch":
+        return f"{where}: {shown}; allowed is text that matches {error['ctx']['pattern']}"
+    message = _TYPES.get(kind) or re.sub(r"^(Input should be|[A-Z]\w+ should have) ", "", error["msg"])
     return f"{where}: {shown}; allowed is {message}"

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from configs.components import Choice, Optimizer, Schedule, Tracker, make, unknown
-from configs.components.data import dataset_problems
 from configs.data import DatasetSource, PhaseSection, PrepareSection, StreamSection
 from configs.evaluation import EarlyStoppingSection, EvaluationSection
 from configs.fields import (
@@ -239,11 +238,6 @@ class RunConfig:
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several sections, one line each."""
-        if self.prepare.tokenizer.vocabulary == "separate" and self.model.tied_embeddings == "three-way":
-            yield (
-                "model.tied_embeddings: three-way with prepare.tokenizer.vocabulary=separate; "
-                "set it to decoder or none, or use a joint vocabulary"
-            )
         limit = "max_updates" if self.schedule.counts == "updates" else "max_target_tokens"
         length = getattr(self.training, limit)
         if self.schedule.ends and length and (problem := self.schedule.length_problem(length)) is not None:
@@ -266,51 +260,30 @@ class RunConfig:
         limits = {"tokens": self.training.max_target_tokens, "minutes": self.training.max_minutes}
         yield from self.schedule.end_problems(limits)
         yield from self._phase_problems()
-        paths = list(dict.fromkeys(source.path for stream in self.streams for source in stream.datasets))
-        named = "the datasets of any phase" if self.phases else "stream.datasets"
-        yield from (f"stream.{problem}" for problem in dataset_problems(self.stream.augment, paths, named))
-        if not self.reads_prepared:  # other configurations prepared them: the reader checks lengths
-            return
-        longest = min(self.stream.source_tokens, self.stream.target_tokens)
-        if self.stream.on_oversized_pair == "error" and self.prepare.max_pieces + 1 > longest:
-            yield (
-                f"prepare.max_pieces: {self.prepare.max_pieces} pieces and EOS do not fit into a micro-batch of "
-                f"{longest} tokens (the smaller of stream.source_tokens and stream.target_tokens); set it to at most "
-                f"{longest - 1}, or stream.on_oversized_pair=drop"
-            )
-        if self.prepare.max_pieces + 1 > self.model.max_positions:
-            yield (
-                f"model.max_positions: {self.model.max_positions} is too small for prepare.max_pieces="
-                f"{self.prepare.max_pieces} and EOS; set it to at least {self.prepare.max_pieces + 1}"
-            )
+        yield from self._modifier_problems()
 
     def _figure_problems(self) -> Iterator[str]:
-        stopping = self.training.early_stopping
-        figures = self.evaluation.directions
-        named = {
-            "checkpoint.best_by": self.checkpoint.best_by,
-            "training.early_stopping.metric": None if stopping is None else stopping.metric,
-        }
-        for key, figure in named.items():
-            if figure is not None and figure not in figures:
-                yield f"{key}: {unknown(figure, figures, what='figure of the evaluation')}"
-        by = stopping and (stopping.metric or self.best_by)
-        if by and by in figures and by not in self.evaluation.at_once:
-            yield (
-                f"training.early_stopping.metric: {by} is a queued metric, whose scores come too late; use "
-                f"{' or '.join(self.evaluation.at_once)}"
-            )
-        if stopping is not None and not self.evaluation.every_updates:
-            yield "training.early_stopping: with evaluation.every_updates=0; set every_updates above 0"
-        of_phases = {f"phases.{number}.schedule": phase.schedule for number, phase in enumerate(self.phases)}
-        for where, schedule in {"schedule": self.schedule, **of_phases}.items():
-            if schedule is None or not schedule.follows_scores:
-                continue
-            if (followed := self.followed_by(schedule)) not in self.evaluation.at_once:
-                known_ = ", ".join(self.evaluation.at_once)
-                yield f"{where}.metric: {followed} is not a figure of evaluations; use one of {known_}"
+        """Figures of evaluations that are named, and are none; evaluations that are needed, and never come."""
+        if self.checkpoint.best_by is not None and self.best_by not in self.evaluation.directions:
+            said = unknown(self.best_by, self.evaluation.directions, what="figure of the evaluation")
+            yield f"checkpoint.best_by: {said}"
+            return
+        needed: dict[str, str] = {}
+        if (stopping := self.training.early_stopping) is not None:
+            needed["training.early_stopping"] = stopping.metric or self.best_by
+        if self.schedule.follows_scores:
+            needed["schedule"] = self.followed_by(self.schedule)
+        for number, phase in enumerate(self.phases):
+            if phase.schedule is not None and phase.schedule.follows_scores:
+                needed[f"phases.{number}.schedule"] = self.followed_by(phase.schedule)
+            if phase.until is not None and (plateau := phase.until.plateau) is not None:
+                needed[f"phases.{number}.until.plateau"] = plateau.metric or self.best_by
+        for where, figure in needed.items():
+            if figure not in self.evaluation.at_once:
+                known = ", ".join(self.evaluation.at_once)
+                yield f"{where}.metric: {figure} is no figure that an evaluation ends with; use one of {known}"
             if not self.evaluation.every_updates:
-                yield f"{where}: {schedule.kind} with evaluation.every_updates=0; set every_updates above 0"
+                yield f"{where}: with evaluation.every_updates=0; set every_updates above 0"
 
     def _phase_problems(self) -> Iterator[str]:
         names = [phase.name for phase in self.phases]
@@ -320,19 +293,8 @@ class RunConfig:
                 yield f"{where}.name: {phase.name} is the name of another phase, too; give it one of its own"
             if phase.until is None and not is_last:
                 yield f"{where}.until: missing, but {names[number + 1]} follows; say when {phase.name} ends"
-            named = "stream.datasets" if phase.datasets is None else f"{where}.datasets"
-            problems = sorted(set(stream.problems()) - set(self.stream.problems()))
-            paths = [source.path for source in stream.datasets]
-            for problem in (*problems, *dataset_problems(phase.augment or (), paths, named)):
-                yield f"{where}.{problem}"
+            yield from (f"{where}.{problem}" for problem in sorted({*stream.problems()} - {*self.stream.problems()}))
             updates = None if phase.until is None else phase.until.updates
-            if phase.until is not None and phase.until.plateau is not None:
-                figure = phase.until.plateau.metric or self.best_by
-                if figure not in self.evaluation.at_once:
-                    known_ = ", ".join(self.evaluation.at_once)
-                    yield f"{where}.until.plateau.metric: {figure} is not a figure of evaluations; use one of {known_}"
-                if not self.evaluation.every_updates:
-                    yield f"{where}.until.plateau: with evaluation.every_updates=0; set every_updates above 0"
             if phase.schedule is None:
                 continue
             if phase.schedule.counts == "tokens":
@@ -347,6 +309,15 @@ class RunConfig:
                 most = updates or self.training.max_updates
                 if (wrong := phase.schedule.length_problem(most)) is not None:
                     yield f"{where}.schedule.{wrong} the phase's {most}"
+
+    def _modifier_problems(self) -> Iterator[str]:
+        """Datasets that modifiers name, and that the run does not read."""
+        named = {source.path for stream in self.streams for source in stream.datasets}
+        lists = {f"phases.{number}": phase.augment or [] for number, phase in enumerate(self.phases)}
+        for where, modifiers in {"stream": self.stream.augment, **lists}.items():
+            for number, modifier in enumerate(modifiers):
+                for path in sorted(set(modifier.datasets) - named):
+                    yield f"{where}.augment.{number}.datasets: {path} is none that the run names; name one"
 
     def followed_by(self, schedule: Schedule) -> str:
         """The figure of evaluations that a schedule follows."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from configs import RunConfig, UserError, load_saved
-from configs.components.training import OF_REFERENCES, SIGNATURE, Described, metric_keys
+from configs.components.training import SIGNATURE
 from configs.process.files import is_file
 from configs.process.files.inside import read_text, write_text
 from configs.process.text import markdown, visible_name
@@ -21,7 +21,7 @@ from trainer.limits import interval
 from trainer.records.names import TARGET_TOKENS
 from trainer.runs.layout import CONFIG, CURVES, LEDGER_FILE, METRICS_FILE, REPORT, STATUS_FILE, hypotheses_file
 from trainer.runs.ledger import read_figures
-from trainer.runs.metrics_file import Line, number, read_formats, read_lines, whole
+from trainer.runs.metrics_file import OF_REFERENCES, Described, Line, number, read_formats, read_lines, whole
 from trainer.runs.status import Status, read_status
 from trainer.terminal import describe_model, describe_phases, describe_schedule, describe_update
 
@@ -179,7 +179,7 @@ def read_course(folder: Path) -> Course:
 
 def scores(evaluation: Line) -> Iterator[tuple[str, float, Code]]:
     """The scores and losses of an evaluation, its sets and language pairs, with sacreBLEU's signatures."""
-    for name in [*metric_keys(evaluation), *OF_REFERENCES]:
+    for name in [*(key for key in evaluation if f"{key}{SIGNATURE}" in evaluation), *OF_REFERENCES]:
         for key in evaluation:
             if (key == name or key.startswith(f"{name}/")) and math.isfinite(value := number(evaluation, key)):
                 yield key, value, Code(str(evaluation.get(f"{name}{SIGNATURE}", "")))

@@ -1,6 +1,7 @@
 """The base classes of what happens to pairs: readers and filters while a dataset is prepared, modifiers afterwards."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -264,39 +265,16 @@ class SubwordModifier(Modifier):
         raise NotImplementedError
 
 
-def dataset_problems(modifiers: Sequence[Modifier], paths: Sequence[str], field: str) -> Iterator[str]:
-    """Datasets that modifiers name and that they cannot change, one line each.
-
-    Args:
-        modifiers: `augment` of the stream or of a phase.
-        paths: paths of the datasets that they may change.
-        field: the field that lists these.
-    """
-    for number, modifier in enumerate(modifiers):
-        for path in modifier.datasets:
-            if path not in paths:
-                advice = f"({', '.join(paths)}); name one of those" if paths else "which is empty; name it there too"
-                yield f"augment.{number}.datasets: {path} is not in {field} {advice}"
-
-
 def order_problems(modifiers: Sequence[Modifier]) -> Iterator[str]:
     """Modifiers in a list that are in the wrong order, one line each.
 
     Args:
         modifiers: `augment` of the stream or of a phase.
     """
-    for number, modifier in enumerate(modifiers):
-        if not isinstance(modifier, SubwordModifier):
-            continue
-        for later in modifiers[number + 1 :]:
-            if _have_common_dataset(modifier, later):
-                yield (
-                    f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once per dataset, "
-                    "since it segments the text that the others produce"
-                )
-                break
-
-
-def _have_common_dataset(one: Modifier, other: Modifier) -> bool:
-    """Whether both apply to a common dataset."""
-    return not one.datasets or not other.datasets or bool(set(one.datasets) & set(other.datasets))
+    for (number, modifier), (_, later) in itertools.combinations(enumerate(modifiers), 2):
+        is_apart = modifier.datasets and later.datasets and not set(modifier.datasets) & set(later.datasets)
+        if isinstance(modifier, SubwordModifier) and not is_apart:
+            yield (
+                f"augment.{number}: {modifier.kind} stands before {later.kind}; put it last, once per dataset, "
+                "since it segments the text that the others produce"
+            )

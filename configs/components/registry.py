@@ -25,7 +25,7 @@ import pkgutil
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -231,17 +231,10 @@ def _import_ours(family: str) -> None:
         return
     _searched.add(family)
     package = importlib.import_module(FAMILIES[family])
-    order = []
     for module in pkgutil.iter_modules(package.__path__):
-        name = f"{package.__name__}.{module.name}"
-        order.append(importlib.import_module(name).__name__)
+        importlib.import_module(f"{package.__name__}.{module.name}")
     known = _registered.get(family, {})  # sorted, since modules may have been imported in another order before
-    _registered[family] = dict(sorted(known.items(), key=lambda item: _index(order, item[1])))
-
-
-def _index(modules: Sequence[str], component: type[Any]) -> int:
-    """The index of a component's module among the modules; if it is not there, their number."""
-    return modules.index(component.__module__) if component.__module__ in modules else len(modules)
+    _registered[family] = dict(sorted(known.items(), key=lambda item: item[1].__module__))
 
 
 _registered: dict[str, dict[str, type[Any]]] = {}

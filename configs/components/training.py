@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
-from configs.components.registry import Component, make
-from configs.errors import UserError
+from configs.components.registry import Component
 from configs.fields import Count, NonNegativeFloat, PositiveFloat
 
 Scope = Literal["element", "row", "matrix"]
@@ -271,50 +270,6 @@ class Metric(Component):
         """The same metric ignoring case, if it has a field `lowercase`; else the metric itself."""
         fields = {field.name for field in dataclasses.fields(self)}
         return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
-
-
-@dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
-class Described:
-    """How to display a metric's figures."""
-
-    label: str
-    higher_is_better: bool | None = True
-    digits: int = 2
-
-
-def metric_keys(figures: Mapping[str, Any]) -> list[str]:
-    """The names of the metrics among an evaluation's figures, in order: those that have a signature."""
-    return [key for key in figures if f"{key}{SIGNATURE}" in figures]
-
-
-OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
-"""Figures of an evaluation that are computed on the references, by name."""
-
-
-def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
-    """How to display the metrics of a run, by the names of their figures.
-
-    Args:
-        entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
-        queued: `evaluation.queued`, likewise.
-    """
-    displays = {}
-    for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
-        fields = {"kind": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, dict) else {}
-        kind = str(fields.pop("kind", ""))
-        try:
-            metric: Metric = make("metric", kind, **fields)
-        except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
-            name = str(fields.get("name") or kind)
-            displays[name] = Described(label=name)
-        else:
-            described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
-            displays[metric.key()] = described
-    for entry in queued if isinstance(queued, list) else []:
-        fields = entry if isinstance(entry, dict) else {}
-        name, is_higher = str(fields.get("name")), bool(fields.get("higher_is_better", True))
-        displays[name] = Described(label=name, higher_is_better=is_higher, digits=4)
-    return displays
 
 
 Samples = Sequence[tuple[str, str, str]]

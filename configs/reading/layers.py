@@ -57,7 +57,7 @@ class Layers:
         key, separator, text = item.partition("=")
         what = f"{what}: {shortened(item)!r}"
         if not separator or not _KEY.fullmatch(key):
-            raise UserError(f"{what}; allowed is section.key=value{_instead(item)}")
+            raise UserError(f"{what}; allowed is section.key=value, without spaces, behind one YAML file")
         try:
             value = "~" if text.strip() == "~" else read_yaml(text, what)  # the home folder; null may be left empty
         except UserError as error:
@@ -86,21 +86,9 @@ class Layers:
         """
         tree: dict[str, Any] = resolved(self.values, self.values, what)
         for place, value in leaves(tree):
-            if not isinstance(value, str | int | float | None):
-                kind = type(value).__name__
-                raise UserError(f"{what}: {dotted(place)}: {value!r} is {kind}; allowed is text, a number or a list")
             if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
                 raise UserError(f"{what}: {dotted(place)}: {value!r} is not valid Unicode; allowed is UTF-8")
         return tree
-
-
-def _instead(item: str) -> str:
-    """What a word that sets nothing may have meant."""
-    if item.endswith((".yaml", ".yml")):
-        return ", behind one YAML file"
-    if (colon := re.match(r"([a-z_]+(?:\.[a-z_0-9]+)+):\s*(\S+)$", item)) is not None:
-        return f": {colon[1]}={colon[2]}"
-    return f": {item}=VALUE, without a space" if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)+", item) else ""
 
 
 def _section(value: Any) -> Any:

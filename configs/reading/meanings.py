@@ -21,7 +21,15 @@ from configs.schema import RunConfig
 
 _WIDTH = 110
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping", Any: "anything"}
-_BOUNDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+_BOUNDS = {
+    "gt": "above {}",
+    "ge": "at least {}",
+    "lt": "below {}",
+    "le": "at most {}",
+    "pattern": "matching {}",
+    "min_length": "at least {} long",
+    "max_length": "at most {} long",
+}
 _HUGE = 2**62
 """Bounds beyond this are not shown: they only exclude integers that are too large for a computer."""
 
@@ -160,15 +168,10 @@ def _is_list(annotation: Any) -> bool:
 def _bounds(constraint: Any) -> Iterator[str]:
     """The bounds of a constraint in words; a pydantic Field can have several."""
     for one in getattr(constraint, "metadata", [constraint]):
-        for name, word in _BOUNDS.items():
+        for name, words in _BOUNDS.items():
             bound = getattr(one, name, None)
-            if bound is not None and abs(bound) < _HUGE:
-                yield f"{word} {bound}"
-        if (pattern := getattr(one, "pattern", None)) is not None:
-            yield f"matching {pattern}"
-        for name, word in (("min_length", "at least"), ("max_length", "at most")):
-            if (length := getattr(one, name, None)) is not None:
-                yield f"{word} {length} long"
+            if bound is not None and (isinstance(bound, str) or abs(bound) < _HUGE):
+                yield words.format(bound)
 
 
 def _default(field: "dataclasses.Field[Any]") -> str:

@@ -22,6 +22,11 @@ _PLAIN: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 class _Loader(_PLAIN):  # type: ignore[misc]
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+    yaml_constructors: ClassVar[dict[str | None, Any]] = {
+        tag: made
+        for tag, made in _PLAIN.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("map", "seq", "str")
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         keys: list[str] = []

@@ -7,11 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from configs.errors import UserError
 from configs.fields import STRICT, Count, Home, Positive
 from configs.load import parse_tree
 from configs.reading.layers import Layers
-from configs.reading.own_files import other_kind
 from configs.reading.shipped import find_yaml
 
 OURS = (
@@ -114,7 +112,5 @@ def load_profile(
         layers.put(item, what="--set")
     plain = layers.resolved(what=what)
     given = {field: value for field, value in (changes or {}).items() if value is not None}
-    if (said := other_kind(plain, "site", str(name))) is not None:
-        raise UserError(f"{what}: {said}")
     profile: Profile = parse_tree({**plain, **given}, Profile)
     return profile

@@ -8,7 +8,7 @@ import pytest
 from configs import ConfigError, ModelSection, UserError, load_run, preset_model, save_run
 from configs.components import make
 from configs.load import dump_run
-from configs.reading.shipped import shipped_presets
+from configs.reading.shipped import shipped
 from tests.model.flat import flat
 
 SHIPPED = sorted(
@@ -56,11 +56,8 @@ RULES = [
         "prepare={scores: {qe: {command: [a]}}, train: {files: [a], reader: tsv, scores: {qe: c}}}",
         "prepare.scores.qe",
     ),
-    ("prepare={valid: {files: [a], reader: tsv, scores: {x: '3'}}}", "prepare.valid.scores"),
+    ("prepare={valid: {files: [a], reader: tsv, scores: {x: '3'}}}", "prepare.valid"),
     ("prepare={scores: {../x: {command: [a]}}}", "prepare.scores.../x"),
-    ("prepare.tokenizer.vocabulary=separate", "model.tied_embeddings"),
-    ("prepare.max_pieces=2000", "model.max_positions"),
-    ("stream.target_tokens=512", "prepare.max_pieces"),
     ("model.attention.num_heads=7", "model.attention.num_heads"),
     ("evaluation.search.sampler.top_k=4", "evaluation.search.sampler.kind"),
     ("evaluation.search.sampler=truncated & evaluation.search.beam=2", "evaluation.search.beam"),
@@ -135,7 +132,7 @@ class TestPresets:
         assert load_run(path, ["preset=null"]).model == ModelSection()
         assert load_run(write(tmp_path, ""), ["preset=modern"]).model == preset_model("modern", {})
 
-    @pytest.mark.parametrize("preset", shipped_presets())
+    @pytest.mark.parametrize("preset", shipped("configs.presets"))
     def test_each_loads_alone_and_survives_a_round_trip(self, preset: str, tmp_path: Path) -> None:
         run = load_run(write(tmp_path, f"preset: {preset}\n"))
         assert run.model == preset_model(preset, {})

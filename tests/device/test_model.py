@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from configs import SearchSection, preset_model
-from configs.reading.shipped import shipped_presets
+from configs.reading.shipped import shipped
 from model import Objective, Transformer
 from model.loss import CrossEntropy
 from model.search import search
@@ -56,7 +56,7 @@ def test_sums_and_gradients(device: torch.device, option: dict[str, Any]) -> Non
 
 
 @each_device
-@pytest.mark.parametrize("preset", shipped_presets())
+@pytest.mark.parametrize("preset", shipped("configs.presets"))
 def test_presets(device: torch.device, preset: str) -> None:
     sizes = {"d_model": 12, "num_heads": 2, "num_kv_heads": 1, "head_width": 6, "d_ff": 20, "max_positions": 16}
     depths = {"encoder_layers": 2, "decoder_layers": 1}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from configs import ModelSection, model_section
+from configs import ModelSection, preset_model
 
 _NAMES = {
     "attention": ("attention", "kind"),
@@ -52,4 +52,4 @@ def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def section_of(**fields: Any) -> ModelSection:
     """The section `model` with fields by these names."""
-    return model_section(**nested(fields))
+    return preset_model(None, nested(fields))

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from configs import EvaluationSection, RunConfig
-from configs.components.training import OF_REFERENCES, SIGNATURE, Described
+from configs.components.training import SIGNATURE
 from configs.languages import language
 from data_pipeline.prepared.dataset import Dataset
 from trainer.checkpoint.state import TrainerState
 from trainer.datasets import tokenizer_of
 from trainer.evaluation.sets import HeldOutSet
 from trainer.metrics.scoring import Score
-from trainer.runs.metrics_file import MEAN_OVER
+from trainer.runs.metrics_file import MEAN_OVER, OF_REFERENCES, Described
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,12 @@ import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from configs.components.training import OF_REFERENCES, Described, describe_metrics
+from configs import UserError
+from configs.components import Metric, make
 from configs.process.files import explain
 from configs.process.files.inside import opened, parse_json, replacing
 from trainer.runs.layout import CONFIG, read_config
@@ -23,6 +25,45 @@ Line = dict[str, Any]
 
 MEAN_OVER = "mean_over"
 """In an evaluation of several validation sets: their names."""
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class Described:
+    """How to display a metric's figures."""
+
+    label: str
+    higher_is_better: bool | None = True
+    digits: int = 2
+
+
+OF_REFERENCES = {name: Described(label=name, higher_is_better=False, digits=4) for name in ("loss", "nll")}
+"""Figures of an evaluation that are computed on the references, by name."""
+
+
+def describe_metrics(entries: object, queued: object = None) -> dict[str, Described]:
+    """How to display the metrics of a run, by the names of their figures.
+
+    Args:
+        entries: `evaluation.metrics` of a resolved configuration, which may be invalid or of another version.
+        queued: `evaluation.queued`, likewise.
+    """
+    displays = {}
+    for entry in entries if isinstance(entries, list) else [{"kind": "bleu"}, {"kind": "chrf"}]:
+        fields = {"kind": entry} if isinstance(entry, str) else dict(entry) if isinstance(entry, dict) else {}
+        kind = str(fields.pop("kind", ""))
+        try:
+            metric: Metric = make("metric", kind, **fields)
+        except (UserError, TypeError):  # a plugin that is not loaded, or a package that is not installed
+            name = str(fields.get("name") or kind)
+            displays[name] = Described(label=name)
+        else:
+            described = Described(label=metric.label(), higher_is_better=metric.higher_is_better, digits=metric.digits)
+            displays[metric.key()] = described
+    for entry in queued if isinstance(queued, list) else []:
+        fields = entry if isinstance(entry, dict) else {}
+        name, is_higher = str(fields.get("name")), bool(fields.get("higher_is_better", True))
+        displays[name] = Described(label=name, higher_is_better=is_higher, digits=4)
+    return displays
 
 
 def read_lines(path: Path, *, having: str = "") -> Iterator[Line]:

@@ -9,9 +9,9 @@ from typing import Any
 from typing_extensions import override
 
 from configs.components import Samples, Tracker, Writer, component
-from configs.components.training import describe_metrics
 from configs.process.text import to_json
 from trainer.records.names import flatten, html_table, samples_table
+from trainer.runs.metrics_file import describe_metrics
 
 HPARAMS = (
     "model.d_model", "model.encoder_layers", "model.decoder_layers", "model.dropout", "optimizer.kind", "optimizer.lr",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs import ModelSection, SearchSection, UserError, model_section
+from configs import ModelSection, SearchSection, UserError, preset_model
 from configs.components import kinds
 from configs.process.files import is_file
 from configs.process.files.inside import opened, read_json
@@ -208,24 +208,25 @@ def _section(config: Any, *, ties: str, has_bias: bool) -> ModelSection:
     """The model's options."""
     fixed = _KINDS[config.model_type]
     offset = config.pad_token_id + 1 if config.model_type == "m2m_100" else 0
-    return model_section(
-        residual=fixed["residual"],
-        positions={**fixed["positions"], "offset": offset},
-        attention={"num_heads": config.encoder_attention_heads, "dropout": config.attention_dropout},
-        feed_forward={
+    section = {
+        "residual": fixed["residual"],
+        "positions": {**fixed["positions"], "offset": offset},
+        "attention": {"num_heads": config.encoder_attention_heads, "dropout": config.attention_dropout},
+        "feed_forward": {
             "kind": _activations()[config.activation_function],
             "d_ff": config.encoder_ffn_dim,
             "dropout": config.activation_dropout,
         },
-        tied_embeddings=ties,
-        d_model=config.d_model,
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        max_positions=config.max_position_embeddings,
-        scale_embeddings=config.scale_embedding,
-        output_bias=has_bias,
-        dropout=config.dropout,
-    )
+        "tied_embeddings": ties,
+        "d_model": config.d_model,
+        "encoder_layers": config.encoder_layers,
+        "decoder_layers": config.decoder_layers,
+        "max_positions": config.max_position_embeddings,
+        "scale_embeddings": config.scale_embedding,
+        "output_bias": has_bias,
+        "dropout": config.dropout,
+    }
+    return preset_model(None, section)
 
 
 def _ties(matrices: Mapping[str, Tensor], *, is_joint: bool) -> str:

@@ -21,7 +21,6 @@ from configs.fields import Positive
 from configs.load import parse_tree
 from configs.process import files
 from configs.reading.layers import Layers
-from configs.reading.own_files import other_kind
 from configs.reading.shipped import find_yaml
 
 RECORDS = ".pipeline"
@@ -124,8 +123,6 @@ class Pipeline:
         for item in overrides:
             layers.put(item)
         given = layers.resolved(what=what)
-        if (said := other_kind(given, "pipeline", name)) is not None:
-            raise UserError(f"{what}: {said}")
         section: _File = parse_tree(given, _File)
         problems = [] if section.steps else ["steps: none; give at least one"]
         known, needs = list(section.inputs), dict[str, list[str]]()

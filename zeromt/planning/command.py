@@ -10,7 +10,7 @@ from typing import Any
 from configs import RunConfig, UserError, load_run
 from configs.process.files import is_file, naming
 from configs.process.files.inside import read_json
-from configs.process.text import to_json, yaml_scalar
+from configs.process.text import to_json
 from model.flops import BatchShape, executed_flops
 from model.gpus import GPUS
 from model.parameters import Vocabularies, by_part
@@ -301,7 +301,7 @@ def to_lines(plan: dict[str, Any]) -> Iterator[str]:
     yield f"  {chosen['updates']:,} updates in {chosen['days']:.3g} days"
     yield f"  a checkpoint of {chosen['checkpoint_bytes'] / 1e9:.3g} GB"
     if plan["change"]:
-        yield f"  change {' '.join(f'{key}={yaml_scalar(value)}' for key, value in plan['change'].items())}"
+        yield f"  change {' '.join(f'{key}={to_json(value)}' for key, value in plan['change'].items())}"
     yield ""
     yield "assumed"
     yield from (f"  {line}" for line in plan["assumptions"])

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 
 from configs import ConfigError, RunConfig, load_run
 from configs.components import choice_of, component, item_of, kinds
-from configs.evaluation import SearchSection
-from configs.reading.layers import Layers
-from zeromt.translating.search import parse_option
 
 PLACES = {
     "loss": "loss", "optimizer": "optimizer", "schedule": "schedule", "evaluation.search.sampler": "sampler",
@@ -103,18 +100,6 @@ def test_every_place_that_takes_a_component_is_among_them() -> None:
     assert set(places(RunConfig)) == set(PLACES)
 
 
-def test_a_preset_below_a_file_and_settings(tmp_path: Path) -> None:
-    """The preset is the lowest layer, and is merged last."""
-    higher = Layers()
-    higher.put("schedule.warmup_updates=8")
-    higher.put("model.norm.extra=4")
-    higher.put_below({"schedule": "cosine", "model": {"norm": "further"}})
-    assert higher.resolved(what="") == {
-        "schedule": {"kind": "cosine", "warmup_updates": 8}, "model": {"norm": {"kind": "further", "extra": 4}}
-    }  # fmt: skip
-    assert parse_option("search", ["sampler=further", "sampler.extra=4"], SearchSection).sampler.extra == 4
-
-
 def test_an_item_of_another_kind_drops_what_that_lacks_and_no_more(tmp_path: Path) -> None:
     tree = {"evaluation": {"metrics": [{"kind": "further", "extra": 5}, "bleu"]}}
     metrics = load(tmp_path, tree, "evaluation.metrics.0.kind=chrf").evaluation.metrics
@@ -122,10 +107,3 @@ def test_an_item_of_another_kind_drops_what_that_lacks_and_no_more(tmp_path: Pat
     for settings_ in (["evaluation.metrics.0.extra=4"], ["evaluation.metrics=[{kind: chrf, extra: 4}]"]):
         with pytest.raises(ConfigError, match=r"evaluation.metrics.0.extra: unknown key"):
             load(tmp_path, tree, "evaluation.metrics.0.kind=chrf", *settings_)
-
-
-def test_a_kind_alone_has_its_defaults(tmp_path: Path) -> None:
-    """As docs/components.md says; `schedule.kind=cosine` keeps fields that both kinds have."""
-    tree = {"schedule": {"warmup_updates": 7}}
-    assert load(tmp_path, tree, "schedule=cosine").schedule == kinds("schedule")["cosine"]()
-    assert load(tmp_path, tree, "schedule.kind=cosine").schedule.warmup_updates == 7

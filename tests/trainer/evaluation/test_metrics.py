@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from configs.components import ScoredText, make
-from configs.components.training import describe_metrics
 from tests.conftest import Call, Refused, read_metrics
 from tests.forked import Forked
 from tests.small import FILES, small_runs
 from trainer.checkpoint.state import TrainerState
 from trainer.metrics.scoring import Scorer
+from trainer.runs.metrics_file import describe_metrics
 
 MAX_PAIRS = 10
 """That the small run evaluates on."""

@@ -98,4 +98,4 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None
 def test_held_out_sets_have_none() -> None:
     files = CorpusFiles(source=["a"], target=["b"], licence="x")
     [problem] = PrepareSection(train=files, valid=files).problems()
-    assert problem.startswith("valid.licence: ")
+    assert problem.startswith("valid: ")

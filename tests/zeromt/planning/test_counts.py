@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from configs import ModelSection, preset_model
 from configs.components import make
-from configs.reading.shipped import shipped_presets
+from configs.reading.shipped import shipped
 from model import Objective, SpecialIds, Transformer, build_transformer, flops
 from model.flops import BatchShape
 from model.kernels import use_kernels
@@ -49,7 +49,7 @@ def test_parameters_are_those_of_the_model(drawn: tuple[ModelSection, Vocabulari
     assert_same_parameters(*drawn)
 
 
-@pytest.mark.parametrize("preset", shipped_presets())
+@pytest.mark.parametrize("preset", shipped("configs.presets"))
 def test_parameters_of_presets(preset: str) -> None:
     assert_same_parameters(preset_model(preset, {}), Vocabularies(source=32_000, target=32_000))
 
