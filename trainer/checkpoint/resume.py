@@ -168,7 +168,7 @@ def check_plugins(checkpoint: Checkpoint, *, reset: Collection[str]) -> None:
             kept.
 
     Raises:
-        UserError: naming both hashes, and what to do.
+        UserError: naming the plugin's hash, and what to do.
     """
     try:
         load_saved(checkpoint.folder / CONFIG)

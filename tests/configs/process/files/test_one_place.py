@@ -12,8 +12,7 @@ OTHERS = {
     "this place": ["configs/process/files/inside.py"],
     "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
         "configs/reading/layers.py",
-        "data_pipeline/preparation/raw/parquet.py",
-        "data_pipeline/preparation/raw/text.py",
+        "data_pipeline/preparation/readers/table.py",
         "data_pipeline/preparation/raw/lines.py",
         "zeromt/pipeline/keys.py",
         "zeromt/pipeline/driver.py",
@@ -33,7 +32,6 @@ OTHERS = {
         "launcher/start/ranks.py",
         "launcher/slurm/script.py",
         "zeromt/cli/reference.py",
-        "configs/process/gpus.py",
     ],
     "a new folder or file with a name that cannot be guessed": [
         "zeromt/doctor/checks.py",
