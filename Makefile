@@ -14,7 +14,7 @@
 #                    killed at any moment, the same command goes on. Without make: python -m benchmarks.device.report_card
 #   make check       lint, format, types, import contracts, sizes, GitHub's workflows
 #   make bench       every benchmark of benchmarks/README.md, an hour; make bench-NAME does one. The results take the place of the last ones
-#                    in benchmarks/results (docs/benchmarks.md shows them); TRY=1 tries all in minutes, into runs/bench;
+#                    in benchmarks/results (docs/gpus.md shows them); TRY=1 tries all in minutes, into runs/bench;
 #                    BENCH=folder/with/train.en.gz..., RUN=a run to decode, EOLE=the Python of its environment
 #   make reference   docs/reference.md, the schema for editors and the map of folders, from the code
 #   make messages    tests/messages.txt, what commands say of wrong input, from the code

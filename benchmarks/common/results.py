@@ -1,4 +1,4 @@
-"""The last result of each benchmark, as a file QUESTION.json; docs/benchmarks.md has their figures.
+"""The last result of each benchmark, as a file QUESTION.json; docs/gpus.md has figures of some.
 
 `rows` is a table; a cell is a string, a number, `[median, lowest, highest]` of several rounds, or a longer list (a
 curve). With `--json` a file also has `details`: everything else that was measured, by round.
