@@ -13,8 +13,6 @@ from configs.errors import UserError
 
 FLOAT = 4
 """Bytes of an fp32 number."""
-NamedShape = tuple[str, tuple[int, ...]]
-"""A parameter: its name within the part, and its shape."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -46,13 +44,6 @@ class LossBytes:
     def total(self) -> int:
         """Peak memory."""
         return self.kept + self.working
-
-
-def linear(name: str, inputs: int, outputs: int, *, bias: bool) -> Iterator[NamedShape]:
-    """The parameters of a linear layer."""
-    yield f"{name}.weight", (outputs, inputs)
-    if bias:
-        yield f"{name}.bias", (outputs,)
 
 
 class UndeclaredError(UserError):
@@ -132,10 +123,6 @@ class Attention(ModelPart):
         """
         raise NotImplementedError
 
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        """The module's parameters in order, without those of the rotation, which come last."""
-        raise self.undeclared("parameters")
-
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
         """FLOPs of the matmuls of a forward pass, where a multiplication and an addition are two.
 
@@ -184,10 +171,6 @@ class FeedForward(ModelPart):
         """The module: (..., width) to (..., width)."""
         raise NotImplementedError
 
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        """The module's parameters, in order."""
-        raise self.undeclared("parameters")
-
     def flops(self, width: int, tokens: int) -> int:
         """FLOPs of the matmuls of a forward pass, where a multiplication and an addition are two."""
         raise self.undeclared("flops")
@@ -233,14 +216,6 @@ class Positions(ModelPart):
         """The module that rotates queries and keys of self-attention, `forward(x_BHLK, start=0)`; None without one."""
         return None
 
-    def parameters(self, num_positions: int, width: int) -> Iterator[NamedShape]:
-        """Parameters of `build`'s module, in order. Source and target have a module each."""
-        return iter(())
-
-    def rotation_parameters(self, num_positions: int, head_width: int) -> Iterator[NamedShape]:
-        """Parameters of `build_rotation`'s module, in order. Every layer has a module."""
-        return iter(())
-
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Bytes that `build`'s module keeps for the backward pass."""
         return 0
@@ -280,10 +255,6 @@ class Norm(ModelPart):
         """The module: (..., width) to (..., width)."""
         raise NotImplementedError
 
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        """The module's parameters, in order."""
-        raise self.undeclared("parameters")
-
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Bytes kept for the backward pass, including the input."""
         raise self.undeclared("activation_bytes")
@@ -310,10 +281,6 @@ class Residual(ModelPart):
             is_last: whether the sub-layer is the last of its layer.
         """
         raise NotImplementedError
-
-    def parameters(self, width: int, norm: Norm, *, is_last: bool) -> Iterator[NamedShape]:
-        """The module's parameters, in order; by default those of one norm."""
-        yield from ((f"norm.{name}", shape) for name, shape in norm.parameters(width))
 
     def activation_bytes(
         self, width: int, norm: Norm, dropout: float, *, tokens: int, is_last: bool, storage: Storage

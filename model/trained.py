@@ -28,13 +28,13 @@ def trained(config: RunConfig, phase: int | None = None, names: Collection[str] 
     Args:
         config: of the run.
         phase: number of the phase, from 0; None in a run without.
-        names: of the model's parameters; by default those that its components declare.
+        names: of the model's parameters; by default those of the configuration's model.
 
     Raises:
         UserError: a pattern matches nothing, or nothing is left to train.
-        UndeclaredError: without `names`, a component does not declare its parameters.
     """
-    names = _declared(config) if names is None else names
+    if names is None:
+        names = [p.name for p in parameters(config.model, Vocabularies(source=1, target=1))]
     if (problem := next(_problems(config, names), None)) is not None:
         raise UserError(problem)
     return _left(config, _frozen(config, phase), names)
@@ -64,10 +64,6 @@ def tied(config: RunConfig) -> Iterator[str]:
                 if hit and len(hit) <= len(others):
                     left = ", ".join(one for one in (name, *others) if one not in hit)
                     yield f"{field}: {pattern} means {left} too, which is the same matrix (model.tied_embeddings)"
-
-
-def _declared(config: RunConfig) -> list[str]:
-    return [p.name for p in parameters(config.model, Vocabularies(source=1, target=1))]
 
 
 def _frozen(config: RunConfig, phase: int | None) -> Sequence[str]:

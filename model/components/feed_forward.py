@@ -1,14 +1,14 @@
 """Position-wise feed-forward layers: fields, costs and limits. The equations: `model.feed_forward`."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import override
 
 from configs.components import component
 from configs.fields import Probability, Size
-from model.parts import FeedForward, NamedShape, Storage, linear
+from model.parts import FeedForward, Storage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,12 +30,6 @@ class TwoLayers(FeedForward):
     """Whether the projections have a bias."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
-
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        for name in self.inner_layers:
-            yield from linear(name, width, self.d_ff, bias=self.bias)
-        yield from linear("outer", self.d_ff, width, bias=self.bias)
 
     @override
     def flops(self, width: int, tokens: int) -> int:

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from configs.components import component
 from configs.fields import Probability, Size
-from model.parts import FLOAT, Attention, NamedShape, Storage, linear
+from model.parts import FLOAT, Attention, Storage
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,13 +78,6 @@ class MultiHead(Attention):
         from model.attention import MultiHeadAttention
 
         return MultiHeadAttention(width, self, rotation)
-
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        queries, memory = self.query_width(width), self.memory_width(width)
-        for name, outputs in (("query", queries), ("key", memory), ("value", memory)):
-            yield from linear(name, width, outputs, bias=self.bias)
-        yield from linear("output", queries, width, bias=self.output_bias)
 
     def flops(self, width: int, *, query_tokens: int, memory_tokens: int, memory_length: int) -> int:
         """Four projections (query, output, key, value), then the scores and the weighted sum of the values.

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from configs.components import component
 from configs.fields import PositiveFloat
-from model.parts import FLOAT, NamedShape, Norm, Storage
+from model.parts import FLOAT, Norm, Storage
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,10 +40,6 @@ class LayerNorm(Norm):
         from torch import nn
 
         return nn.LayerNorm(width, eps=self.eps)
-
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        yield from (("weight", (width,)), ("bias", (width,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """The input, and a mean and a reciprocal standard deviation for each token."""
@@ -79,10 +75,6 @@ class RmsNorm(Norm):
         from torch import nn
 
         return nn.RMSNorm(width, eps=self.eps)
-
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        yield "weight", (width,)
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """The input and a reciprocal root mean square; without a fused kernel, the normalised input too."""

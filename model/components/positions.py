@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from configs.components import component
 from configs.fields import PositiveFloat
-from model.parts import NamedShape, Positions
+from model.parts import Positions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,10 +88,6 @@ class Learned(Positions):
         from model.positions import LearnedPositions
 
         return LearnedPositions(num_positions, width, offset=self.offset)
-
-    @override
-    def parameters(self, num_positions: int, width: int) -> Iterator[NamedShape]:
-        yield "weight", (self.offset + num_positions, width)
 
     @override
     def export_problems(self, program: str, model: "ModelSection") -> Iterator[str]:

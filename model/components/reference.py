@@ -1,7 +1,7 @@
 """Norms, residual orders and initialisations of the reference systems. The equations: `model.reference`."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from typing_extensions import override
@@ -10,7 +10,7 @@ from configs.components import component
 from configs.fields import PositiveFloat
 from model.components.norm import LayerNorm
 from model.components.residual import Post
-from model.parts import Initialisation, NamedShape, Norm, Storage
+from model.parts import Initialisation, Norm, Storage
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,10 +32,6 @@ class _Scalars(Norm):
         from model.reference.modules import ScalarNorm
 
         return ScalarNorm(width, self.eps, initial_bias=self.initial_bias)
-
-    @override
-    def parameters(self, width: int) -> Iterator[NamedShape]:
-        yield from (("weight", (1,)), ("bias", (1,)))
 
     def activation_bytes(self, width: int, tokens: int, storage: Storage) -> int:
         """Three tensors of the model's width, and for each token the std and std + eps."""

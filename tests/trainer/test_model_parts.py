@@ -52,14 +52,6 @@ class Silent(Norm):
         from torch import nn
 
         return nn.LayerNorm(width)
-
-
-@component("norm", "liar")
-class Liar(Silent):
-    """Says that it has no bias."""
-
-    def parameters(self, width):
-        yield "weight", (width,)
 '''
 Zeromt = Callable[..., Finished]
 
@@ -108,7 +100,7 @@ def test_a_plan_has_the_costs_that_each_says(zeromt: Zeromt) -> None:
         assert tree["chosen"]["memory"]["activations"] != ours["chosen"]["memory"]["activations"]
     assert theirs["chosen"]["memory"]["output"] != ours["chosen"]["memory"]["output"]
     done = planned("model.norm=silent")
-    assert "model.norm.kind: 'silent' does not state its parameters, which a plan needs; add" in done.err
+    assert "model.norm.kind: 'silent' does not state its activation_bytes, which a plan needs; add" in done.err
 
 
 def test_exports_name_all_that_a_program_has_not(zeromt: Zeromt, trained: dict[str, Path]) -> None:
@@ -124,7 +116,6 @@ def test_exports_name_all_that_a_program_has_not(zeromt: Zeromt, trained: dict[s
     ("setting", "says"),
     [
         ("model.attention=forgetful", "model.attention: forgetful: with teacher forcing and step by step"),
-        ("model.norm=liar", "model.norm.kind 'liar': `parameters` declares encoder.layers.0."),
     ],
 )
 def test_what_does_not_do_what_it_says_is_refused_before_update_1(

@@ -2,7 +2,7 @@
 
 THEIRS = '''
 from configs.components import component
-from model.parts import FLOAT, Attention, Loss, LossBytes, Norm, Positions, Residual, linear
+from model.parts import FLOAT, Attention, Loss, LossBytes, Norm, Positions, Residual
 from configs.fields import PositiveFloat
 from model.components.feed_forward import TwoLayers
 
@@ -12,9 +12,6 @@ class Bare(Attention):
     """One head that is as wide as the model and looks at the hidden states themselves."""
 
     temperature: PositiveFloat = 1.0
-
-    def parameters(self, width):
-        return linear("query", width, width, bias=False)
 
     def flops(self, width, *, query_tokens, memory_tokens, memory_length):
         return 2 * width * width * query_tokens + 4 * query_tokens * memory_length * width
@@ -100,9 +97,6 @@ class HalfRotary(Positions):
 class MeanNorm(Norm):
     """Division by the mean of the absolute values."""
 
-    def parameters(self, width):
-        yield "weight", (width,)
-
     def activation_bytes(self, width, tokens, storage):
         return 3 * tokens * width * storage.element + tokens * FLOAT
 
@@ -124,9 +118,6 @@ class MeanNorm(Norm):
 @component("residual", "rezero")
 class ReZero(Residual):
     """x + alpha * dropout(sublayer(x)), without a norm; alpha begins with 0 (Bachlechner et al., 2021)."""
-
-    def parameters(self, width, norm, *, is_last):
-        yield "alpha", (1,)
 
     def activation_bytes(self, width, norm, dropout, *, tokens, is_last, storage):
         return 2 * tokens * width * storage.element + storage.masks(tokens * width, dropout)

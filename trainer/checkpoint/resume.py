@@ -15,6 +15,7 @@ from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from model import trained as patterns
+from model.parameters import Vocabularies, parameters
 from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState
@@ -226,8 +227,9 @@ def architecture_differences(checkpoint: Checkpoint, config: RunConfig, *, name:
 
 def _has_weights_of_positions(model: ModelSection) -> bool:
     """Whether the shape of a weight depends on the longest sequence."""
-    shapes = [list(model.positions.parameters(longest, model.d_model)) for longest in (1, 2)]
-    return shapes[0] != shapes[1]
+    models = [dataclasses.replace(model, max_positions=longest) for longest in (1, 2)]
+    one, other = (parameters(each, Vocabularies(source=1, target=1)) for each in models)
+    return one != other
 
 
 def _differences(now: Any, saved: Any, free: Collection[str], where: str) -> Iterator[tuple[str, Any, Any]]:

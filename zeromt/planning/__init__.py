@@ -1,1 +1,1 @@
-"""`zeromt plan`: estimates a run's memory and time from its configuration alone, without torch."""
+"""`zeromt plan`: estimates a run's memory and time from its configuration alone."""

@@ -1,4 +1,4 @@
-"""`zeromt plan`: parameters, FLOPs, memory and time of a run, estimated from its configuration alone, without torch."""
+"""`zeromt plan`: parameters, FLOPs, memory and time of a run, estimated from its configuration alone."""
 
 import dataclasses
 import itertools

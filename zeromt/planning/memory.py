@@ -1,4 +1,4 @@
-"""Memory of one rank: model states by ZeRO stage, activations, output and loss. Estimates, without torch.
+"""Memory of one rank: model states by ZeRO stage, activations, output and loss. Estimates.
 
 The stages are those of ZeRO (Rajbhandari et al., 2020, section 5) as our engine runs them on DeepSpeed: gradients are
 summed in fp32. A test holds the states against the tensors of real engines.

@@ -4,7 +4,7 @@ from tests.configs.plugins.case import Case
 
 ATTENTION = '''
 from configs.components import component
-from model.parts import Attention, linear
+from model.parts import Attention
 from configs.fields import PositiveFloat
 
 
@@ -40,10 +40,6 @@ class SingleHead(Attention):
 
         return SingleHeadModule(self.sharpness)
 
-    def parameters(self, width):
-        for name, factor in (("query", 1), ("memory", 2), ("output", 1)):
-            yield from linear(name, width, factor * width, bias=True)
-
     def flops(self, width, *, query_tokens, memory_tokens, memory_length):
         return 4 * width * (width * (query_tokens + memory_tokens) + query_tokens * memory_length)
 
@@ -52,7 +48,7 @@ class SingleHead(Attention):
 '''
 FEED_FORWARD = '''
 from configs.components import component
-from model.parts import FeedForward, linear
+from model.parts import FeedForward
 from configs.fields import Size
 
 
@@ -74,10 +70,6 @@ class SquaredRelu(FeedForward):
                 return self.outer(self.inner(x).relu().square())
 
         return SquaredReluModule(self.d_ff)
-
-    def parameters(self, width):
-        yield from linear("inner", width, self.d_ff, bias=True)
-        yield from linear("outer", self.d_ff, width, bias=True)
 
     def flops(self, width, tokens):
         return 4 * width * self.d_ff * tokens
@@ -151,9 +143,6 @@ class MeanSquare(Norm):
 
         return MeanSquareModule(self.eps)
 
-    def parameters(self, width):
-        return iter(())
-
     def activation_bytes(self, width, tokens, storage):
         return 2 * tokens * width * storage.element
 '''
@@ -187,8 +176,7 @@ class Cyclic(Positions):
 
         return CyclicModule(self.period)
 
-    def parameters(self, num_positions, width):
-        yield "table", (self.period, width)
+
 '''
 RESIDUAL = '''
 from configs.components import component
@@ -217,9 +205,7 @@ class Gated(Residual):
 
         return GatedModule(self.begin)
 
-    def parameters(self, width, norm, *, is_last):
-        yield "gate", (1,)
-        yield from super().parameters(width, norm, is_last=is_last)
+
 '''
 SAMPLER = '''
 from configs.components import component
