@@ -7,10 +7,15 @@ from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.layers import CudaDecoderLayer, CudaEncoderLayer
 from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CudaOutputLayer
-from model.kernels.cuda.passes import CudaObjective, CudaStack, CudaTransformer
+from model.kernels.cuda.passes import (
+    CudaDecoderLayer,
+    CudaEncoderLayer,
+    CudaObjective,
+    CudaStack,
+    CudaTransformer,
+)
 from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link, link_layers, neighbours_of
 from model.layout import Current, SideName
 from model.loss import OutputLayer
