@@ -241,7 +241,9 @@ def _refusing_together(world: World) -> Iterator[None]:
 def _prepare(config: RunConfig, world: World, reset: frozenset[str], parent: str | None) -> frozenset[str]:
     """Check what the ranks were told, and make the run's folder; returns what all ranks reset."""
     check_agreement(config, parent, world)
-    reset = world.from_main(reset)  # launchers on several nodes may have seen different newest checkpoints
+    reset = world.from_main(
+        reset, frozenset[str]
+    )  # launchers on several nodes may have seen different newest checkpoints
     folder, what = Path(config.folder), ",".join(sorted(reset))
     world.on_main(lambda: check_beginning(folder, parent, fresh=False, reset=what))  # before its folder is made
     make_shared(folder, world)

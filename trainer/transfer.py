@@ -5,6 +5,7 @@ import logging
 from collections import ChainMap
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -122,7 +123,7 @@ def find_whole(named: Named, world: World) -> Checkpoint:
         UserError: there is none.
     """
     refused: list[str] = []
-    for folder in world.on_main(named.candidates):
+    for folder in world.on_main(named.candidates, list[Path]):
         checkpoint, problems = verified(folder, world)
         if checkpoint is not None:
             return checkpoint

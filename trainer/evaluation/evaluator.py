@@ -117,7 +117,9 @@ class Evaluator:
         return Evaluation(
             loss=loss_sum / max(num_tokens, 1),
             nll=nll_sum / max(num_tokens, 1),
-            scores=self._world.from_main(scores, Score),  # one for all ranks, even if a metric is not deterministic
+            scores=self._world.from_main(
+                scores, dict[str, Score]
+            ),  # one for all ranks, even if a metric is not deterministic
             sources=sources,
             references=references,
             hypotheses=hypotheses,

@@ -51,7 +51,7 @@ def held_out_sets(config: RunConfig, datasets: Sequence[Dataset], world: World) 
     """
     names, tokenizer = dataset_names(datasets), tokenizer_of(datasets)
     texts: list[SetText] = world.on_main(
-        lambda: load_sets(config.evaluation.sets, config.prepare, names, tokenizer=tokenizer), SetText
+        lambda: load_sets(config.evaluation.sets, config.prepare, names, tokenizer=tokenizer), list[SetText]
     )
     texts = with_validation(texts, names)
     if not any(text.role == "validation" for text in texts):

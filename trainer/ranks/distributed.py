@@ -6,20 +6,19 @@ torch's object collectives (`all_gather_object` and the like) unpickle what arri
 run code there; nothing else in the tree may use them (a test sees to it).
 """
 
-import dataclasses
 import json
 import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from operator import methodcaller
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 from torch.distributed import FileStore, HashStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from configs import UserError
@@ -125,12 +124,15 @@ class World:
         """Wait for every rank."""
         self.sum([0])
 
-    def gather(self, item: Any, *kinds: type) -> list[Any]:
+    def gather(self, item: Any, kind: Any = Any) -> list[Any]:
         """All ranks' items in rank order, on every rank.
 
         Args:
-            item: see `packed`.
-            kinds: dataclasses that may be in it.
+            item: that JSON can hold: of this rank alone it comes as it is, of several tuples come as lists.
+            kind: its type, where it is to be more, such as a dataclass.
+
+        Raises:
+            ValueError: a rank sent something else.
         """
         if self.size == 1:
             return [item]
@@ -138,33 +140,34 @@ class World:
         lengths = self.sum([len(mine) if rank == self.rank else 0 for rank in range(self.size)])
         parts = list(torch.empty(self.size, max(lengths), dtype=torch.uint8))
         dist.all_gather(parts, _tensor(mine.ljust(max(lengths))), group=self._control)
-        return [unpacked(part.numpy().tobytes(), *kinds) for part in parts]
+        return [unpacked(part.numpy().tobytes(), kind) for part in parts]
 
-    def from_main(self, item: Any, *kinds: type) -> Any:
-        """Rank 0's item, on every rank; for the arguments see `gather`."""
+    def from_main(self, item: Any, kind: Any = Any) -> Any:
+        """Rank 0's item, on every rank; see `gather`."""
         if self.size == 1:
             return item
         mine = packed(item) if self.is_main else b""
         [length] = self.sum([len(mine)])
         content = _tensor(mine) if self.is_main else torch.empty(length, dtype=torch.uint8)
         dist.broadcast(content, 0, group=self._control)
-        return item if self.is_main else unpacked(content.numpy().tobytes(), *kinds)
+        return item if self.is_main else unpacked(content.numpy().tobytes(), kind)
 
-    def on_main(self, action: Callable[[], T], *kinds: type) -> T:
-        """Run an action on rank 0 alone, and return its result on every rank; for `kinds` see `gather`.
+    def on_main(self, action: Callable[[], T], kind: Any = Any) -> T:
+        """Run an action on rank 0 alone, and return its result on every rank; for `kind` see `gather`.
 
         Raises:
-            UserError: if the action raised it, on every rank.
+            UserError: if the action raised it, on every rank; there it is one, of whatever kind, but for the lock's.
         """
-        outcome: tuple[T | None, UserError | None] = None, None
+        value, problem = None, None
         if self.is_main:
             try:
-                outcome = action(), None
+                value = action()
             except UserError as error:
-                outcome = None, error
-        value, problem = self.from_main(outcome, *kinds)
-        if problem is not None:
-            raise problem
+                problem = error
+        told = None if problem is None else [str(problem), isinstance(problem, RunLockedError)]
+        value, told = self.from_main((value, told), tuple[kind | None, Any])
+        if told is not None:
+            raise problem or (RunLockedError if told[1] else UserError)(told[0])
         return cast("T", value)
 
     def meets(self, what: str, seconds: float) -> bool:
@@ -220,58 +223,17 @@ def _shared_store(environ: Mapping[str, str], size: int) -> Store:
 
 
 def packed(item: Any) -> bytes:
-    """An object as JSON: numbers, text, lists, tuples, sets, dictionaries, paths, dataclasses and errors of the user.
+    """An object as JSON."""
+    return json.dumps(to_jsonable_python(item, fallback=methodcaller("item"))).encode()  # numpy's numbers
+
+
+def unpacked(content: bytes, kind: Any = Any) -> Any:
+    """The object that `packed` was given, checked to be of a kind; the content may be a stranger's.
 
     Raises:
-        AttributeError: it holds something else.
+        ValueError: it is not.
     """
-    return json.dumps(_tree(item), default=methodcaller("item")).encode()  # numpy's numbers
-
-
-def _tree(item: Any) -> Any:
-    """For JSON: every kind but those that JSON has itself is an object of one key, its name."""
-    if isinstance(item, list):
-        return [_tree(one) for one in item]
-    if isinstance(item, (tuple, set, frozenset)):
-        value: Any = [*item]
-    elif isinstance(item, dict):
-        value = [[key, one] for key, one in item.items()]
-    elif isinstance(item, UserError):  # for other ranks a refusal is one, of whatever kind; but the lock's says all
-        return {"RunLockedError" if isinstance(item, RunLockedError) else "UserError": str(item)}
-    elif isinstance(item, Path):
-        value = str(item)
-    elif dataclasses.is_dataclass(item):
-        value = [getattr(item, field.name) for field in dataclasses.fields(item)]
-    else:
-        return item
-    return {type(item).__name__: _tree(value)}
-
-
-def unpacked(content: bytes, *kinds: type) -> Any:
-    """The object that `packed` was given.
-
-    Args:
-        content: JSON, perhaps of a stranger: nothing is called but constructors of these dataclasses.
-        kinds: dataclasses that may be in it.
-
-    Raises:
-        ValueError: it is not that.
-    """
-    plain = (tuple, set, frozenset, dict, type(Path()), UserError, RunLockedError)
-    known: dict[str, Any] = {kind.__name__: kind for kind in plain}
-    known |= {kind.__name__: partial(_made, kind) for kind in kinds}
-
-    def made(tree: dict[str, Any]) -> Any:
-        [(name, value)] = tree.items()
-        if name not in known:
-            raise ValueError(f"ranks sent {name!r}; expected is one of {', '.join(known)}")
-        return known[name](value)
-
-    return json.loads(content, object_hook=made)
-
-
-def _made(kind: Any, values: list[Any]) -> Any:
-    return kind(**dict(zip((field.name for field in dataclasses.fields(kind)), values, strict=True)))
+    return json.loads(content) if kind is Any else TypeAdapter(kind).validate_json(content)
 
 
 def is_one_node(environment: Mapping[str, str]) -> bool:
