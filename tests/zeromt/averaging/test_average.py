@@ -18,7 +18,6 @@ from trainer.checkpoint.format import StoredTensors, read_checkpoint
 from trainer.checkpoint.weights_only import check_reset
 from trainer.inference.loading import load_trained
 from trainer.runs.layout import checkpoint_folder
-from zeromt.averaging import average as averaging
 from zeromt.averaging.average import average, check_alike, choose
 from zeromt.cli.main import main
 
@@ -105,11 +104,6 @@ def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Pa
     assert found[0].manifest["step"] == max(scores, key=lambda s: (scores[s], s))  # of equals the newer
     with pytest.raises(UserError, match="--best: 3, and 2 checkpoints"):
         choose(trained.folder, last=None, best=3)
-
-
-def test_the_best_need_not_be_the_newest(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(averaging, "_scores", lambda _: {1: 3.0, 2: 9.0, 4: 5.0})
-    assert [c.manifest["step"] for c in choose(run, last=None, best=2)] == [2, 4]
 
 
 @pytest.mark.parametrize("reset", [set(), {"data"}, {"optimizer"}])

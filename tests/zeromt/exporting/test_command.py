@@ -48,13 +48,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         optional("transformers", "--format huggingface")
 
 
-def test_an_empty_folder_is_taken(joint: Tokenizer, tmp_path: Path) -> None:
-    make_run(tmp_path / "run", joint)
-    (tmp_path / "out").mkdir()
-    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "model.bin").exists()
-
-
 def test_a_broken_dataset_is_left_out(joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "index.json").write_text("{}")

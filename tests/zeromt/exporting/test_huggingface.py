@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from configs import UserError
-from configs.components import make
 from data_pipeline.tokenizer import Tokenizer
 from tests.model.flat import section_of
 from tests.zeromt.exporting.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run
@@ -142,8 +141,3 @@ def test_a_weight_in_the_wrong_order_writes_nothing(
     with pytest.raises(ExportError, match="nothing was written"):
         export(tmp_path / "run", tmp_path / "out")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
-
-
-def test_sines_first() -> None:
-    assert make("positions", "sinusoidal").sines_first(6) == [0, 2, 4, 1, 3, 5]
-    assert make("positions", "sinusoidal", layout="halves").sines_first(6) is None

@@ -40,10 +40,3 @@ def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixt
     for number in ("x", "0", "-1"):
         said = refused("inspect", str(dataset), "--best", "qe", number)
         assert f"--best: '{number}'" in said
-
-
-def test_name_that_would_write_lines_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "a\nb\x1b[31m"
-    shutil.copytree(small_runs() / "runs" / "small", folder)
-    _, lines = _inspect(folder, capsys)
-    assert lines[0] == f"run {tmp_path}/a\\nb\\x1b[31m"
