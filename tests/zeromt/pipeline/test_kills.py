@@ -28,7 +28,7 @@ def results(folder: Path) -> dict[str, str]:
     steps = {name: {"use": path} for name, path in given.items()}
     steps["all"] = {"run": f"echo {' '.join(f'{{{name}}}' for name in given)}"}
     file = folder / "results.yaml"
-    file.write_text(yaml.safe_dump({"output": str(folder), "steps": steps}))
+    file.write_text(yaml.safe_dump({"output": str(folder), "steps": steps}, sort_keys=False))
     return dict(Keys(Pipeline.read(str(file))).plan()["all"].record.material["inputs"])
 
 
