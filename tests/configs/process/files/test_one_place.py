@@ -15,7 +15,6 @@ OTHERS = {
         "data_pipeline/preparation/readers/table.py",
         "data_pipeline/preparation/raw/lines.py",
         "zeromt/pipeline/keys.py",
-        "zeromt/pipeline/driver.py",
         "zeromt/translating/lines.py",
     ],
     "files of the kernel, and streams of this process": [
