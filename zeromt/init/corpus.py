@@ -199,7 +199,7 @@ def look(corpus: Corpus) -> Found:
     if (pairs := found.num_pairs - found.num_blank) < LEAST_PAIRS:
         raise UserError(
             f"CORPUS: {pairs} pairs with text on both sides are too few to hold some out; give at least {LEAST_PAIRS}, "
-            "or write a configuration by hand (docs/tutorials/own-corpus.md)"
+            "or write a configuration by hand (docs/quick-start.md)"
         )
     _hold_out(found, corpus)
     return found
@@ -230,6 +230,6 @@ def _hold_out(found: Found, corpus: Corpus) -> None:
     if size < LEAST_SET:
         raise UserError(
             f"CORPUS: of {found.num_pairs:,} pairs only {len(unique)} have sentences that stand there once, too few "
-            "to hold some out; give more varied text, or sets of your own (docs/tutorials/own-corpus.md)"
+            "to hold some out; give more varied text, or sets of your own (docs/quick-start.md)"
         )
     found.valid, found.test = unique[0 : 2 * size : 2], unique[1 : 2 * size : 2]
