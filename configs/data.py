@@ -101,7 +101,7 @@ class CleaningSection:
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class ScoreCommand:
-    """A program that gives pairs of the raw corpus a score, before the filters: see docs/scores.md."""
+    """A program that gives pairs of the raw corpus a score, before the filters: see docs/data.md."""
 
     __pydantic_config__ = STRICT
 
@@ -212,7 +212,7 @@ class DatasetSource:
     """The dataset's proportion of the pairs is its weight over the sum of all. By default: see `stream.temperature`."""
     loss_weight: LossWeight | ScoreName | None = None
     """What the loss of its pairs is multiplied by: a number, or the name of a score of the dataset, 0 to 1000 each. By
-    default 1. How often pairs are read does not depend on it: see docs/scores.md."""
+    default 1. How often pairs are read does not depend on it: see docs/data.md."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
