@@ -223,7 +223,7 @@ class RunConfig:
     )
     """The learning rate as a function of applied updates: a component of trainer/schedules."""
     phases: list[PhaseSection] = field(default_factory=list)
-    """Successive parts of the run, each with its own data: see docs/phases.md."""
+    """Successive parts of the run, each with its own data: see docs/training.md."""
     engine: EngineSection = field(default_factory=EngineSection)
     training: TrainingSection = field(default_factory=TrainingSection)
     evaluation: EvaluationSection = field(default_factory=EvaluationSection)

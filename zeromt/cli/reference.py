@@ -23,7 +23,7 @@ PAGE, SCHEMA = ROOT / "docs" / "reference.md", ROOT / "configs" / "run.schema.js
 HEAD = """# Reference
 
 Every setting and every option, made from the code by `make reference`; `zeromt help`, `zeromt help optimizer` and
-`zeromt COMMAND --help` print the same. What the settings mean together is told in [configuration.md](configuration.md)
+`zeromt COMMAND --help` print the same. What the settings mean together is told in [configure and train](training.md)
 and [data.md](data.md).
 
 An editor with YAML's language server completes and checks a configuration that begins with

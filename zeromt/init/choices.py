@@ -1,4 +1,4 @@
-"""The rules of docs/choosing.md and docs/data.md, for a corpus and this machine: what, and why."""
+"""The rules of docs/training.md and docs/data.md, for a corpus and this machine: what, and why."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
 
 
 class Size(NamedTuple):
-    """A row of the tables of docs/choosing.md and docs/data.md, by the number of pairs."""
+    """A row of the tables of docs/training.md and docs/data.md, by the number of pairs."""
 
     most_pairs: float
     model: dict[str, Any] | str

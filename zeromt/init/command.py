@@ -64,7 +64,7 @@ def run(
                         side.write(f"{line}\n")
         shown = " ".join(map(visible_name, corpus))
         file.write(
-            f"# Written by `zeromt init {shown}`; docs/choosing.md has the rules. What is not set has a default.\n"
+            f"# Written by `zeromt init {shown}`; docs/training.md has the rules. What is not set has a default.\n"
         )
         file.write("prepare:\n")
         for choice in (*_of_corpus(output, given, found, paths), *prepare):
