@@ -1,1 +1,1 @@
-"""Benchmarks of training: speed compared with other programs and commits, and what ranks cost."""
+"""Benchmarks of training: speed compared with other programs and commits."""

@@ -1,1 +1,1 @@
-"""Recipes that are shipped, by name: `zeromt pipeline NAME`; each is one YAML file from raw text to a model."""
+"""Shipped recipes, by name: `zeromt pipeline NAME`; each is one YAML file from raw text to a model."""

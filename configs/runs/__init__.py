@@ -1,1 +1,1 @@
-"""The YAML files of runs that are shipped."""
+"""The YAML files of shipped runs."""

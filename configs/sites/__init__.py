@@ -1,1 +1,1 @@
-"""Profiles of clusters, by name or as a start for one's own: `zeromt launch slurm --site NAME`."""
+"""Profiles of clusters, by name or as a template for your own: `zeromt launch slurm --site NAME`."""

@@ -1,1 +1,1 @@
-"""Trained weights, loaded; lines to lines with them."""
+"""Loading trained weights, and translating lines with them."""

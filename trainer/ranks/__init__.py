@@ -1,1 +1,1 @@
-"""A rank: its place in the world, number format and settings, and the limits of what it does."""
+"""A rank: its place in the world, its precision and settings, and its time limits."""

@@ -1,1 +1,1 @@
-"""`zeromt doctor`: finds what on this machine would fail a run or make its results wrong."""
+"""`zeromt doctor`: checks this machine for anything that would break a run or falsify its results."""

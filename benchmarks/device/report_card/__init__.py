@@ -1,1 +1,1 @@
-"""`python -m benchmarks.device.report_card`: all that a GPU can tell, a cell at a time."""
+"""`python -m benchmarks.device.report_card`: everything that a GPU can tell, one cell at a time."""

@@ -1,1 +1,1 @@
-"""Lines to lines: search, scores, tags."""
+"""Translating lines: search, scores, tags."""
