@@ -58,6 +58,7 @@ def answers() -> Iterator[str]:
                 said = re.sub(r"\b[0-9a-f]{12}\b", "HASH", stderr.read().replace(name, "FOLDER")).splitlines()
             assert (code, len(said)) == (2, 1), (typed, code, said)
             yield f"{typed}{ARROW}{said[0].removeprefix('zeromt: error: ')}"
+        shutil.rmtree(".new.preparing")  # of a preparation that was refused after it had begun
         assert others(Path(name)) == there
 
 
