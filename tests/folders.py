@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 _BEGIN, _END = "```text\n", "```\n"
-_WIDTH = 32
+_WIDTH = 24
 _HEADING = "## Folders\n"
 
 
