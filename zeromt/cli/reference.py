@@ -35,7 +35,7 @@ An editor with YAML's language server completes and checks a configuration that 
 ([run.schema.json](../configs/run.schema.json)). It knows each setting by itself; what they mean together, zeromt knows
 alone, so a file that an editor likes may still be refused.
 
-Exit codes and files: [files.md](files.md).
+[Files](monitoring.md#files) and [exit codes](monitoring.md#exit-codes) are on the page about monitoring.
 """
 
 
