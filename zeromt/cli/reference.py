@@ -49,9 +49,24 @@ def schema_text() -> str:
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
+REPEATED = {
+    "prepare.valid": "prepare.train",
+    "prepare.test": "prepare.train",
+    "phases[N].datasets": "stream.datasets",
+    "phases[N].augment": "stream.augment",
+    "phases[N].schedule": "schedule",
+}
+"""Sections that have the fields of another."""
+
+
 def _settings() -> Iterator[str]:
-    section = None
+    section, known = None, {(field.path.replace("[N]", ""), field.kind, field.type) for field in fields()}
     for field in fields():
+        same = next((one for one in REPEATED if field.path.startswith(f"{one}.")), None)
+        if same and (field.path.replace(same, REPEATED[same]), field.kind, field.type) in known:
+            continue
+        if field.path in REPEATED:
+            field = dataclasses.replace(field, meaning=f"{field.meaning} Fields: those of `{REPEATED[field.path]}`.")
         top = re.split(r"[.\[]", field.path)[0]
         if top != section:
             section = top
