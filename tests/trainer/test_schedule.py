@@ -102,10 +102,13 @@ class TestScores:
     @pytest.mark.parametrize(
         ("setting", "said"),
         [
-            ("schedule.metric=blue", "schedule.metric: blue is not a figure of evaluations; use one of bleu, chrf, "),
+            (
+                "schedule.metric=blue",
+                "schedule.metric: blue is no figure that an evaluation ends with; use one of bleu, chrf, ",
+            ),
             (
                 "evaluation.every_updates=0",
-                "schedule: plateau with evaluation.every_updates=0; set every_updates above",
+                "schedule: with evaluation.every_updates=0; set every_updates above",
             ),
         ],
     )

@@ -6,7 +6,7 @@ never loaded.
 """
 
 import contextlib
-import math
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,8 +187,12 @@ def _check_config(config: Any, folder: Path) -> None:
         if (value := getattr(config, name, None)) not in allowed:
             raise UserError(f"--huggingface: {name} {value!r}; allowed is {', '.join(map(str, allowed))}")
     sizes = Sizes(source=config.vocab_size, target=getattr(config, "decoder_vocab_size", None) or config.vocab_size)
-    section = _section(config, ties="three-way", has_bias=False)
-    numbers = section.max_positions * section.d_model + sum(math.prod(p.shape) for p in parameters(section, sizes))
+    section = _section(config, ties="three-way" if sizes.source == sizes.target else "decoder", has_bias=False)
+    layers = {"encoder.layers.": section.encoder_layers, "decoder.layers.": section.decoder_layers}
+    shallow = dataclasses.replace(section, encoder_layers=1, decoder_layers=1)  # of what may be thousands
+    numbers = section.max_positions * section.d_model
+    for parameter in parameters(shallow, sizes):
+        numbers += parameter.size * layers.get(parameter.name[: len("encoder.layers.")], 1)
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     if numbers > max(held, _FEW_NUMBERS):
         raise UserError(

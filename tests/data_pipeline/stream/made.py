@@ -54,10 +54,12 @@ def write_dataset(
     for file in (like.index.report, *like.index.tokenizer.files):
         (folder / file.file).write_bytes((like.folder / file.file).read_bytes())
     tokens = lengths.sum(axis=0, dtype=np.int64).tolist()
-    counts = {"pairs": num_pairs, "source_tokens": tokens[0], "target_tokens": tokens[1], "blocks": len(blocks)}
+    counts: dict[str, Any] = {"pairs": num_pairs, "blocks": len(blocks)}
     index = dataclasses.replace(
         like.index,
         **counts,
+        source_tokens=tokens[0],
+        target_tokens=tokens[1],
         shards=[ShardEntry(**dataclasses.asdict(_entry(folder / "train-000000.tar")), **counts)],
         length_table=_entry(folder / "lengths.npy"),
         block_table=_entry(folder / "blocks.npy"),
