@@ -51,6 +51,7 @@ from trainer.lookahead import Lookahead
 from trainer.loop import Trainer
 from trainer.phases import check_phase, enter_phase, new_objective
 from trainer.ranks.activities import Activities
+from trainer.ranks.device import is_host
 from trainer.ranks.distributed import World
 from trainer.ranks.precision import Precision, agreed_kernels, agreed_precision
 from trainer.records.metrics import Metrics, PairLog
@@ -97,8 +98,8 @@ def build(
         Rewind: the checkpoint cannot be trained on.
         UserError: data, tokenizer or checkpoint do not fit the configuration, or the device is too small.
     """
-    on_each = int(os.environ.get("LOCAL_WORLD_SIZE", world.size))
-    check_keys(asked.engine, clip_norm=asked.optimizer.clip_norm, ranks=world.size, on_each=on_each)
+    on_each, on_cpus = int(os.environ.get("LOCAL_WORLD_SIZE", world.size)), is_host(world.device)
+    check_keys(asked.engine, clip_norm=asked.optimizer.clip_norm, ranks=world.size, on_each=on_each, is_host=on_cpus)
     precision, datasets = agreed_precision(asked.engine.precision, world), open_datasets(asked)
     check_lengths(datasets, asked)
     check_tags(datasets, asked)

@@ -82,13 +82,16 @@ def test_who_clips(stage: Literal[0, 1, 3], precision: Precision, clipped: float
         (3, {"compute_grad_norm": False}, ": {"),
         (2, {"compute_grad_norm": False}, "compute_grad_norm: false, which optimizer.clip_norm=1.0 needs"),
         (3, {"zero_hpz_partition_size": 4}, "zero_hpz_partition_size: 4 with 12 ranks, 6 on each machine"),
+        (3, {"zero_quantized_weights": True}, "zero_quantized_weights: true, and DeepSpeed quantizes on GPUs alone"),
         (3, {"zero_hpz_partition_size": 8}, "zero_hpz_partition_size: 8 with 12 ranks"),
     ],
     ids=str,
 )
 def test_keys_that_deepspeed_or_a_run_cannot_have(stage: Literal[1, 2, 3], keys: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError) as caught:
-        check_keys(EngineSection(zero_stage=stage, zero_optimization=keys), clip_norm=1.0, ranks=12, on_each=6)
+        check_keys(
+            EngineSection(zero_stage=stage, zero_optimization=keys), clip_norm=1.0, ranks=12, on_each=6, is_host=True
+        )
     assert str(caught.value).startswith("engine.zero_optimization")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

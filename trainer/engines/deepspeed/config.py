@@ -28,7 +28,7 @@ REFUSED = {
 """Keys that DeepSpeed knows and a run cannot have, and what to do instead."""
 
 
-def check_keys(section: EngineSection, *, clip_norm: float, ranks: int, on_each: int) -> None:
+def check_keys(section: EngineSection, *, clip_norm: float, ranks: int, on_each: int, is_host: bool = False) -> None:
     """Check the keys of `engine.zero_optimization`: `DeepSpeedConfig` itself takes unknown ones.
 
     Args:
@@ -36,6 +36,7 @@ def check_keys(section: EngineSection, *, clip_norm: float, ranks: int, on_each:
         clip_norm: `optimizer.clip_norm`.
         ranks: number of ranks in the job.
         on_each: number of ranks on each machine.
+        is_host: whether the ranks compute on CPUs.
 
     Raises:
         UserError: naming the key and what is allowed.
@@ -55,6 +56,8 @@ def check_keys(section: EngineSection, *, clip_norm: float, ranks: int, on_each:
         raise UserError(f"{place}: {said}") from error
     if clip_norm and not keys.compute_grad_norm:
         raise UserError(f"{where}.compute_grad_norm: false, which optimizer.clip_norm={clip_norm} needs; set it to 0")
+    for key in (key for key in given if key.startswith("zero_quantized_") and given[key] and is_host):
+        raise UserError(f"{where}.{key}: true, and DeepSpeed quantizes on GPUs alone; remove it")
     size = min(keys.zero_hpz_partition_size or 1, ranks)  # with fewer ranks, DeepSpeed makes a single group
     if ranks % size or (on_each % size and size % on_each):
         raise UserError(
