@@ -102,14 +102,14 @@ class Mixture:
 
         The lanes' counts start up to half a micro-batch off the proportion, evenly spread, so that lanes take the
         dataset's micro-batches in different updates, not all at once. Lanes that are early for one dataset are late
-        for the next one.
+        for the next one; from pair to pair of datasets, other lanes are early.
 
         Args:
             dataset: its number.
             lane: which.
             usual_pairs: mean pairs of a micro-batch of the dataset.
         """
-        turn = (lane + (dataset * int(GOLDEN) % 2**64 * self.num_lanes >> 64)) % self.num_lanes
+        turn = (lane + (dataset // 2 * int(GOLDEN) % 2**64 * self.num_lanes >> 64)) % self.num_lanes
         if dataset % 2:
             turn = self.num_lanes - 1 - turn
         return int(PARTS * usual_pairs * (2 * turn + 1 - self.num_lanes) / (2 * self.num_lanes))

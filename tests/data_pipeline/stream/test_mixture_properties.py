@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from configs import StreamSection
+from data_pipeline.order.mixture import PARTS, Mixture
 from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import MicroBatch
@@ -162,3 +164,11 @@ def test_many_tiny_datasets(
     assert of_language.max() < 1.8 * of_language.mean(), of_language
     assert counts.sum() == pytest.approx(len(counts) * reader.epoch, rel=0.1)
     close(readers)
+
+
+@pytest.mark.parametrize("num_lanes", range(2, 10))
+def test_lanes_begin_with_different_datasets(num_lanes: int) -> None:
+    """Of two that are alike: an update has both, however few lanes there are."""
+    mixture = Mixture.of([1000, 1000], [None, None], temperature=1.0, num_lanes=num_lanes)
+    counts = [[mixture.ahead(dataset, lane, Fraction(10)) for dataset in range(2)] for lane in range(num_lanes)]
+    assert {mixture.choose(taken, [10 * PARTS] * 2) for taken in counts} == {0, 1}
