@@ -15,8 +15,6 @@ _ALIASES = {
     "ns": "nso",  # M2M100's code for Northern Sotho
 }
 _UNDETERMINED = "und"
-MULTIPLE = "mul"
-"""ISO 639-2's code for several languages: of a side whose lines are in more than one."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

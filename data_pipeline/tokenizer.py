@@ -233,12 +233,8 @@ class Tokenizer:
                 rows[number] = [by_text.get(piece, i) if i == UNK_ID else i for i, piece in both]
         return rows
 
-    def source_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The piece of each source id as the vocabulary spells it: a word's first one begins with U+2581."""
-        return [str(self._source.id_to_piece(i)) for i in ids]
-
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The piece of each target id as the vocabulary spells it."""
+        """The piece of each target id as the vocabulary spells it: a word's first one begins with U+2581."""
         return [str(self._target.id_to_piece(i)) for i in ids]
 
     def decode_target(self, rows: Iterable[Sequence[int]]) -> list[str]:

@@ -236,7 +236,8 @@ def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -
     assert least <= found.is_changed.sum() + found.fell_back.sum() <= most
     if dropout == 1:
         changed = np.flatnonzero(found.is_changed).tolist()
-        pieces = [piece for row in changed for piece in spelling.tokenizer.source_pieces(found.source[row].tolist())]
+        vocabulary = spelling.tokenizer.source_vocabulary()
+        pieces = [vocabulary[i] for row in changed for i in found.source[row].tolist()]
         assert all(len(piece) == 1 or piece.startswith("<0x") for piece in pieces)
 
 
