@@ -281,7 +281,7 @@ class RunConfig:
         for where, figure in needed.items():
             if figure not in self.evaluation.at_once:
                 known = ", ".join(self.evaluation.at_once)
-                yield f"{where}.metric: {figure} is no figure that an evaluation ends with; use one of {known}"
+                yield f"{where}.metric: {figure} is not a figure of evaluations; use one of {known}"
             if not self.evaluation.every_updates:
                 yield f"{where}: with evaluation.every_updates=0; set every_updates above 0"
 

@@ -274,7 +274,7 @@ def _processor(name: str, files: Mapping[str, bytes]) -> sentencepiece.SentenceP
     except (RuntimeError, OSError):
         loaded = False
     if not loaded:
-        raise UserError(f"tokenizer: {name}: is no SentencePiece model; give one made by zeromt prepare")
+        raise UserError(f"tokenizer: {name}: is not a SentencePiece model; give one made by zeromt prepare")
     ids = {
         "pad": processor.pad_id(),
         "bos": processor.bos_id(),
@@ -388,6 +388,6 @@ class _Vocabulary:
         bare.normalizer_spec.remove_extra_whitespaces = False
         processor = sentencepiece.SentencePieceProcessor()
         if not processor.load_from_serialized_proto(bare.SerializeToString(deterministic=True)):
-            raise UserError("tokenizer: is no SentencePiece model")
+            raise UserError("tokenizer: is not a SentencePiece model")
         rows: list[list[int]] = processor.encode(list(texts), out_type=int, num_threads=1)
         return [[number for number in row if number != UNK_ID] for row in rows]

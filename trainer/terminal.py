@@ -230,8 +230,8 @@ def warnings_of(config: RunConfig) -> Iterator[str]:
     warmup, most = config.schedule.warmup_updates, config.training.max_updates
     if config.checkpoint.keep_best and 0 < scored < most and (not saved or scored % saved):
         yield (
-            f"evaluation.every_updates={scored} is no multiple of checkpoint.every_updates={saved}, so the best step "
-            f"may have no checkpoint; set checkpoint.every_updates={scored}"
+            f"evaluation.every_updates={scored} is not a multiple of checkpoint.every_updates={saved}, so the best "
+            f"step may have no checkpoint; set checkpoint.every_updates={scored}"
         )
     if config.schedule.counts == "updates" and warmup > most:
         yield (

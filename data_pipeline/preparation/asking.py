@@ -42,7 +42,7 @@ def check_program(command: Sequence[str], place: str) -> None:
         UserError: it is not; the message begins with `place`.
     """
     if shutil.which(command[0]) is None:
-        raise UserError(f"{place}: {command[0]!r} is no program that can be started; give its path")
+        raise UserError(f"{place}: {command[0]!r} is not a program that can be started; give its path")
 
 
 class Respondents:

@@ -126,7 +126,7 @@ def load_identifier(model: str) -> Identifier:
         model: `py3langid` (half a second, about 100 MB), or the path of a fastText model.
 
     Raises:
-        UserError: a package or the file is missing, or the file is no fastText model that labels lines.
+        UserError: a package or the file is missing, or the file is not a fastText model that labels lines.
     """
     package, extra = (PY3LANGID, "langid") if model == PY3LANGID else ("fasttext-predict", "fasttext")
     try:
@@ -150,7 +150,7 @@ def _fasttext(path: Path) -> Identifier:
         every, _ = model.predict("a", k=-1, threshold=-1.0)  # of the labels of a line, which always has an end
     except (ValueError, RuntimeError) as error:
         raise UserError(
-            f"{path}: is no fastText model that labels lines: {error}; allowed is {PY3LANGID}, or such a file"
+            f"{path}: is not a fastText model that labels lines: {error}; allowed is {PY3LANGID}, or such a file"
         ) from error
 
     def classify(line: str) -> tuple[str, float]:

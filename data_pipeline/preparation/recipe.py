@@ -69,7 +69,7 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
         return False
     advice = "remove it, or choose another prepare.output"
     if not (output / INDEX_FILE).is_file():
-        raise UserError(f"prepare.output: {output} exists and is no prepared dataset; {advice}")
+        raise UserError(f"prepare.output: {output} exists and is not a prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
     if changed := [line for line in differences(existing, recipe) if not line.startswith("made_with.")]:
         raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")

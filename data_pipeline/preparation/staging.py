@@ -78,7 +78,7 @@ def _files_in(given: Path, place: str, *, may_be_folder: bool) -> list[Path]:
     if stat.S_ISDIR(status.st_mode) and may_be_folder:
         return sorted(path for path in given.rglob("*") if path.is_file())
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"prepare.{place}: {given}: is no file, which can be read several times; give a plain file")
+        raise UserError(f"prepare.{place}: {given}: is not a file that can be read several times; give a plain file")
     if status.st_size == 0 and not may_be_folder:
         raise UserError(f"prepare.{place}: {given}: is empty; it must have at least one line")
     return [given]

@@ -127,8 +127,8 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     if len(missing) > len(spares):
         have = ", ".join(tokenizer.tags) or "none"
         raise UserError(
-            f"prepare.tokenizer.tags: {missing[len(spares)]} is no piece of {path}, which has {len(spares)} spare ones "
-            f"(prepare.tokenizer.spare); allowed is one of its own ({have})"
+            f"prepare.tokenizer.tags: {missing[len(spares)]} is not a piece of {path}, which has "
+            f"{len(spares)} spare ones (prepare.tokenizer.spare); allowed is one of its own ({have})"
         )
     return tokenizer.with_tags(missing)
 

@@ -210,7 +210,7 @@ def parse_index(content: bytes, where: Path | str) -> DatasetIndex:
         if version != VERSION:
             raise UserError(f"{where}: version {version!r}; allowed is {VERSION}: prepare the dataset again")
     except ValueError as error:
-        raise UserError(f"{where}: is no dataset index: {error}") from error
+        raise UserError(f"{where}: is not a dataset index: {error}") from error
     return parsed(DatasetIndex, content, where)
 
 

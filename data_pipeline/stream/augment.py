@@ -296,7 +296,7 @@ def _check_spelling(modifier: TextModifier, tokenizer: Tokenizer, where: str) ->
             )
     if tags := tokenizer.tags_that_are_text(modifier.brings_in()[0]):
         raise UserError(
-            f"{where}: {min(tags)} is no piece of the tokenizer, whose tags are "
+            f"{where}: {min(tags)} is not a piece of the tokenizer, whose tags are "
             f"{', '.join(tokenizer.tags) or 'none'}; prepare the data with it in prepare.tokenizer.tags"
         )
 

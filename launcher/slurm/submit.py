@@ -161,7 +161,7 @@ def _command(
     for name, value in others.items():
         if value:
             shown = "CONFIG, settings" if name in ("config", "overrides") else f"--{name.replace('_', '-')}"
-            raise UserError(f"{shown}: not with a command behind `--`, which is no training; leave it out")
+            raise UserError(f"{shown}: not with a command behind `--`, which is not a training run; leave it out")
     is_zeromt = words[0] == "zeromt" and len(words) > 1
     job = Job(
         folder=str(Path.cwd()),

@@ -179,7 +179,7 @@ A = "{name: a, until: {updates: 5}}"
             ("{name: a, datasets: [{path: x}], augment: [bpe_dropout, typos]}",),
             "phases.0.augment.0: bpe_dropout stands before typos",
         ),
-        (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet is no figure that"),
+        (("{name: a, until: {plateau: {metric: comet}}}",), "phases.0.until.plateau.metric: comet is not a figure of"),
         (("{name: a, until: {passes: 1}, schedule: cosine}", "{name: b}"), "phases.0.schedule: cosine ends with the"),
         (("{name: a, until: {updates: 5}, schedule: {kind: linear, warmup_updates: 5}}",), "less than the phase's 5"),
         (("{name: a, schedule: {kind: linear, ends_with: minutes}}",), "phases.0.schedule.ends_with: minutes; in a"),

@@ -104,7 +104,7 @@ class TestScores:
         [
             (
                 "schedule.metric=blue",
-                "schedule.metric: blue is no figure that an evaluation ends with; use one of bleu, chrf, ",
+                "schedule.metric: blue is not a figure of evaluations; use one of bleu, chrf, ",
             ),
             (
                 "evaluation.every_updates=0",

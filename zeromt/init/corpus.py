@@ -84,14 +84,14 @@ def find_corpus(paths: Sequence[str], source: str | None, target: str | None) ->
         source, target: codes of languages that the user named.
 
     Raises:
-        UserError: a path is no file or of an unknown format, or its languages are not known.
+        UserError: a path is not a file or of an unknown format, or its languages are not known.
     """
     given = [Path(path) for path in paths]
     for name, path in zip(paths, given, strict=True):
         if "${" in name or not name.isprintable():
             raise UserError(f"CORPUS: {name!r}: a configuration cannot hold this name; rename it")
         if not path.is_file():
-            raise UserError(f"CORPUS: {name}: is no file; give two text files, a TSV of two columns or a TMX")
+            raise UserError(f"CORPUS: {name}: is not a file; give two text files, a TSV of two columns or a TMX")
     if len(given) > 2 or len({path.resolve() for path in given}) < len(given):
         raise UserError("CORPUS: give two different text files, the source's first, or one TSV or TMX")
     how = "by the names of the files"

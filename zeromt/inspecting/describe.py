@@ -66,7 +66,7 @@ def _look(path: str) -> int:
     elif is_dir(folder / CHECKPOINTS) or exists(folder / METRICS_FILE):
         lines, whole = inspect_run(folder)
     else:
-        raise UserError(f"PATH: {path!r} is no dataset, checkpoint or run; give a folder with one of them")
+        raise UserError(f"PATH: {path!r} is not a dataset, checkpoint or run; give a folder with one of them")
     print("\n".join(visible(line) for line in lines))
     return 0 if whole else 1
 

@@ -73,8 +73,8 @@ class Driver:
         for name in self._names:
             for text in self._pipeline.plain_paths(name):
                 raise UserError(
-                    f"steps.{name}: {text!r}: is no input, so its content would not count; name it in `inputs`, and "
-                    "refer to it by {NAME}"
+                    f"steps.{name}: {text!r}: is not an input, so its content would not count; "
+                    "name it in `inputs`, and refer to it by {NAME}"
                 )
             if not self._pipeline.steps[name].is_zeromt("train", "prepare"):
                 continue

@@ -27,7 +27,7 @@ def add_pipeline(parser: Parser) -> None:
         metavar="STEP",
         nargs="*",
         default=[],
-        help="steps that are wanted, with those that they need (default: all); and settings, KEY=VALUE, in place of "
+        help="steps that are wanted, with those that they need (default: all); and settings, KEY=VALUE, instead of "
         "the file's, such as name=second",
     )
     parser.add_argument("--dry-run", action="store_true", help="show what would be done, and why; change nothing")

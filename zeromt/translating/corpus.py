@@ -63,7 +63,7 @@ def run(
     files = [Path(name or "-") for name in input or []]
     for path in files or [Path("-")]:
         if not path.is_file():
-            raise UserError(f"--input: {str(path)!r}: is no file; a corpus is read several times: give files")
+            raise UserError(f"--input: {str(path)!r}: is not a file; a corpus is read several times: give files")
     outputs = _outputs(Path(to or f"{output}/translations.txt"))
     shown = {"--output": output} | {f"--to ({path.name})": str(path) for path in outputs}
     check_apart({f"--input ({path})": str(path) for path in files}, shown)
@@ -168,7 +168,7 @@ def status(folder: Path, *, as_json: bool) -> int:
     """`zeromt status OUT`: how far the translation of a corpus is, over all its parts; speed over the last chunks."""
     material = read_material(folder, "-o")
     if "chunk_lines" not in material:
-        raise UserError(f"RUN: {str(folder)!r} is no corpus that is translated; give the -o of one")
+        raise UserError(f"RUN: {str(folder)!r} is not a corpus that is being translated; give the -o of one")
     lines, size = int(material["lines"]), int(material["chunk_lines"])
     number = math.ceil(lines / size)
     there = [chunk for chunk in range(number) if path_of(folder, chunk).exists()]

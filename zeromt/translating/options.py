@@ -28,7 +28,7 @@ def is_corpus(folder: str) -> bool:
 def add_translate(parser: Parser) -> None:
     """Arguments of `zeromt translate`."""
     add_runs(parser)
-    parser.add_argument("sentences", metavar="SENTENCE", nargs="*", help="to translate, in place of lines")
+    parser.add_argument("sentences", metavar="SENTENCE", nargs="*", help="to translate, instead of lines")
     parser.add_argument(
         "-i",
         "--input",

@@ -90,7 +90,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; see `read_bytes`.
 
     Raises:
-        ValueError: it is no JSON, or deeper than any file of ours.
+        ValueError: it is not JSON, or deeper than any file of ours.
     """
     return parse_json(read_bytes(path))
 
@@ -99,7 +99,7 @@ def parse_json(content: bytes | str) -> Any:
     """The value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or deeper than any of ours, which other code could not go through.
+        ValueError: it is not JSON, or deeper than any of ours, which other code could not go through.
     """
     try:
         tree = json.loads(content)

@@ -40,6 +40,6 @@ def _row(line: str, fields: list[str], where: str) -> list[str]:
     try:
         tree = parse_json(line)
     except ValueError as error:
-        raise UserError(f"{where}: is no JSON ({error}); allowed is one object a line") from error
+        raise UserError(f"{where}: is not JSON ({error}); allowed is one object a line") from error
     row = texts_of(tree, fields, where)
     return [checked(text, where) for text in row] if "\\" in line else row  # only escapes can write what is refused

@@ -62,9 +62,9 @@ def test_what_is_no_model_is_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no model")
     (tmp_path / "vectors").write_bytes(_model({"eng": ENGLISH}, is_supervised=False))
     for path, said in (
-        ("none.bin", r"none.bin: is no fastText model that labels lines: .*cannot be opened"),
-        ("text", r"text: is no fastText model that labels lines"),
-        ("vectors", r"vectors: is no fastText model that labels lines"),
+        ("none.bin", r"none.bin: is not a fastText model that labels lines: .*cannot be opened"),
+        ("text", r"text: is not a fastText model that labels lines"),
+        ("vectors", r"vectors: is not a fastText model that labels lines"),
     ):
         with pytest.raises(UserError, match=rf"^prepare.filters.0: .*{said}"):
             language_filter(

@@ -25,10 +25,10 @@ def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
         ({"train": CorpusFiles()}, "prepare.train: no file is named"),
         ({"train": CorpusFiles(files=["no.tsv"], reader=Tsv())}, r"prepare.train: .*no.tsv: no such file"),
         ({"train": CorpusFiles(files=["*.tsv"], reader=Tsv())}, r"prepare.train: .*\*.tsv: no such file"),
-        ({"train": CorpusFiles(files=["."], reader=Tsv())}, r"prepare.train: .*: is no file"),
+        ({"train": CorpusFiles(files=["."], reader=Tsv())}, r"prepare.train: .*: is not a file"),
         (
             {"train": CorpusFiles(files=["pipe"], reader=Tsv())},
-            "prepare.train: .*pipe: is no file, which can be read several times",
+            "prepare.train: .*pipe: is not a file that can be read several times",
         ),
         ({"valid": CorpusFiles(files=["empty.en"], reader=Tsv())}, r"prepare.valid: .*empty.en: is empty"),
         ({"output": "pipe:cat"}, "scheme 'pipe:' cannot be read"),

@@ -129,7 +129,7 @@ def test_an_existing_tokenizer(small: Dataset, tmp_path: Path) -> None:
     separate = existing_tokenizer(_section(path=str(tmp_path), tags=[">>fra<<"]))
     assert separate is not None
     assert not separate.is_joint
-    with pytest.raises(UserError, match=r"prepare.tokenizer.tags: >>deu<< is no piece of .*\(>>fra<<\)"):
+    with pytest.raises(UserError, match=r"prepare.tokenizer.tags: >>deu<< is not a piece of .*\(>>fra<<\)"):
         existing_tokenizer(_section(path=str(tmp_path), tags=[">>fra<<", ">>deu<<"]))
     (tmp_path / "text").write_text("no model")
     (tmp_path / "half").mkdir()
@@ -137,7 +137,7 @@ def test_an_existing_tokenizer(small: Dataset, tmp_path: Path) -> None:
     cases = [
         ("nowhere", "No such file or directory; allowed is a prepared dataset"),
         ("half", "files tokenizer.source.model"),
-        ("text", "is no SentencePiece model"),
+        ("text", "is not a SentencePiece model"),
     ]
     for name, message in cases:
         with pytest.raises(UserError, match=f"prepare.tokenizer.path: .*{name}: .*{message}"):

@@ -79,9 +79,9 @@ FILE_FAULTS: list[tuple[str, Callable[[Path], object], str]] = [
     ("held-out changed", lambda f: _flip(f / "valid.source.txt", 5), r"valid.source.txt: its hash is not"),
     ("lengths missing", lambda f: (f / "lengths.npy").unlink(), r"lengths.npy: cannot be read: No such file"),
     ("index missing", lambda f: (f / "index.json").unlink(), r"holds no index.json"),
-    ("index is no JSON", lambda f: (f / "index.json").write_text("{"), r"index.json: is no dataset index"),
+    ("index is not JSON", lambda f: (f / "index.json").write_text("{"), r"index.json: is not a dataset index"),
     ("index is a list", lambda f: (f / "index.json").write_text("[]"), r"index.json: version None"),
-    ("index is binary", lambda f: (f / "index.json").write_bytes(b"\xff\xfe"), r"index.json: is no dataset index"),
+    ("index is binary", lambda f: (f / "index.json").write_bytes(b"\xff\xfe"), r"index.json: is not a dataset index"),
 ]
 
 

@@ -143,7 +143,7 @@ def test_refused(small: Dataset, fields: dict[str, str], message: str) -> None:
 
 def test_a_tag_that_is_no_piece_is_refused(spelling: Dataset) -> None:
     section = dataclasses.replace(SECTION, augment=[make("modifier", "prefix", text=">>web<<")])
-    with pytest.raises(UserError, match="prefix: >>web<< is no piece of the tokenizer, whose tags are >>bt<<"):
+    with pytest.raises(UserError, match="prefix: >>web<< is not a piece of the tokenizer, whose tags are >>bt<<"):
         open_readers([spelling], section)
 
 

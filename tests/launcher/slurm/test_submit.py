@@ -153,7 +153,10 @@ def test_what_the_cluster_refuses(refused: Refused, scheduler: Scheduler) -> Non
         (["--array", "2"], "--array: no command; give one behind `--`"),
         (["--array", "2", "--", "ls"], "--array: 'ls' behind `--` has no parts; allowed is zeromt prepare"),
         (["seed=1", "--", "ls"], "CONFIG, settings: not with a command behind `--`"),
-        (["--chain", "2", "--", "ls"], "--chain: not with a command behind `--`, which is no training; leave it out"),
+        (
+            ["--chain", "2", "--", "ls"],
+            "--chain: not with a command behind `--`, which is not a training run; leave it out",
+        ),
     ],
 )
 def test_bad_input(refused: Refused, workplace: Path, given: list[str], message: str) -> None:

@@ -132,7 +132,7 @@ def test_no_code_of_the_folder_is_run(
         (["{state}", "--preset", "notebook_gelu_dk", "--tokenizer", "{model}", "--num-heads", "3"], "missing"),
         (["{state}", "--preset", "notebook_postnorm_es"], "--preset and --tokenizer"),
         (["{pickle}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}"], "is not a safetensors file"),
-        (["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{pickle}"], "is no SentencePiece model"),
+        (["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{pickle}"], "is not a SentencePiece model"),
         (
             ["{state}", "--preset", "notebook_postnorm_es", "--tokenizer", "{model}", "--num-heads", "3"],
             "--tokenizer: 90 source pieces",

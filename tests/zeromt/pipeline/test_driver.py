@@ -68,7 +68,7 @@ def test_a_failed_step_keeps_its_log_and_nothing_follows(folder: Path, run: Run)
             {"a": {"use": "/none"}, "b": {"run": "cat {a}"}},
             "steps.a.use: '/none': ",
         ),
-        ({"a": {"run": "cat my.yaml"}}, "steps.a: 'my.yaml': is no input, so its content would not count"),
+        ({"a": {"run": "cat my.yaml"}}, "steps.a: 'my.yaml': is not an input, so its content would not count"),
         ({"a": {"run": "zeromt train {config}", "config": {"optimizer": {"lr": 0}}}}, "steps.a: optimizer.lr: 0"),
         ({"a": {"run": "zeromt train debug optimizer.lr=0"}}, "steps.a: optimizer.lr: 0"),
     ],

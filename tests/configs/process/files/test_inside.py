@@ -1,4 +1,4 @@
-"""The door: reading follows links and writing does not; what is no file is refused; deep JSON."""
+"""The door: reading follows links and writing does not; what is not a file is refused; deep JSON."""
 
 import json
 import os
