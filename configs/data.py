@@ -244,8 +244,6 @@ class StreamSection:
     """Number of updates to read ahead; 0 without workers reads in the training loop. Does not affect the order."""
     workers: Annotated[int, Field(ge=0, le=64)] = 0
     """Number of processes per rank that read and collate; 0 uses a thread. Does not affect the order."""
-    max_corrupt_blocks: Count = 0
-    """Number of corrupt blocks that a rank skips and counts before it stops; 0 stops at the first."""
     temperature: Annotated[float, Field(ge=1, le=100)] = 1.0
     """T of a mixture without weights: a dataset of n pairs gives pairs in proportion to n ** (1 / T)."""
     augment: list[Annotated[Modifier, Choice("modifier")]] = field(default_factory=list)

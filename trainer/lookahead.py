@@ -50,14 +50,13 @@ class _Fetched:
     """Without counts and seconds, until those of all ranks are read."""
     state: StreamState
     """After it."""
-    num_corrupt_blocks: int
     problem: Exception | None
 
 
 class Lookahead:
     """A reader that fetches the next update before it is needed. All ranks make the same calls.
 
-    `state` and `num_corrupt_blocks` are those after the last update taken, as if nothing had been fetched since.
+    `state` is that after the last update taken, as if nothing had been fetched since.
     """
 
     def __init__(self, reader: StreamReader, world: World) -> None:
@@ -67,8 +66,6 @@ class Lookahead:
         self._state = reader.state()
         self._fetched: _Fetched | None = None
         self._wait: Callable[[], tuple[list[int], list[float]]] | None = None
-        self.num_corrupt_blocks = reader.num_corrupt_blocks
-        """Number of corrupt blocks that this rank has skipped so far."""
 
     @property
     def epoch(self) -> int:
@@ -125,7 +122,7 @@ class Lookahead:
         except Exception as error:  # raised when the update is taken, so that those before it are not lost
             micro_batches, problem = [], error
         update = Update(epoch=epoch, number=number, micro_batches=micro_batches, seconds_step=step)
-        return _Fetched(update, self.reader.state(), self.reader.num_corrupt_blocks, problem)
+        return _Fetched(update, self.reader.state(), problem)
 
     def read(self) -> Flags:
         """Wait for the message of all ranks, and return it."""
@@ -154,7 +151,7 @@ class Lookahead:
         assert self._wait is None
         if fetched.problem is not None:
             raise fetched.problem
-        self._state, self.num_corrupt_blocks = fetched.state, fetched.num_corrupt_blocks
+        self._state = fetched.state
         update = fetched.update
         if update.counts.pairs == 0:
             self.reader.end_epoch()

@@ -332,7 +332,6 @@ class Trainer:
             "update": update.number,
             **state.phase_figures(),
             "skipped_updates": state.skipped_updates,
-            "corrupt_blocks": self.run.world.sum([self.run.updates.num_corrupt_blocks])[0],
             "rewinds": len(state.skipped_ranges),
             TARGET_TOKENS: state.target_tokens,
             "total_seconds": round(state.seconds, 3),

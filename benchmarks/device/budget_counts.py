@@ -92,7 +92,7 @@ class _SyntheticReader:
 
     def __init__(self, shape: BatchShape, num: int, lengths: NDArray[np.int64] | None) -> None:
         self.datasets: list[Any] = []
-        self.epoch, self.update, self.num_corrupt_blocks = 0, 0, 0
+        self.epoch, self.update = 0, 0
         source, target = (np.full((shape.rows, length), 5) for length in (shape.source, shape.target))
         if lengths is not None:
             for side, ids in enumerate((source, target)):

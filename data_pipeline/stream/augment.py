@@ -102,22 +102,21 @@ class Augmenter:
                 _check_models(modifier, tokenizer, where)
                 self._words = [_Words(modifier, side, int(self._key)) for side in pieces]
 
-    def __call__(self, source: Ragged, target: Ragged, is_there: Flags, pairs: Integers, passes: Integers) -> Augmented:
+    def __call__(self, source: Ragged, target: Ragged, pairs: Integers, passes: Integers) -> Augmented:
         """Change a window's pairs.
 
         Args:
             source: rows of plain pieces.
             target: as many.
-            is_there: (pairs,): whether a pair could be read.
             pairs: (pairs,): their numbers in the dataset, in ascending order.
             passes: (pairs,): each one's pass over the dataset.
         """
         with np.errstate(over="ignore"):
             by_pass = mixed(self._key + (passes.astype(np.uint64) + np.uint64(1)) * GOLDEN)
             keys = mixed(by_pass + (pairs.astype(np.uint64) + np.uint64(1)) * GOLDEN)
-            drawn = [_is_drawn(keys, number, modifier) & is_there for number, modifier in self._modifiers]
+            drawn = [_is_drawn(keys, number, modifier) for number, modifier in self._modifiers]
             states = [mixed(keys + np.uint64(number + 1) * _DRAWS).tolist() for number, _ in self._modifiers]
-        changed, fell_back = self._changed_texts(source, target, is_there, pairs, drawn, states)
+        changed, fell_back = self._changed_texts(source, target, pairs, drawn, states)
         for (_, modifier), chosen, state in zip(self._modifiers, drawn, states, strict=True):
             if isinstance(modifier, SubwordModifier):
                 for row in np.flatnonzero(chosen & ~fell_back).tolist():
@@ -136,25 +135,18 @@ class Augmenter:
         return Augmented(sources, targets, is_changed, fell_back)
 
     def _changed_texts(
-        self,
-        source: Ragged,
-        target: Ragged,
-        is_there: Flags,
-        pairs: Integers,
-        drawn: Sequence[Flags],
-        states: Sequence[list[int]],
+        self, source: Ragged, target: Ragged, pairs: Integers, drawn: Sequence[Flags], states: Sequence[list[int]]
     ) -> tuple[dict[int, Pieces], Flags]:
         """The pieces of rows whose text has changed, and which rows keep theirs for want of such."""
         # The first row of the next other pair of the window, after the last the first.
         following = np.searchsorted(pairs, pairs, side="right") % max(len(pairs), 1)
-        fell_back = np.zeros_like(is_there)
-        is_needed = np.zeros_like(is_there)
+        fell_back, is_needed = np.zeros(len(pairs), dtype=bool), np.zeros(len(pairs), dtype=bool)
         for (_, modifier), chosen in zip(self._modifiers, drawn, strict=True):
             if not isinstance(modifier, SubwordModifier):
                 fell_back |= chosen
             if isinstance(modifier, MergingModifier):
                 is_needed[following[chosen]] = True
-        plain = self._decoded(np.flatnonzero((is_needed | fell_back) & is_there).tolist(), source, target)
+        plain = self._decoded(np.flatnonzero(is_needed | fell_back).tolist(), source, target)
         texts = {row: plain[row] for row in np.flatnonzero(fell_back).tolist() if row in plain}
         for (_, modifier), chosen, state in zip(self._modifiers, drawn, states, strict=True):
             for row in np.flatnonzero(chosen).tolist():

@@ -16,15 +16,9 @@ from data_pipeline.order.windows import WindowPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.augment import Augmented, Augmenter, make_augmenters
-from data_pipeline.stream.batch import MicroBatch, collate
+from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from data_pipeline.stream.prefetch import Background
-from data_pipeline.stream.window_tokens import (
-    BLOCKS_AT_ONCE,
-    BlockReader,
-    CorruptBlocks,
-    Tokens,
-    read_pairs,
-)
+from data_pipeline.stream.window_tokens import BLOCKS_AT_ONCE, BlockReader, read_pairs
 
 Integers = NDArray[np.int64]
 
@@ -45,8 +39,6 @@ class Fetched:
     """By lane, those that are not dry; None where all of them are dry for this epoch."""
     cursors: dict[int, tuple[LaneCursor, ...]]
     """By lane, after this update."""
-    corrupt: dict[tuple[int, int], str]
-    """What is wrong with the blocks skipped so far, by numbers of dataset and block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +84,9 @@ class Window:
     pairs: Integers
     """In ascending order."""
     plan: WindowPlan
-    tokens: Tokens
+    source: Ragged
+    """A row for each pair."""
+    target: Ragged
     augmented: Augmented | None = None
     """Whose rows these are, where they are not those of the dataset."""
 
@@ -133,26 +127,25 @@ def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: Lane
     """Updates without end; each epoch's are followed by a mark that the consumer waits at.
 
     Raises:
-        DataError: more blocks are corrupt than `stream.max_corrupt_blocks`.
+        DataError: a block is corrupt.
     """
     section = spec.section
     background = Background() if section.prefetch_updates or section.workers else None
     fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in datasets) else None
     try:
-        corrupt = CorruptBlocks(section.max_corrupt_blocks)
         sources = []
         augmenters = make_augmenters(datasets, section, seed=spec.seed)
         places = zip(spec.numbers, spec.first_ids, strict=True)
         for (number, first_id), dataset, plan, augmenter in zip(places, datasets, plans, augmenters, strict=True):
             blocks = BlockReader(dataset, is_shared=plan.deals_pairs, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, blocks=blocks, augmenter=augmenter))
-        lanes = {number: Lane(spec, sources, number, corrupt, background) for number in spec.cursors}
+        lanes = {number: Lane(spec, sources, number, background) for number in spec.cursors}
         while True:
             micro_batches: dict[int, MicroBatch] | None = {}
             while micro_batches is not None:
                 coming = {number: lane.next() for number, lane in lanes.items()}
                 micro_batches = {n: m for n, m in coming.items() if m is not None} or None
-                yield Fetched(micro_batches, {n: lane.cursors for n, lane in lanes.items()}, dict(corrupt.messages))
+                yield Fetched(micro_batches, {n: lane.cursors for n, lane in lanes.items()})
             for lane in lanes.values():
                 lane.next_epoch()
     finally:
@@ -167,21 +160,17 @@ class Track:
     So up to two windows are in memory; without reading in the background it is one.
     """
 
-    def __init__(
-        self, source: Source, lane: int, cursor: LaneCursor, corrupt: CorruptBlocks, background: Background | None
-    ) -> None:
+    def __init__(self, source: Source, lane: int, cursor: LaneCursor, background: Background | None) -> None:
         """See the class.
 
         Args:
             source: the dataset.
             lane: which.
             cursor: where to go on.
-            corrupt: corrupt blocks so far.
             background: reads ahead.
         """
         self._source = source
         self._lane = lane
-        self._corrupt = corrupt
         self._background = background
         self._lane_pass: LanePass | None = None
         self._begun: dict[tuple[int, int], Callable[[], Window]] = {}
@@ -203,10 +192,10 @@ class Track:
             self._begun[pass_, window] = job if self._background is None else self._background.begin(job)
 
     def peek(self) -> int | None:
-        """Pairs of the next micro-batch, those of corrupt blocks included; None where the pass is over for the lane.
+        """Pairs of the next micro-batch; None where the pass is over for the lane.
 
         Raises:
-            DataError: more blocks are corrupt than may be, or the cursor points at what is not there.
+            DataError: a block is corrupt, or the cursor points at what is not there.
         """
         while True:
             at, window = self.cursor, self._current()
@@ -223,22 +212,19 @@ class Track:
                 raise DataError(f"lane {self._lane}: position {at.position} of {count} micro-batches")
             self._leave(window)
 
-    def take(self) -> MicroBatch | None:
-        """The micro-batch that was peeked at; None where all its pairs stand in corrupt blocks."""
+    def take(self) -> MicroBatch:
+        """The micro-batch that was peeked at."""
         at, window = self.cursor, self._current()
         rows = window.plan.micro_batch(at.position)
         self.cursor = at._replace(position=at.position + 1, taken=at.taken + len(rows))
         if self.cursor.position == len(window.plan):  # so that a resume need not read it again
             self._leave(window)
-        rows = rows[window.tokens.is_there[rows]]
-        if len(rows) == 0:
-            return None
         augmented = window.augmented
         return collate(
             self._lane,
             self._source.first_id + window.pairs[rows],
-            window.tokens.source.rows(rows),
-            window.tokens.target.rows(rows),
+            window.source.rows(rows),
+            window.target.rows(rows),
             self._source.plan.budget.length_multiple,
             dataset=self._source.number,
             num_augmented=None if augmented is None else int(augmented.is_changed[rows].sum()),
@@ -274,8 +260,6 @@ class Track:
             self.begin(at.pass_, at.window, at.before)
             self._window = self._begun.pop((at.pass_, at.window))()
             self._begun.clear()
-            number = self._source.number
-            self._corrupt.add({(number, block): what for block, what in self._window.tokens.corrupt.items()})
         return self._window
 
     def _read(self, pass_: int, number: int, before: int) -> Window:
@@ -286,39 +270,33 @@ class Track:
         pairs = passes = np.empty(0, dtype=np.int64)
         if number < num_windows:
             pairs, passes = plan.pairs(self._lane_pass, number)
-        tokens, lengths, augmented = self._tokens(pairs), plan.lengths[pairs], None
+        (source, target), lengths, augmented = self._tokens(pairs), plan.lengths[pairs], None
         if augmenter is not None:
-            augmented = augmenter(tokens.source, tokens.target, tokens.is_there, pairs, passes)
-            lengths = np.where(tokens.is_there[:, None], augmented.lengths, lengths)
-            tokens = dataclasses.replace(tokens, source=augmented.source, target=augmented.target)
+            augmented = augmenter(source, target, pairs, passes)
+            source, target, lengths = augmented.source, augmented.target, augmented.lengths
         micro_batches = plan.cut(lengths, pass_=pass_, lane=self._lane, window=number, before=before)
-        return Window(num_windows, pairs, micro_batches, tokens, augmented)
+        return Window(num_windows, pairs, micro_batches, source, target, augmented)
 
-    def _tokens(self, pairs: Integers) -> Tokens:
+    def _tokens(self, pairs: Integers) -> tuple[Ragged, Ragged]:
         """A row for each pair, the tokens of those that occur several times once in memory."""
         if self._source.plan.num_copies == 1:
-            return read_pairs(self._source.blocks, pairs, self._corrupt.limit)
+            return read_pairs(self._source.blocks, pairs)
         needed, rows = np.unique(pairs, return_inverse=True)
-        read = read_pairs(self._source.blocks, needed, self._corrupt.limit)
-        return Tokens(read.source.rows(rows), read.target.rows(rows), read.is_there[rows], read.corrupt)
+        source, target = read_pairs(self._source.blocks, needed)
+        return source.rows(rows), target.rows(rows)
 
 
 class Lane:
     """Hands out a lane's micro-batches from its cursors on."""
 
     def __init__(
-        self,
-        spec: LaneStreamSpec,
-        sources: Sequence[Source],
-        lane: int,
-        corrupt: CorruptBlocks,
-        background: Background | None,
+        self, spec: LaneStreamSpec, sources: Sequence[Source], lane: int, background: Background | None
     ) -> None:
         """See the class; its arguments are those of `Track`."""
         self._mixture = spec.mixture
         self._epoch, self._update = spec.epoch, spec.update
         cursors = spec.cursors[lane]
-        self._tracks = [Track(s, lane, at, corrupt, background) for s, at in zip(sources, cursors, strict=True)]
+        self._tracks = [Track(s, lane, at, background) for s, at in zip(sources, cursors, strict=True)]
         self._usual_pairs = [source.plan.usual_pairs for source in sources]
         self._ahead = [self._mixture.ahead(n, lane, pairs) for n, pairs in enumerate(self._usual_pairs)]
         self._num_updates = self._mixture.epoch_updates(self._epoch, self._usual_pairs)
@@ -336,11 +314,11 @@ class Lane:
         Raises:
             DataError: as `Track.peek`.
         """
-        while (track := self._next_track()) is not None:
-            if (micro_batch := track.take()) is not None:
-                self._update += 1
-                return micro_batch
-        return None
+        track = self._next_track()
+        if track is None:
+            return None
+        self._update += 1
+        return track.take()
 
     def next_epoch(self) -> None:
         """Go on with the next epoch. To be called where the lane is dry."""

@@ -13,7 +13,6 @@ from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import Fetched, LaneStreamSpec, lane_updates, updates
 from data_pipeline.stream.phase_data import PhaseData, StreamPhase, check_tokenizers
 from data_pipeline.stream.prefetch import LoaderProcess, Prefetch
-from data_pipeline.stream.window_tokens import CorruptBlocks
 
 __all__ = ["LaneCursor", "StreamReader", "StreamState"]
 
@@ -69,7 +68,6 @@ class StreamReader:
         """Pairs handed out that `stream.augment` changed."""
         self.num_fell_back = 0
         """Pairs handed out that it was to change and that stayed plain: too long, or without pieces for the text."""
-        self._corrupt = CorruptBlocks(section.max_corrupt_blocks)
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
@@ -103,25 +101,19 @@ class StreamReader:
         """Mean pairs of each dataset's micro-batches, estimated from a sample."""
         return [plan.usual_pairs for plan in self._phase.plans]
 
-    @property
-    def num_corrupt_blocks(self) -> int:
-        """Corrupt blocks that this rank skipped so far."""
-        return len(self._corrupt.messages)
-
     def next_update(self) -> list[MicroBatch | None]:
         """This rank's micro-batches of the next update, ceil(K / W) of them.
 
         None stands where a lane is dry for this epoch or there is no such lane.
 
         Raises:
-            DataError: a block that the update needs is corrupt, and no more may be skipped.
+            DataError: a block that the update needs is corrupt.
         """
         if not self._streams:
             self._streams, self._dry = self._open_streams(), set()
         fetched = {n: stream.next() for n, stream in enumerate(self._streams) if n not in self._dry}
         slots: list[MicroBatch | None] = [None] * -(-self._phase.section.micro_batches // self._world_size)
         for number, part in fetched.items():
-            self._note(part.corrupt)
             self._cursors.update(part.cursors)
             if part.micro_batches is None:
                 self._dry.add(number)
@@ -242,11 +234,6 @@ class StreamReader:
             else:
                 streams.append(Prefetch(updates(phase.datasets, phase.plans, spec), section.prefetch_updates))
         return streams
-
-    def _note(self, corrupt: dict[tuple[int, int], str]) -> None:
-        """Say which blocks were skipped, once."""
-        for message in self._corrupt.add(corrupt):
-            log.warning("%s; skipped, of at most %d", message, self._corrupt.limit)
 
     def _settings(self) -> dict[str, int | str]:
         settings = {name: getattr(self._phase.section, name) for name in POSITION_SETTINGS}

@@ -5,13 +5,11 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
-from tests.conftest import Corpus, read_metrics
+from tests.conftest import Corpus
 from tests.faults.conftest import SETTINGS, Canary, Launch, MakeRun, Run, injected
 from tests.faults.injected import Fault, write_plan
 from tests.faults.injected_runs import run_all
 from tests.forked import Forked
-
-NUM_PAIRS = 1000
 
 
 def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch, tmp_path: Path) -> None:
@@ -39,37 +37,23 @@ def test_broken_checkpoints(undisturbed: Run, make_run: MakeRun, launch: Launch,
 
 
 def test_broken_shards(corpus_en_fr: Corpus, shim: Path, tmp_path: Path) -> None:
-    """Row 22: a shard that changes under a run stops it by name; within a budget its blocks are counted."""
-    runs = {}
-    for name, budget in (("stops", 0), ("counted", 1)):
-        prepared = tmp_path / f"{name}-data"
-        shutil.copytree(corpus_en_fr.folder, prepared)
-        [shard] = prepared.glob("train-*.tar")
-        settings = (
-            *(
-                f"prepare.output={prepared}",
-                *corpus_en_fr.overrides[1:],
-                *SETTINGS,
-                f"output={tmp_path}",
-                f"name={name}",
-            ),
-            *("stream.window_pairs=64", "stream.prefetch_updates=1", f"stream.max_corrupt_blocks={budget}"),
-            *("training.max_updates=1000", "training.max_epochs=2"),
-            *("stream.source_tokens=1024", "stream.target_tokens=1024", "evaluation.every_updates=0"),
-        )
-        runs[name] = Run(folder=tmp_path / name, plan=tmp_path / f"{name}.plan", settings=settings)
-        write_plan(runs[name].plan, [Fault(point="accumulate", action="flip", step=5, value=str(shard))])
-    given = [(run.settings, run.plan) for run in runs.values()]
-    with closing(Forked(*injected(shim, runs["stops"]))) as forked:
-        [[(stopped, _), (outcome, log)]] = forked.ranks(1, run_all, given, cwd=tmp_path)
+    """Row 22: a shard that changes under a run stops it by name."""
+    prepared = tmp_path / "data"
+    shutil.copytree(corpus_en_fr.folder, prepared)
+    [shard] = prepared.glob("train-*.tar")
+    settings = (
+        f"prepare.output={prepared}",
+        *corpus_en_fr.overrides[1:],
+        *SETTINGS,
+        *(f"output={tmp_path}", "name=stops", "stream.window_pairs=64", "stream.prefetch_updates=1"),
+        *("training.max_updates=1000", "training.max_epochs=2"),
+        *("stream.source_tokens=1024", "stream.target_tokens=1024", "evaluation.every_updates=0"),
+    )
+    run = Run(folder=tmp_path / "stops", plan=tmp_path / "plan", settings=settings)
+    write_plan(run.plan, [Fault(point="accumulate", action="flip", step=5, value=str(shard))])
+    with closing(Forked(*injected(shim, run))) as forked:
+        [[(stopped, _)]] = forked.ranks(1, run_all, [(run.settings, run.plan)], cwd=tmp_path)
     assert stopped.startswith("DataError: ")
     assert "train-000000.tar" in stopped
     assert len(stopped.splitlines()) == 1
-    assert runs["stops"].last_logged() >= 5
-    assert outcome == "finished"
-    assert "skipped, of at most 1" in log
-    lines = read_metrics(runs["counted"].folder)
-    assert lines[-1]["corrupt_blocks"] == 1
-    of_epoch = {epoch: sum(line["pairs"] for line in lines if line["epoch"] == epoch) for epoch in (0, 1)}
-    assert of_epoch[1] == NUM_PAIRS - 32
-    assert of_epoch[0] in (NUM_PAIRS, NUM_PAIRS - 32)
+    assert run.last_logged() >= 5

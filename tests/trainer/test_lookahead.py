@@ -49,7 +49,8 @@ def test_messages_that_ranks_wait_for_between_two_updates(corpus_en_fr: Corpus, 
         "evaluation.every_updates=0",
     ]
     for found in forked.ranks(2, count_messages, settings, cwd=tmp_path):
-        assert {*found} & {*range(1, 10)} == {5}, "but for the log line's"
+        assert found, "before and after"
+        assert not {*found} & {*range(1, 10)}, "and none for the log line"
 
 
 def spikes_at(world: World, overrides: list[str], steps: list[int]) -> list[tuple[Any, ...]]:

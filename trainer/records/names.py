@@ -23,7 +23,7 @@ MACHINE = {
     "setup_seconds", "productive_seconds", "redone_seconds", "waiting_for_data_seconds", "saving_seconds",
     "evaluating_seconds", "stalled_seconds", "evaluation_seconds",
 }  # fmt: skip
-EVENTS = {"skipped_updates", "corrupt_blocks", "rewinds", "restarts"}
+EVENTS = {"skipped_updates", "rewinds", "restarts"}
 """Counts over the whole run."""
 END_EVENT = "end"
 """The last event of a start, which trackers alone get: its `outcome` (a state of status.json), exit code, reason."""

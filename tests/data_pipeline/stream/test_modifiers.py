@@ -199,7 +199,7 @@ def augmented(dataset: Dataset, pairs: list[tuple[str, str]], *modifiers: Modifi
         list(enumerate(modifiers)), tokenizer, seed=1, dataset=0, longest=(90, 90), budget=Budget.of(SECTION)
     )
     numbers = np.arange(len(pairs))
-    found = augmenter(source, target, np.ones(len(pairs), dtype=bool), numbers, 0 * numbers)
+    found = augmenter(source, target, numbers, 0 * numbers)
     return tokenizer.decode_source([found.source[row].tolist() for row in range(len(pairs))]), found
 
 

@@ -15,11 +15,13 @@ SECTION = StreamSection(micro_batches=2, source_tokens=300, target_tokens=300, w
 
 
 @pytest.mark.parametrize("way", ["in place", "by renames"])
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_an_overwritten_dataset_is_refused(small: Dataset, tmp_path: Path, way: str, prefetch: int) -> None:
+@pytest.mark.parametrize(("prefetch", "workers"), [(0, 0), (2, 0), (2, 2)])
+def test_an_overwritten_dataset_is_refused(
+    small: Dataset, tmp_path: Path, way: str, prefetch: int, workers: int
+) -> None:
     used = write_dataset(tmp_path / "used", small, 1000, pairs_per_block=32)
     other = write_dataset(tmp_path / "other", small, 2000, seed=2, pairs_per_block=32)
-    readers = open_readers([used], dataclasses.replace(SECTION, prefetch_updates=prefetch))
+    readers = open_readers([used], dataclasses.replace(SECTION, prefetch_updates=prefetch, workers=workers))
     read_epoch(readers, 1)
     if way == "by renames":
         used.folder.rename(tmp_path / "aside")
@@ -28,8 +30,17 @@ def test_an_overwritten_dataset_is_refused(small: Dataset, tmp_path: Path, way: 
         for path in sorted(other.folder.iterdir()):
             with path.open("rb") as read, (used.folder / path.name).open("wb") as written:
                 shutil.copyfileobj(read, written)
-    with pytest.raises(DataError, match=r"used/train-.*: block "):
+    with pytest.raises(DataError, match=r"used/train-.*: block 0000\d\d-0000\d\d: its hash is not the index's"):
         read_epoch(readers)
+    close(readers)
+
+
+def test_one_that_was_replaced_before_a_loader_opened_it_is_refused(small: Dataset, tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "used", small, 100)
+    dataset.fingerprint = "0" * 64  # as it was when the run began
+    readers = open_readers([dataset], dataclasses.replace(SECTION, workers=2))
+    with pytest.raises(DataError, match="was replaced while it was read"):
+        readers[0].next_update()
     close(readers)
 
 
