@@ -43,11 +43,8 @@ class TokenizerSection:
     normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc"
     """SentencePiece's normalization of the text before it is segmented."""
     tags: list[Tag] = field(default_factory=list)
-    """Target-language tags such as `>>fra<<`: each is one piece, recognised at the start of a source line."""
-    spare: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """Number of pieces reserved for future tags. If a later dataset uses this tokenizer (`path`) with a new tag in its
-    `tags`, the tag gets a reserved piece, and existing runs can continue with that dataset.
-    """
+    """Target-language tags such as `>>fra<<`: each is one piece, recognised at the start of a source line. Name those
+    of later data too, such as `>>bt<<`: one that is missing needs another tokenizer."""
     sample_pairs: Positive = 500_000
     """Maximum number of pairs to train the tokenizer on, drawn evenly from the whole corpus."""
     sample_megabytes: Positive = 128

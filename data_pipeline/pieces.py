@@ -5,8 +5,6 @@ takes tags at the beginning of a line alone. Where others are to encode `>>fra<<
 with what is exported for CTranslate2, it is the user-defined symbol `\u2581>>fra<<`, spelled as the first piece of a
 word. Piece by piece the two are one vocabulary.
 
-A spare piece is a control symbol that stands for nothing yet. A new tag takes its place: all ids stay what they are.
-
 Models that others have trained are `fitted`: the special pieces are put first, in this project's order. A piece's id is
 its place in the model, and no text is cut by places: moving pieces, or adding those that no text has, changes only ids.
 So SentencePiece's own ids (unk 0, bos 1, eos 2, no pad), Marian's (eos 0, unk 1) and T5's (pad 0, eos 1, unk 2) are all
@@ -26,8 +24,6 @@ WORD_BEGIN = "\u2581"
 """What SentencePiece writes in place of a space."""
 TAG = re.compile(r">>[^<>\s]{1,32}<<")
 """A target-language tag. Where the source model has it as a piece of its own, it has meaning at the start of a line."""
-SPARE = re.compile(r"<spare-[0-9]+>")
-"""A piece that is reserved for a tag that nobody has thought of yet."""
 SPECIAL = ("pad", "bos", "eos", "unk")
 """In the order of their ids, from 0."""
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
@@ -50,39 +46,6 @@ def as_controls(model: bytes, *, begin: str = "") -> bytes:
     return _retyped(model, _PIECE.CONTROL, begin)
 
 
-def spare_names(number: int) -> list[str]:
-    """What so many spare pieces are called."""
-    return [f"<spare-{n + 1}>" for n in range(number)]
-
-
-def with_tags(model: bytes, tags: Sequence[str]) -> bytes:
-    """The model with tags in the place of its first spare pieces.
-
-    Args:
-        model: has at least so many.
-        tags: it has none of them yet.
-    """
-    proto: Any = sentencepiece_model_pb2.ModelProto()
-    proto.ParseFromString(model)
-    spares = [piece for piece in proto.pieces if _is_spare(piece)]
-    for piece, tag in zip(spares[: len(tags)], tags, strict=True):
-        piece.piece = tag
-    content: bytes = proto.SerializeToString(deterministic=True)
-    return content
-
-
-def has_taken_spares(new: bytes, old: bytes) -> bool:
-    """Whether a model is another one but for tags in the place of spare pieces, or none at all."""
-    protos: list[Any] = [sentencepiece_model_pb2.ModelProto() for _ in range(2)]
-    for proto, model in zip(protos, (new, old), strict=True):
-        proto.ParseFromString(as_controls(model))
-    ours, theirs = protos
-    for one, other in zip(ours.pieces, theirs.pieces, strict=False):
-        if _is_spare(other) and _is_tag(one):
-            one.piece = other.piece
-    return bool(ours.SerializeToString(deterministic=True) == theirs.SerializeToString(deterministic=True))
-
-
 def tag_of(piece: str) -> str | None:
     """The tag that a piece is, however it is spelled; None for other pieces."""
     tag = piece.removeprefix(WORD_BEGIN)
@@ -102,10 +65,6 @@ def _retyped(model: bytes, type_: int, begin: str) -> bytes:
         piece.piece, piece.type = f"{begin}{tag_of(piece.piece)}", type_
     content: bytes = proto.SerializeToString(deterministic=True) if others else model
     return content
-
-
-def _is_spare(piece: Any) -> bool:
-    return piece.type == _PIECE.CONTROL and SPARE.fullmatch(piece.piece) is not None
 
 
 def _is_tag(piece: Any) -> bool:

@@ -15,7 +15,7 @@ from sentencepiece import sentencepiece_model_pb2
 from configs import UserError
 from configs.languages import same_language
 from configs.process.files.inside import read_bytes, write_bytes
-from data_pipeline.pieces import SPARE, TAG, WORD_BEGIN, as_controls, has_taken_spares, tag_of, with_tags
+from data_pipeline.pieces import TAG, WORD_BEGIN, as_controls, tag_of
 
 Side = Literal["source", "target"]
 
@@ -121,23 +121,6 @@ class Tokenizer:
     def tags(self) -> tuple[str, ...]:
         """Target-language tags of the source vocabulary, such as `>>fra<<`, in the order of their ids."""
         return tuple(self._tags)
-
-    @property
-    def spares(self) -> tuple[str, ...]:
-        """Pieces of the source vocabulary that are reserved for tags that are thought of later."""
-        controls = [piece for i, piece in enumerate(self.source_vocabulary()) if self._source.is_control(i)]
-        return tuple(piece for piece in controls if SPARE.fullmatch(piece))
-
-    def with_tags(self, tags: Sequence[str]) -> "Tokenizer":
-        """This tokenizer with tags that it has not in the place of its first spare pieces: no id changes."""
-        assert len(tags) <= len(self.spares)
-        name = self.file_name("source")
-        return Tokenizer({**self._files, name: with_tags(self._files[name], tags)}) if tags else self
-
-    def extends(self, other: "Tokenizer") -> bool:
-        """Whether this is the other one, or the other one with tags in the place of spare pieces."""
-        files, theirs = self._files, other.files()
-        return files.keys() == theirs.keys() and all(has_taken_spares(files[n], theirs[n]) for n in files)
 
     def tag_id(self, tag: str) -> int:
         """The id of one of `tags`."""
@@ -304,27 +287,18 @@ class Match:
         return {"kept": len(self.kept), "averaged": len(self.cut), "new": len(self.unknown)}
 
 
-def widest(tokenizers: Sequence[Tokenizer]) -> Tokenizer | None:
-    """The one of several tokenizers that has all tags of the others, which are the same but for spare pieces that those
-    tags have taken; None where there is none."""
-    return next((one for one in tokenizers if all(one.extends(other) for other in tokenizers)), None)
-
-
 def match(old: Tokenizer, new: Tokenizer, side: Side) -> Match:
     """Find the pieces of one side of a new tokenizer in an old one's.
 
-    The four special pieces are one another's, and a tag that has taken the place of a spare piece has that one's row. A
-    tag is the old tag of the same language, by whatever code; one of another language is cut into all tags that the old
-    one has: what they have in common is that they are tags. Any other piece that the old one has not is cut as the old
-    one cuts its text where it stands, within a word or at its beginning; what is unknown of that is passed over.
+    The four special pieces are one another's. A tag is the old tag of the same language, by whatever code; one of
+    another language is cut into all tags that the old one has: what they have in common is that they are tags. Any
+    other piece that the old one has not is cut as the old one cuts its text where it stands, within a word or at its
+    beginning; what is unknown of that is passed over.
 
     Args:
         old, new: the tokenizers.
         side: whose vocabulary.
     """
-    if new.extends(old):
-        size = new.source_vocab_size if side == "source" else new.target_vocab_size
-        return Match(kept={number: number for number in range(size)}, cut={}, unknown=[])
     before, now = (_Vocabulary.of(tokenizer, side) for tokenizer in (old, new))
     ids = {piece: number for number, piece in enumerate(before.pieces)}
     tags = [old.tag_id(tag) for tag in old.tags] if side == "source" or old.is_joint else []

@@ -11,7 +11,7 @@ from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.phase_data import StreamPhase
 from data_pipeline.stream.reader import StreamReader
-from data_pipeline.tokenizer import Tokenizer, widest
+from data_pipeline.tokenizer import Tokenizer
 
 SIDES: tuple[Literal["source", "target"], ...] = ("source", "target")
 log = logging.getLogger(__name__)
@@ -27,10 +27,8 @@ def dataset_names(datasets: Sequence[Dataset]) -> dict[str, Dataset]:
 
 
 def tokenizer_of(datasets: Sequence[Dataset]) -> Tokenizer:
-    """The tokenizer of a run: that of its datasets; if some use spare pieces as tags, the one with the most tags."""
-    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
-        return datasets[0].tokenizer
-    return widest([dataset.tokenizer for dataset in datasets]) or datasets[0].tokenizer  # which the reader refuses
+    """The tokenizer of a run: that of its datasets; the reader refuses those that have several."""
+    return datasets[0].tokenizer
 
 
 def open_datasets(config: RunConfig) -> list[Dataset]:

@@ -15,7 +15,7 @@ import sentencepiece
 from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.pieces import fitted, spare_names
+from data_pipeline.pieces import fitted
 from data_pipeline.preparation.raw.unit import RawSpan
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.tokenizer import (
@@ -102,10 +102,10 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     """The tokenizer that `section.path` names, or None if one must be trained.
 
     The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one, also of others
-    (`data_pipeline.pieces.fitted`). The section's kind and size are ignored; new tags replace its spare pieces.
+    (`data_pipeline.pieces.fitted`). The section's kind and size are ignored.
 
     Raises:
-        UserError: there is none, it cannot be used, or it has no spare piece for a missing tag.
+        UserError: there is none, it cannot be used, or it lacks one of the section's tags.
     """
     if section.path is None:
         return None
@@ -123,14 +123,13 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
         ) from error
     except UserError as error:
         raise UserError(f"{where}: {str(error).removeprefix('tokenizer: ')}") from error
-    missing, spares = [tag for tag in section.tags if tag not in tokenizer.tags], tokenizer.spares
-    if len(missing) > len(spares):
-        have = ", ".join(tokenizer.tags) or "none"
-        raise UserError(
-            f"prepare.tokenizer.tags: {missing[len(spares)]} is not a piece of {path}, which has "
-            f"{len(spares)} spare ones (prepare.tokenizer.spare); allowed is one of its own ({have})"
-        )
-    return tokenizer.with_tags(missing)
+    for tag in section.tags:
+        if tag not in tokenizer.tags:
+            have = ", ".join(tokenizer.tags) or "none"
+            raise UserError(
+                f"prepare.tokenizer.tags: {tag} is not a piece of {path}; allowed is one of its own ({have})"
+            )
+    return tokenizer
 
 
 def train_tokenizer(section: TokenizerSection, sources: Sequence[str], targets: Sequence[str]) -> Tokenizer:
@@ -168,7 +167,7 @@ def _train(section: TokenizerSection, lines: Iterable[str], field_name: str, siz
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             unk_id=UNK_ID,
-            control_symbols=[*section.tags, *spare_names(section.spare)] if has_tags else [],
+            control_symbols=section.tags if has_tags else [],
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -183,8 +182,7 @@ def without_marks(lines: Iterable[str], section: TokenizerSection) -> Iterator[s
     text. A symbol is split by a space, keeping its characters; the character is removed.
     """
     normalizer = sentencepiece.SentencePieceNormalizer(rule_name=section.normalization)
-    controls = [*section.tags, *spare_names(section.spare)]
-    marks = re.compile("|".join(map(re.escape, ["<pad>", "<s>", "</s>", UNKNOWN_PIECE, *controls])))
+    marks = re.compile("|".join(map(re.escape, ["<pad>", "<s>", "</s>", UNKNOWN_PIECE, *section.tags])))
     for line in lines:
         if not line.isascii() or "<" in line:
             normal = str(normalizer.normalize(line))
@@ -236,9 +234,7 @@ def check_tags(section: PrepareSection, tokenizer: Tokenizer) -> None:
         tags = tokenizer.tags_of(language)
         if not tags:
             have = ", ".join(tokenizer.tags) or "none"
-            number = len(tokenizer.spares)
-            spare = f"; prepare.tokenizer.tags takes one of its {number} spare pieces" if number else ""
-            raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}{spare}")
+            raise UserError(f"prepare.{name}: >>{language}<<: the tokenizer's tags are {have}; name one of them")
         if len(tags) > 1:
             raise UserError(
                 f"prepare.{name}: {language!r} may be {' or '.join(tags)} of the tokenizer; name one of them"

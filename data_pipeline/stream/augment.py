@@ -19,7 +19,7 @@ from data_pipeline.order.windows import Budget
 from data_pipeline.pieces import WORD_BEGIN
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, widest
+from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -321,15 +321,14 @@ def make_augmenters(datasets: Sequence[Dataset], section: StreamSection, *, seed
     chosen = [modifiers_of(section, number) for number in range(len(datasets))]
     if not any(chosen):
         return [None] * len(datasets)
-    tokenizer = widest([dataset.tokenizer for dataset in datasets])
     longest = [max(dataset.longest(side) - 1 for dataset in datasets) for side in SIDES]
-    augmenters: list[Augmenter | None] = []
-    for number, (dataset, modifiers) in enumerate(zip(datasets, chosen, strict=True)):
-        place = {"seed": seed, "dataset": number}
-        own, budget = tokenizer or dataset.tokenizer, Budget.of(section)
-        made = Augmenter(modifiers, own, longest=longest, budget=budget, **place) if modifiers else None
-        augmenters.append(made)
-    return augmenters
+    budget = Budget.of(section)
+    return [
+        Augmenter(modifiers, datasets[0].tokenizer, seed=seed, dataset=number, longest=longest, budget=budget)
+        if modifiers
+        else None
+        for number, modifiers in enumerate(chosen)
+    ]
 
 
 def settings_number(section: StreamSection, num_datasets: int) -> int | None:

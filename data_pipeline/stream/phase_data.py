@@ -14,7 +14,6 @@ from data_pipeline.stream.augment import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.lanes import make_plans
 from data_pipeline.stream.pair_weights import PairWeights
-from data_pipeline.tokenizer import widest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +124,6 @@ def check_tokenizers(datasets: Sequence[Dataset]) -> None:
         UserError: naming the first that has another.
     """
     first = datasets[0]
-    if len({dataset.tokenizer_fingerprint for dataset in datasets}) == 1:
-        return
-    if widest([dataset.tokenizer for dataset in datasets]) is not None:
-        return
     for other in datasets[1:]:
         if other.tokenizer_fingerprint != first.tokenizer_fingerprint:
             raise UserError(

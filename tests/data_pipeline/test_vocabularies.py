@@ -1,17 +1,16 @@
-"""Vocabularies against one another, held against what the old tokenizer does with whole lines, and new tags."""
+"""Vocabularies against one another, held against what the old tokenizer does with whole lines."""
 
 from typing import Any
 
 import pytest
 
 from configs import TokenizerSection
-from data_pipeline.preparation.tokenizing import existing_tokenizer, train_tokenizer
-from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, match, widest
+from data_pipeline.preparation.tokenizing import train_tokenizer
+from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer, match
 from tests.conftest import bundled
 
 ENGLISH, FRENCH = (bundled(language, slice(0, 400)).decode().splitlines() for language in ("en", "fr"))
 OTHERS = [bundled(language, slice(500, 900)).decode().splitlines() for language in ("en", "fr")]
-BT = ">>bt<<"
 
 
 def tokenizer(*, other: bool = False, **settings: Any) -> Tokenizer:
@@ -68,47 +67,3 @@ def test_tags_of_the_same_language_are_one() -> None:
     found = match(before, now, "source")
     assert found.kept[now.tag_id(">>fra<<")] == before.tag_id(">>fr<<")
     assert list(found.cut[now.tag_id(">>spa<<")]) == [before.tag_id(">>fr<<"), before.tag_id(">>deu<<")]
-
-
-class TestSpare:
-    def test_a_new_tag_takes_a_spare_piece(self, tmp_path: Any) -> None:
-        base = tokenizer(tags=[">>fra<<"], spare=3)
-        assert base.spares == ("<spare-1>", "<spare-2>", "<spare-3>")
-        assert base.source_vocab_size == 300
-        base.save(tmp_path)
-        section = TokenizerSection(path=str(tmp_path), tags=[">>fra<<", BT])
-        found = existing_tokenizer(section)
-        assert found is not None
-        assert found.tags == (">>fra<<", BT)
-        assert found.spares == ("<spare-2>", "<spare-3>")
-        assert found.fingerprint != base.fingerprint
-        again = existing_tokenizer(section)
-        assert again is not None
-        assert again.fingerprint == found.fingerprint, "the same tags take the same pieces"
-        assert found.tag_id(BT) == base.source_vocabulary().index("<spare-1>")
-        lines = [f"{BT} A dog.", ">>fra<< <spare-1> A dog.", "<spare-2>"]
-        assert found.encode_source(lines)[0] == [found.tag_id(BT), *base.encode_source(["A dog."])[0]]
-        assert found.encode_source(lines)[1:] == base.encode_source(lines)[1:]
-        assert found.tag_id(BT) not in found.encode_source(lines)[1]
-
-    def test_separate_vocabularies_spare_the_source_s(self) -> None:
-        base = tokenizer(vocabulary="separate", spare=2)
-        assert "<spare-1>" not in base.target_vocabulary()
-        assert base.with_tags([BT]).tags == (BT,)
-
-    def test_which_extends_which(self) -> None:
-        base = tokenizer(spare=2)
-        one, two, other = base.with_tags([BT]), base.with_tags([BT, ">>fra<<"]), base.with_tags([">>fra<<"])
-        assert base.extends(base)
-        assert one.extends(base)
-        assert two.extends(one)
-        assert not base.extends(one)
-        assert not other.extends(one), "two tags for one piece"
-        assert not tokenizer().extends(base)
-        assert widest([base, two, one]) is two
-        assert widest([one, other]) is None
-        found = match(base, two, "source")
-        assert found.kept == {n: n for n in range(300)}
-
-    def test_no_dataset_s_recipe_changes(self) -> None:
-        assert tokenizer().fingerprint == tokenizer(spare=0).fingerprint

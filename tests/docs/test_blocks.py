@@ -107,7 +107,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Path:
     (root / "data").mkdir()
     (root / "data" / "tatoeba-en-fr").symlink_to(BUNDLED)
     config = yaml.safe_load((REPO / "configs" / "runs" / "debug.yaml").read_text())
-    config["prepare"] |= {"output": "data/my", "pairs_per_block": 32, "tokenizer": {"vocab_size": 500, "spare": 8}}
+    config["prepare"] |= {
+        "output": "data/my",
+        "pairs_per_block": 32,
+        "tokenizer": {"vocab_size": 500, "tags": [">>bt<<"]},
+    }
     config["stream"] = {"micro_batches": 4, "source_tokens": 512, "target_tokens": 512}
     config["training"] = {"max_updates": 12, "log_every": 2}
     config["evaluation"] = {"every_updates": 6, "max_pairs": 5, "search": {"beam": 1, "max_length_extra": 5}}

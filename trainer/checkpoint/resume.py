@@ -57,7 +57,7 @@ def check_identity(
             f"{'; '.join(differences)}; keep what {checkpoint.folder} was trained with, "
             "or give a new run another name (name=...)"
         )
-    _check_tokenizer(checkpoint, tokenizer, takes_tags="data" in reset)
+    _check_tokenizer(checkpoint, tokenizer)
     if "optimizer" not in reset:
         _check_optimizer(checkpoint, config.optimizer)
     if "data" not in reset and (differences := _data(checkpoint, config, data_fingerprints)):
@@ -81,31 +81,19 @@ def _check_optimizer(checkpoint: Checkpoint, optimizer: Optimizer) -> None:
         )
 
 
-def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer, *, takes_tags: bool) -> None:
-    """Refuse another tokenizer.
-
-    Args:
-        checkpoint: to resume from.
-        tokenizer: of the run's datasets.
-        takes_tags: whether new tags may have replaced spare pieces, which leaves the weights as they are.
+def _check_tokenizer(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+    """Refuse another tokenizer than the checkpoint's.
 
     Raises:
-        UserError: it is another tokenizer.
+        UserError: the run's datasets have another.
     """
     trained_with = checkpoint.manifest["fingerprints"]["tokenizer"]
-    if tokenizer.fingerprint == trained_with:
-        return
-    if takes_tags:
-        saved = Tokenizer.load(checkpoint.folder)
-        if saved.fingerprint == trained_with and tokenizer.extends(saved):
-            new = [tag for tag in tokenizer.tags if tag not in saved.tags]
-            log.info("new tags in the place of spare pieces: %s", ", ".join(new))
-            return
-    raise UserError(
-        f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
-        f"use the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
-        "prepare --tokenizer-of RUN), or a new run that begins with these weights (--from RUN, name=...)"
-    )
+    if tokenizer.fingerprint != trained_with:
+        raise UserError(
+            f"tokenizer: fingerprint {tokenizer.fingerprint[:12]}, the checkpoint has {trained_with[:12]}; "
+            f"use the dataset that {checkpoint.folder} was trained on, data prepared with its tokenizer (zeromt "
+            "prepare --tokenizer-of RUN), or a new run that begins with these weights (--from RUN, name=...)"
+        )
 
 
 def restore(

@@ -8,8 +8,10 @@ import numpy as np
 from configs.languages import language
 from zeromt.init.corpus import Found
 
-SPARE, SPECIAL = 8, 4
-"""Spare pieces of a vocabulary, and PAD, BOS, EOS and the unknown one."""
+TAGS = [">>bt<<"]
+"""Of back-translated text, should there be some later."""
+SPECIAL = 4
+"""PAD, BOS, EOS and the unknown piece."""
 MANY_CHARACTERS = 1500
 """Different characters in a sample from which on its text is no alphabet's."""
 PIECE = 15
@@ -123,14 +125,14 @@ def _tokenizer(found: Found, languages: tuple[str, str], size: Size) -> Choice:
     texts = [[*sides[0], *sides[1]]] if is_joint else sides
     sizes = [_feasible(text, size.pieces) for text in texts]
     vocabulary = "joint" if is_joint else "separate"
-    value: dict[str, Any] = {"kind": "bpe", "vocabulary": vocabulary, "vocab_size": sizes[0], "spare": SPARE}
+    value: dict[str, Any] = {"kind": "bpe", "vocabulary": vocabulary, "vocab_size": sizes[0], "tags": TAGS}
     if len(set(sizes)) > 1:
         value["target_vocab_size"] = sizes[1]
     if max(map(_num_characters, texts)) > MANY_CHARACTERS:
         value["character_coverage"] = 0.9995
     why = "one script, so one vocabulary" if is_joint else "two scripts, so two vocabularies"
     bound = "as large as so little text supports" if min(sizes) < size.pieces else f"for {size.why}"
-    return Choice("tokenizer", value, f"{why}; {bound}; spare pieces for later tags")
+    return Choice("tokenizer", value, f"{why}; {bound}; a tag for back-translated text, should there be some later")
 
 
 def _feasible(lines: Sequence[str], wanted: int) -> int:
@@ -138,7 +140,7 @@ def _feasible(lines: Sequence[str], wanted: int) -> int:
     characters. A word of more characters than a piece has counts as several.
     """
     words = {word[at : at + PIECE] for line in lines for word in line.split() for at in range(0, len(word), PIECE)}
-    must = _num_characters(lines) + SPECIAL + SPARE + 1
+    must = _num_characters(lines) + SPECIAL + len(TAGS) + 1
     most = must + len(words) // 2
     return max(min(wanted, most), must) if most < 1000 else max(min(wanted, most) // 100 * 100, must)
 
