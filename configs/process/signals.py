@@ -19,9 +19,9 @@ PR_SET_PDEATHSIG = 1
 """Option of `prctl`: the signal that this process gets when its parent ends."""
 STOPPED = 75
 """Exit code of what was asked to stop: the same command goes on."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-"""From a scheduler, Ctrl-C, a closed terminal, Ctrl-\\, and a scheduler's warning. torchrun forwards all but the last
-to its ranks."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGTERM)
+"""From Ctrl-C, a closed terminal, Ctrl-\\, a scheduler's warning, and a scheduler. torchrun forwards all but SIGUSR1
+to its ranks. In the order in which handlers are set: SIGTERM's is the last, which a launcher looks for."""
 STOPPED_BY_FILE = "stop file"
 """Reason of a stop that a user requested; the others are `ORPHANED` and a signal's name."""
 ORPHANED = "torchrun is gone"

@@ -36,6 +36,8 @@ class Supervisor:
         """
         self.was_stopped = False
         """Whether a stop was requested."""
+        self._signal = signal.SIGTERM
+        """What ranks get: SIGINT after Ctrl-C, of which they say that a person stopped them."""
         self._asks = asks
         self._handlers: dict[signal.Signals, Any] = {}
 
@@ -88,6 +90,7 @@ class Supervisor:
             tell_in_handler(f"zeromt: {name}: already stopping; kill -9 {os.getpid()} gives up waiting")
         else:
             tell_in_handler(f"zeromt: {name}: asking {self._asks}; waiting for them")
+            self._signal = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
         self.was_stopped = True
 
 
@@ -117,7 +120,7 @@ class RankSupervisor(Supervisor):
         for rank in ranks if self.was_stopped else ():
             if rank not in asked and _hears(rank):
                 with contextlib.suppress(ProcessLookupError):  # it has just ended
-                    os.kill(rank, signal.SIGTERM)
+                    os.kill(rank, self._signal)
                 asked.add(rank)
         if ranks or not (self.was_stopped or self._began):
             self._idle_since = None
@@ -137,7 +140,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _hears(pid: int) -> bool:
-    """Whether a process has its handler for SIGTERM, by the kernel's mask of caught signals; earlier it would die."""
+    """Whether a process has its handlers, SIGTERM's last, by the kernel's mask of caught signals; else it would die."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

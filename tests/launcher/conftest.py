@@ -36,7 +36,7 @@ def on_signal(number, frame):
     got.append(signal.Signals(number).name)
     (folder / f"signals-{rank}").write_text(" ".join(got))
 
-for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT"):
+for name in ("SIGINT", "SIGUSR1", "SIGHUP", "SIGQUIT", "SIGTERM"):
     signal.signal(getattr(signal, name), on_signal)
 
 def status(state, code, error=None):

@@ -38,16 +38,20 @@ def files(run: Path) -> dict[str, bytes]:
 
 
 class TestStarts:
-    def test_whose_checkpoints_are_gone_does_not_begin_anew(self, place: Path, train: Again) -> None:
-        """As `latest` says; a refused start writes nothing but why."""
+    @pytest.mark.parametrize("how", ["deleted", "deleted but latest", "not mounted"])
+    def test_whose_checkpoints_are_gone_does_not_begin_anew(self, how: str, place: Path, train: Again) -> None:
+        """A refused start writes nothing but why."""
         run = place / "runs" / "small"
         shutil.rmtree(run / "checkpoints")
-        (run / "checkpoints").mkdir()
-        (run / "checkpoints" / "latest").write_text("step-00000010\n")
+        if how == "deleted but latest":
+            (run / "checkpoints").mkdir()
+            (run / "checkpoints" / "latest").write_text("step-00000010\n")
+        elif how == "not mounted":
+            (run / "checkpoints").symlink_to(place / "scratch")
         before = files(run)
         done = train("training.max_updates=12")
         assert done.code == 2
-        assert "checkpoints/latest names 'step-00000010', and none is there; bring them back" in done.err
+        assert "checkpoints has none, and step-00000010 was saved there; bring them back" in done.err
         assert {**files(run), "status.json": b""} == {**before, "status.json": b""}, "something was written"
         assert (status(run)["state"], status(run)["step"]) == ("finished", 10)
         assert train("--fresh", "training.max_updates=2").code == 0

@@ -16,7 +16,8 @@ from configs.process.files import FileError, naming
 from configs.process.files.inside import read_text, sync_folder, write_bytes
 from trainer.checkpoint.format import Checkpoint, CheckpointError, divide, read_checkpoint, verify
 from trainer.ranks.distributed import World
-from trainer.runs.layout import LATEST, TEMPORARY, list_steps, looks_complete, step_folder, step_of
+from trainer.runs.layout import LATEST, METRICS_FILE, TEMPORARY, list_steps, looks_complete, step_folder, step_of
+from trainer.runs.metrics_file import read_lines
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,13 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
         passed_over: steps that nothing can be trained from.
 
     Raises:
-        CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer says.
+        CheckpointError: there are checkpoints, and none of them is whole; or there were, as the pointer or
+            metrics.jsonl says.
         UserError: the folder cannot be read.
     """
     if problem := attempt(world, partial(remove_leftovers, folder)):
         log.warning("checkpoints: leftovers cannot be removed: %s", problem)
-    names, pointer = world.on_main(partial(_look, folder))
+    names, pointer, lost = world.on_main(partial(_look, folder))
     for number, name in enumerate(names):
         if step_of(folder / name) in passed_over:
             checkpoint, problems = None, [f"{folder / name}: {UNUSABLE}"]
@@ -62,10 +64,10 @@ def find_newest(folder: Path, world: World, passed_over: Collection[int] = ()) -
             f"checkpoints: none of {len(names)} in {folder} is whole; restore one from a copy, "
             "or begin a new run by --fresh or under another name (name=...)"
         )
-    if pointer is not None:
+    if lost is not None:
         raise CheckpointError(
-            f"checkpoints: {folder / LATEST} names {pointer!r}, and none is there; bring them back, or begin at "
-            "step 0 by --fresh, which puts this run aside"
+            f"checkpoints: {folder} has none, and {lost} was saved there; bring them back, or begin at step 0 by "
+            "--fresh, which puts this run aside"
         )
     return None, set()
 
@@ -111,12 +113,15 @@ def of_rank(rank: int, error: BaseException) -> str:
     return f"rank {rank}: {what}"
 
 
-def _look(folder: Path) -> tuple[list[str], str | None]:
-    """Names of checkpoints, the newest first, and what the pointer says."""
+def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
+    """Names of checkpoints, the newest first; what the pointer says; and the last one, if all of them are gone."""
     with naming("checkpoints"):
         names = [path.name for path in list_steps(folder)]
         pointer = folder / LATEST
-        return names, read_text(pointer, errors="replace").strip() if pointer.is_file() else None
+        said = read_text(pointer, errors="replace").strip() if pointer.is_file() else None
+        lines = () if names else read_lines(folder.parent / METRICS_FILE, having='"checkpoint"')
+        saved = [step_folder(line["step"]) for line in lines if line.get("succeeded")]
+        return names, said, None if names else said or max(saved, default=None)
 
 
 def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:

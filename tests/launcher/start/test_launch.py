@@ -50,7 +50,7 @@ def test_a_signal_reaches_the_ranks_once(launch: Launch, workplace: Path) -> Non
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 75, err
-    assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == ["SIGTERM", "SIGTERM"]
+    assert [(folder / f"signals-{rank}").read_text() for rank in (0, 1)] == ["SIGINT", "SIGINT"]
     assert "zeromt: SIGINT: asking the ranks to save and stop" in err
     assert "already stopping" in err
     assert "Traceback" not in err

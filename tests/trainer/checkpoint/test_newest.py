@@ -94,7 +94,7 @@ def test_none_that_is_whole_is_no_new_start(folder: Path) -> None:
     for path in folder.glob("step-*"):
         shutil.rmtree(path)
     refusal, _ = find(folder)
-    assert "names 'step-00000003', and none is there" in str(refusal)
+    assert "has none, and step-00000003 was saved there" in str(refusal)
     assert "--fresh" in str(refusal)
 
 
