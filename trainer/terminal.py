@@ -101,13 +101,12 @@ def log_evaluation(step: int, evaluation: Evaluation, config: RunConfig, state: 
     """
     metrics, (last, best) = config.evaluation.metrics, last_and_best(config, state)
     log.info(
-        "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%s, %.1f s)%s%s",
+        "step %d  valid loss %.4f  nll %.4f  ppl(nll) %.2f  %s  (%.1f s)%s%s",
         step,
         evaluation.loss,
         evaluation.nll,
         evaluation.figures()["perplexity"],
         describe_scores(evaluation.scores, metrics),
-        next(iter(evaluation.scores.values())).signature,
         evaluation.seconds,
         "" if best is None else "  the best so far" if best == last else f"  the best: {best}",
         f"  mean over {', '.join(evaluation.mean_over)}" if len(evaluation.mean_over) > 1 else "",
@@ -247,8 +246,11 @@ def _when(every: int) -> str:
 def _evaluation(config: RunConfig, held_out: Sequence[HeldOutSet]) -> str:
     section = config.evaluation
     sets = ", ".join(f"{len(one.sources):,} pairs of {one.name}" for one in held_out)
+    if not held_out:
+        return "none: no held-out set"
     metrics = ", ".join(metric.label() for metric in section.metrics)
-    return f"{_when(section.every_updates)}: {sets}; {metrics}" if held_out else "none: no held-out set"
+    signature = next(iter(held_out[0].scorer.signatures.values()), "")
+    return f"{_when(section.every_updates)}: {sets}; {metrics} ({signature})"
 
 
 def show_summary(config: RunConfig, state: TrainerState, saved_step: int | None, *, is_finished: bool) -> None:

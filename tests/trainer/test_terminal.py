@@ -68,6 +68,7 @@ def test_plain_lines(plain: str) -> None:
     steps = [match for line in lines if (match := re.fullmatch(STEPS, line))]
     assert [match.groups() for match in steps] == [("10", "33.3"), ("20", "66.7"), ("30", "100.0")]
     assert [line[2:16].strip() for line in lines[: len(ROWS)]] == ROWS
+    assert plain.count("nrefs:1|") == 1, "the signature, in the table"
     first, second = (line for line in lines if "  valid loss " in line)
     assert first.startswith("step 15  valid loss ")
     assert first.endswith(" s)  the best so far")
