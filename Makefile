@@ -162,7 +162,7 @@ bench-data: $(STAMP)
 
 bench-decoding: $(STAMP)
 	@if test -d $(RUN)/checkpoints; then set -x; \
-		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000 $(eole)) \
+		$(call benchmark,decoding.decode,--sentences 20 --rounds 1 --warm-up 5 --threads 1,--sentences 1000) \
 			$(RUN) --source $(test_source) --reference $(test_target); \
 	else echo "bench: no run in $(RUN) (make demo trains one; RUN=FOLDER names another): decoding is left out"; fi
 

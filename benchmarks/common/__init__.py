@@ -1,1 +1,1 @@
-"""Code that all benchmarks share: child processes, memory, stolen CPU time, text, tables, results."""
+"""Code that all benchmarks share: child processes, memory, text, tables, results."""

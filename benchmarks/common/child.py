@@ -17,34 +17,18 @@ from typing import Any
 from configs import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
-ENDING = (signal.SIGINT, signal.SIGTERM)
-"""Signals that a command of measurements may end at; a child is started with these blocked."""
 
 
-def call(
-    function: Callable[..., dict[str, Any]],
-    *,
-    started: Callable[[int], None] | None = None,
-    limit: float | None = None,
-    **arguments: Any,
-) -> Any:
+def call(function: Callable[..., dict[str, Any]], **arguments: Any) -> Any:
     """Call a function at the top level of a module in a new process; see `call_named`."""
-    return call_named(function.__module__, function.__name__, started=started, limit=limit, **arguments)
+    return call_named(function.__module__, function.__name__, **arguments)
 
 
-def call_named(
-    module: str,
-    function: str,
-    *,
-    started: Callable[[int], None] | None = None,
-    limit: float | None = None,
-    **arguments: Any,
-) -> Any:
+def call_named(module: str, function: str, *, limit: float | None = None, **arguments: Any) -> Any:
     """Call a function of a module in a new process; returns its result. Arguments and result must be plain JSON.
 
     Args:
         module, function: names; this process does not import the module.
-        started: called with the id of the process.
         limit: seconds. With a limit, the process and all that it started are killed after it, on any error here (such
             as KeyboardInterrupt), and by themselves where this process is killed.
         arguments: keyword arguments of the function.
@@ -56,43 +40,30 @@ def call_named(
     if limit is not None:
         command.append(str(os.getpid()))
     with tempfile.TemporaryFile() as log:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # a handler that raises in Popen would lose its child
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=limit is not None,
-            )
-        except OSError:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            raise
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=limit is not None,
+        )
         late = ""
         try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            if started is not None:
-                started(process.pid)
             output, _ = process.communicate(json.dumps(arguments, default=str).encode(), timeout=limit)
         except subprocess.TimeoutExpired:
             late = f"took longer than {limit:.0f} s, "
         finally:
             if limit is not None:
-                _kill_session(process)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         if process.returncode:
             log.seek(0)
             end = log.read()[-2000:].decode(errors="replace")
             raise UserError(f"{function}: {late}exit code {process.returncode}\n{end}")
     return json.loads(output)
-
-
-def _kill_session(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that began a session, and whatever it started that is still in the session's group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _end_with(parent: int) -> None:
@@ -112,7 +83,6 @@ def environment() -> dict[str, str]:
 
 def main() -> None:
     """Call the function named on the command line. All output of it and of its child processes goes to stderr."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     module, name, *parent = sys.argv[1:]
     if parent:
         threading.Thread(target=_end_with, args=(int(parent[0]),), daemon=True).start()

@@ -4,12 +4,12 @@ import argparse
 import datetime
 import os
 import platform
+import re
 import shlex
 import statistics
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,17 +17,6 @@ from typing import Any, NoReturn
 from configs import UserError
 
 PACKAGES = ("numpy", "sentencepiece", "webdataset", "torch", "deepspeed")
-
-
-@dataclass(slots=True)
-class TreePeak:
-    """Peak memory of a process and its descendants, in bytes."""
-
-    anonymous: int = 0
-    """Highest sum of anonymous memory at one moment, without mapped files (RssAnon)."""
-    high_water: int = 0
-    """Sum of the processes' high-water marks, which need not be simultaneous: an upper bound."""
-    num_samples: int = 0
 
 
 class TreeMemory:
@@ -38,29 +27,29 @@ class TreeMemory:
         seconds: between two samples.
     """
 
-    def __init__(self, pid: int, *, seconds: float = 0.05) -> None:
+    def __init__(self, pid: int, *, seconds: float = 0.5) -> None:
         self._pid = pid
         self._seconds = seconds
         self._marks: dict[int, int] = {}
         self._stop = threading.Event()
-        self.peak = TreePeak()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def finish(self) -> TreePeak:
-        """Stop sampling; returns the peak."""
+    def finish(self) -> int:
+        """Stop sampling; returns the sum of the processes' high-water marks in bytes, an upper bound of the peak."""
         self._stop.set()
         self._thread.join()
-        return self.peak
+        return sum(self._marks.values())
 
     def _watch(self) -> None:
         while not self._stop.wait(self._seconds):
-            found = {pid: f for pid in tree(self._pid) if (f := _memory(pid))}
-            self._marks |= {pid: f["VmHWM"] for pid, f in found.items()}
-            peak = self.peak
-            peak.high_water = sum(self._marks.values())
-            peak.anonymous = max(peak.anonymous, sum(f["RssAnon"] for f in found.values()))
-            peak.num_samples += 1
+            for pid in tree(self._pid):
+                try:
+                    status = Path(f"/proc/{pid}/status").read_text()
+                except OSError:  # it ended
+                    continue
+                if found := re.search(r"VmHWM:\s*(\d+)", status):
+                    self._marks[pid] = 1024 * int(found[1])
 
 
 def tree(root: int) -> list[int]:
@@ -79,42 +68,30 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def high_water(root: int) -> int:
-    """Sum of the kernel's high-water marks of a process and its living descendants, in bytes."""
-    return sum(_memory(pid).get("VmHWM", 0) for pid in tree(root))
-
-
-def _memory(pid: int) -> dict[str, int]:
-    """A process's memory in bytes by the kernel's field names; empty if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return {}
-    lines = (line.split() for line in text.splitlines())
-    fields = {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1:] == ["kB"]}
-    return fields if "VmRSS" in fields else {}
-
-
 def median(values: Iterable[float]) -> float:
     """The median."""
     return statistics.median(values)
 
 
-def spread(values: Sequence[float], form: str = ",.2f") -> str:
-    """The median with the lowest and highest value, as text."""
-    return f"{median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+def shown(cell: Any) -> str:
+    """A table's cell as text; a figure of several rounds is its median, with the lowest and highest value."""
+    if isinstance(cell, list):
+        middle, low, high = cell
+        return f"{middle:,.2f} ({low:,.2f} to {high:,.2f})"
+    return f"{cell:,.4g}" if isinstance(cell, float) else str(cell)
 
 
-def print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
-    """Print rows with equal columns; the first column is left-aligned, the others right-aligned."""
-    columns = list(rows[0])
-    widths = [max(len(c), *(len(row[c]) for row in rows)) for c in columns]
-
-    def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        return "  ".join([first, *(c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))])
-
-    print(f"\n{title}", line(columns), *(line([row[c] for c in columns]) for row in rows), sep="\n", flush=True)
+def print_table(title: str, table: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows, some of which may lack columns, with equal widths; the first column is left-aligned."""
+    columns: list[str] = []
+    for row in table:
+        columns += [column for column in row if column not in columns]
+    rows = [columns, *([shown(row.get(column, "")) for column in columns] for row in table)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    print(f"\n{title}")
+    for first, *rest in rows:
+        padded = map(str.rjust, rest, widths[1:])
+        print("  ".join([first.ljust(widths[0]), *padded]), flush=True)
 
 
 def machine() -> dict[str, Any]:
@@ -150,7 +127,6 @@ def print_machine(figures: Mapping[str, Any]) -> None:
 def parser(description: str | None) -> argparse.ArgumentParser:
     """An argument parser with the options that all benchmarks have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument(
         "--results", type=Path, metavar="FOLDER", help="write the result to FOLDER, in place of the last one there"
     )

@@ -1,14 +1,12 @@
 """The last result of each benchmark, as a file QUESTION.json; docs/gpus.md has figures of some.
 
-`rows` is a table; a cell is a string, a number, `[median, lowest, highest]` of several rounds, or a longer list (a
-curve). With `--json` a file also has `details`: everything else that was measured, by round.
+`rows` is a table; a cell is a string, a number, or `[median, lowest, highest]` of several rounds.
 """
 
 import json
 import subprocess
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks.common.child import ROOT
@@ -27,24 +25,21 @@ def record(
     args: Namespace,
     question: str,
     rows: Sequence[Row],
-    figures: Mapping[str, Any],
+    machine: Mapping[str, Any],
     *,
     versions: Mapping[str, str] | None = None,
     settings: Mapping[str, Any] | None = None,
-    name: str = "",
 ) -> None:
-    """Write a result if `--json` or `--results` is given; in the folder it takes the place of the last one.
+    """Write a result to the folder of `--results`, if it is given, in place of the last one.
 
     Args:
         args: the parsed command line of `measure.parser`.
         question: the question that the result answers.
         rows: the table.
-        figures: everything that was measured; "machine" is `measure.machine()`.
+        machine: `measure.machine()`.
         versions: of other programs, in addition to the packages of `measure.PACKAGES`.
         settings: settings of the measurement.
-        name: appended to the file's name, if the question has several results.
     """
-    machine = figures["machine"]
     result = {
         "question": question,
         "date": machine["date"],
@@ -54,45 +49,14 @@ def record(
         "memory_gib": round(machine["memory"] / 2**30),
         "versions": {"python": machine["python"], **machine["versions"], **(versions or {})},
         "command": args.command,
-        "settings": _rounded(dict(settings or {})),
+        "settings": dict(settings or {}),
         "notes": [f"other work was running: load {machine['load']:.1f}"] if machine["load"] > 0.3 else [],
-        "rows": [_rounded(row) for row in rows],
+        "rows": list(rows),
     }
-    if args.json is not None:
-        details = {name: value for name, value in figures.items() if name != "machine"}
-        _write(args.json, result | {"details": details})
     if args.results is not None:
-        _write(args.results / f"{'-'.join(filter(None, (question, name)))}.json", result)
-
-
-def _rounded(cell: Any) -> Any:
-    """A row or cell with numbers rounded to six significant digits."""
-    match cell:
-        case dict():
-            return {key: _rounded(value) for key, value in cell.items()}
-        case list() | tuple():
-            return [_rounded(value) for value in cell]
-        case float():
-            return float(f"{cell:.6g}")
-        case _:
-            return cell
-
-
-def _write(path: Path, result: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_to_text(result), encoding="utf-8")
-
-
-def _to_text(result: Mapping[str, Any]) -> str:
-    """JSON with one line for each field, row and note."""
-
-    def value(item: Any) -> str:
-        text = json.dumps(item, default=str, ensure_ascii=False)
-        if not isinstance(item, list) or len(text) < 100:
-            return text
-        return "[\n  " + ",\n  ".join(json.dumps(i, default=str, ensure_ascii=False) for i in item) + "\n ]"
-
-    return "{\n" + ",\n".join(f' "{name}": {value(item)}' for name, item in result.items()) + "\n}\n"
+        args.results.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(result, indent=1, default=str, ensure_ascii=False)
+        (args.results / f"{question}.json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def commit() -> str:

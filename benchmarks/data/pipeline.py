@@ -30,7 +30,7 @@ READING_SECONDS = 2.0
 Figures = dict[str, Any]
 
 
-def measure_preparation(text: Text, dataset: Path, rounds: int) -> tuple[list[Row], Figures]:
+def measure_preparation(text: Text, dataset: Path, rounds: int) -> list[Row]:
     """Pairs and tokens a second, compared with SentencePiece alone; as many processes as SentencePiece has threads.
 
     Raises:
@@ -58,17 +58,17 @@ def measure_preparation(text: Text, dataset: Path, rounds: int) -> tuple[list[Ro
         if "of_sentencepiece" in results[0]:
             row["of_sentencepiece"] = figure([r["of_sentencepiece"] for r in results])
         rows.append(row)
-    return rows, found
+    return rows
 
 
-def measure_reading(dataset: Path, rounds: int) -> tuple[list[Row], Figures]:
+def measure_reading(dataset: Path, rounds: int) -> list[Row]:
     """Tokens a second of padded batches, both sides without padding, for each way to read."""
     speeds: dict[str, list[float]] = {}
     for _ in range(rounds):
         for reader, fields in READERS.items():
             read = call(reading.read_epochs, dataset=dataset, stream={**STREAM, **fields}, seconds=READING_SECONDS)
             speeds.setdefault(reader, []).append(read["tokens"] / read["seconds"])
-    return [{"part": "reading", "way": r, "tokens_per_second": figure(s)} for r, s in speeds.items()], speeds
+    return [{"part": "reading", "way": r, "tokens_per_second": figure(s)} for r, s in speeds.items()]
 
 
 def main(words: Iterable[str] | None = None) -> None:
@@ -87,15 +87,12 @@ def main(words: Iterable[str] | None = None) -> None:
         sides: Figures = {"source": text.source, "target": text.target}
         whole = call(preparation.prepare, **sides, output=dataset, workers=max(WORKERS), held_out=held_out)
         print(f"text: {text.name}, {whole['pairs']:,} pairs kept, {whole['tokens']:,} pieces")
-        rows, prepared = measure_preparation(text, dataset, arguments.rounds)
-        more, read = measure_reading(dataset, arguments.rounds)
+        rows = measure_preparation(text, dataset, arguments.rounds)
+        more = measure_reading(dataset, arguments.rounds)
     for part in (rows, more):
-        measure.print_table(
-            str(part[0]["part"]), [{k: str(row.get(k, "")) for k in part[-1] if k != "part"} for row in part]
-        )
+        measure.print_table(str(part[0]["part"]), part)
     settings = {"pairs": whole["pairs"], "rounds": arguments.rounds}
-    figures = {"machine": machine, "preparation": prepared, "reading": read}
-    record(arguments, "data", [*rows, *more], figures, settings=settings)
+    record(arguments, "data", [*rows, *more], machine, settings=settings)
 
 
 if __name__ == "__main__":

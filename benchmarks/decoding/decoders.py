@@ -23,33 +23,26 @@ from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
 from zeromt.exporting.command import load_exact
 
-PATIENCE = 20.0
-"""CTranslate2 stops when patience x beam translations are complete; with this value, long after none can win."""
-
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Search:
-    """Search settings, which each decoder maps to its program's options."""
+    """Search settings, which each decoder maps to its program's options.
+
+    When a search ends is each program's own default. zeromt also has a maximum length relative to the source, and
+    GNMT's penalty with alpha = length_penalty / 0.8, which has a similar effect around 20 tokens.
+    """
 
     beam: int
     length_penalty: float
     """Sums of log-probabilities are divided by length^length_penalty, EOS included."""
     longest: int
     """Maximum number of tokens of a translation, EOS included."""
-    is_same: bool
-    """Whether all programs must run the same search, which stops when no open hypothesis can win. If false, each uses
-    its own defaults: all stop after some number of finished hypotheses, and zeromt also has a maximum length relative
-    to the source and GNMT's penalty with alpha = length_penalty / 0.8, which has a similar effect around 20 tokens."""
     batch: int
     """Padded source tokens times beam. CTranslate2 counts sentences; it gets a 64th of this number."""
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Decoded:
-    """A translation: ids in this project's vocabulary without EOS, and the text from the program's own tokenizer."""
-
-    ids: list[int]
-    text: str
+Decoded = tuple[list[int], str]
+"""A translation: ids in this project's vocabulary without EOS, and the text from the program's own tokenizer."""
 
 
 class Decoder(Protocol):
@@ -73,22 +66,9 @@ class Ours:
 
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
-        if search.is_same:
-            section = SearchSection(
-                beam=search.beam,
-                patience=0,
-                length_penalty=search.length_penalty,
-                length_penalty_kind="mean",
-                max_length_ratio=1e-6,
-                max_length_extra=search.longest,
-                batch_tokens=search.batch,
-            )
-        else:
-            section = SearchSection(
-                beam=search.beam, length_penalty=search.length_penalty / 0.8, batch_tokens=search.batch
-            )
+        section = SearchSection(beam=search.beam, length_penalty=search.length_penalty / 0.8, batch_tokens=search.batch)
         translator = Translator(self.model, self.tokenizer, section, self.device)
-        return [Decoded(ids=best[0].ids, text=best[0].text) for best in translator.translate(lines)]
+        return [(best[0].ids, best[0].text) for best in translator.translate(lines)]
 
 
 class Transformers:
@@ -114,13 +94,12 @@ class Transformers:
             for i, row in zip(batch, found[:, 1:].tolist(), strict=True):
                 ids[i] = row[: row.index(EOS_ID)] if EOS_ID in row else [t for t in row if t != PAD_ID]
         texts = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return [Decoded(ids=row, text=text) for row, text in zip(ids, texts, strict=True)]
+        return list(zip(ids, texts, strict=True))
 
     def _options(self, search: Search) -> dict[str, Any]:
         options: dict[str, Any] = {"num_beams": search.beam, "max_length": search.longest + 1, "do_sample": False}
         if search.beam > 1:
             options["length_penalty"] = search.length_penalty
-            options["early_stopping"] = "never" if search.is_same else False
         return options
 
 
@@ -140,10 +119,6 @@ class CTranslate2:
     def translate(self, lines: Sequence[str], search: Search) -> list[Decoded]:
         """The best translation of each line."""
         options: dict[str, Any] = {"length_penalty": search.length_penalty} if search.beam > 1 else {}
-        if search.is_same:
-            options["min_decoding_length"] = 0  # the default of 1 allows no empty translation
-        if search.beam > 1 and search.is_same and search.length_penalty:
-            options["patience"] = PATIENCE  # without a penalty it stops by itself when nothing can win
         results = self.translator.translate_batch(
             self.pieces.encode(list(lines), out_type=str),
             beam_size=search.beam,
@@ -154,7 +129,7 @@ class CTranslate2:
             **options,
         )
         rows = [[piece for piece in r.hypotheses[0] if piece != "</s>"] for r in results]
-        return [Decoded(ids=[self.ids_of[p] for p in row], text=self.pieces.decode(row)) for row in rows]
+        return [([self.ids_of[p] for p in row], self.pieces.decode(row)) for row in rows]
 
 
 DECODERS: dict[str, type[Ours] | type[Transformers] | type[CTranslate2]] = {
@@ -179,8 +154,8 @@ def measure(
             {
                 "seconds": time.perf_counter() - begin,
                 "cpu_seconds": time.process_time() - cpu,
-                "ids": [decoded.ids for decoded in found],
-                "texts": [decoded.text for decoded in found],
+                "ids": [ids for ids, _ in found],
+                "texts": [text for _, text in found],
             }
         )
     return {"results": results}

@@ -1,13 +1,10 @@
 """A typical micro-batch, for which an update's kernels, bytes and FLOPs are counted."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.device.work import MAX_PIECES, MEDIAN_PIECES, SIGMA
 from data_pipeline.order.windows import Budget, plan_window
-from tests.device.meter import Call
 
 LENGTH_MULTIPLE = 8
 NUM_PAIRS = 100_000
@@ -36,29 +33,11 @@ def sampled(tokens: int, number: int) -> list[NDArray[np.int64]]:
 def typical_micro_batch(tokens: int) -> NDArray[np.int64]:
     """Of `micro_batches`, the one whose padding is closest to the mean."""
     batches = micro_batches(tokens)
-    padding = [padding_fraction(batch) for batch in batches]
-    return batches[int(np.argmin(np.abs(np.array(padding) - np.mean(padding))))]
+    filled = [int(batch.sum()) / (padded_shape(batch)[0] * sum(padded_shape(batch)[1:])) for batch in batches]
+    return batches[int(np.argmin(np.abs(np.array(filled) - np.mean(filled))))]
 
 
 def padded_shape(lengths: NDArray[np.int64]) -> tuple[int, int, int]:
     """Number of rows, padded source length and padded target length of a micro-batch with these lengths."""
     longest = -(-lengths.max(axis=0) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     return len(lengths), int(longest[0]), int(longest[1])
-
-
-def padding_fraction(lengths: NDArray[np.int64]) -> float:
-    """The padding fraction of a micro-batch with these lengths."""
-    rows, source, target = padded_shape(lengths)
-    return 1 - int(lengths.sum()) / (rows * (source + target))
-
-
-def by_operator(calls: Sequence[Call]) -> list[dict[str, float | str]]:
-    """Kernels, gigabytes and TFLOPs by operator, most bytes first."""
-    found: dict[str, list[float]] = {}
-    for call in calls:
-        row = found.setdefault(call.operator, [0.0] * 3)
-        for i, value in enumerate((call.launches, call.bytes / 1e9, call.flops / 1e12)):
-            row[i] += value
-    names = ("kernels", "gigabytes", "teraflops")
-    ordered = sorted(found.items(), key=lambda item: -item[1][1])
-    return [{"operator": name, **dict(zip(names, row, strict=True))} for name, row in ordered]

@@ -1,4 +1,4 @@
-"""Counts the Python calls of a pass and of a step of a search: exact numbers, whatever the machine's load.
+"""Counts the Python calls of a pass: exact numbers, whatever the machine's load.
 
 All kernels are replaced by some that only make their results, and tensors are tiny ones of the CPU: what is left is
 what the host does for the kernels of a GPU, without the driver's part and Triton's own.
@@ -16,55 +16,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.device.budget_model import SPECIAL, make_objective
-from configs import ModelSection, SearchSection, preset_model
+from benchmarks.device.budget_model import make_objective
+from configs import ModelSection, preset_model
 from data_pipeline.stream.batch import MicroBatch
-from model import build_transformer
-from model.kernels import STEPS_BETWEEN_SYNCS, cpu, use_kernels
+from model.kernels import use_kernels
 from model.kernels.cuda import attention, ways
-from model.search import search
 from trainer.engines.layouts import stage
 
 WIDTH, VOCAB, ROWS, LENGTH = 16, 64, 3, 5
-STEPS = (2 * STEPS_BETWEEN_SYNCS + 1, 4 * STEPS_BETWEEN_SYNCS + 1)
-"""Of two searches, whose difference are the calls of the steps between."""
 CPU = torch.device("cpu")
 KERNELS = ("cuda", "plain")
 
 
-def calls(preset: str) -> dict[str, dict[str, float]]:
-    """Python calls of forward and backward of a micro-batch, and of a greedy step, by kernels.
+def count_pass(preset: str, kernels: str) -> int:
+    """Python calls of forward and backward of a micro-batch `without_kernels`.
 
     Args:
         preset: of the model; only its depth and parts matter, its widths are replaced by tiny ones.
+        kernels: as in `model.kernels.use_kernels`.
     """
-    with without_kernels():
-        return {name: {"pass": count_pass(preset, name), "step": count_step(preset, name)} for name in KERNELS}
-
-
-def count_pass(preset: str, kernels: str) -> int:
-    """Python calls of forward and backward of a micro-batch `without_kernels`."""
     once = one_pass(preset, kernels)
     once()
-    return _counted(once)
-
-
-def count_step(preset: str, kernels: str) -> float:
-    """Python calls of a step of a greedy search, those of every eighth step's read included."""
-    model = build_transformer(
-        _tiny(preset), source_vocab_size=VOCAB, target_vocab_size=VOCAB, special=SPECIAL, seed=1
-    ).eval()
-    use_kernels(model, CPU, kernels)
-    source = torch.full((ROWS, LENGTH), 5)
-
-    def decode(steps: int) -> Callable[[], object]:
-        section = SearchSection(beam=1, min_length_extra=steps, max_length_extra=steps, max_length_ratio=1e-9)
-        return lambda: search(model, source, section)
-
-    with mock.patch.object(cpu, "STEPS_BETWEEN_SYNCS", STEPS_BETWEEN_SYNCS):
-        decode(STEPS[0])()
-        few, many = (_counted(decode(steps)) for steps in STEPS)
-    return (many - few) / (STEPS[1] - STEPS[0])
+    gc.collect()
+    gc.disable()  # what it frees of others may call something
+    profile = cProfile.Profile()
+    try:
+        profile.enable()
+        once()
+        profile.disable()
+    finally:
+        gc.enable()
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
 def one_pass(preset: str, kernels: str) -> Callable[[], None]:
@@ -89,19 +71,6 @@ def _tiny(preset: str) -> ModelSection:
         "feed_forward": {"kind": "relu", "d_ff": WIDTH},
     }
     return preset_model(preset, small)
-
-
-def _counted(function: Callable[[], object]) -> int:
-    gc.collect()
-    gc.disable()  # what it frees of others may call something
-    profile = cProfile.Profile()
-    try:
-        profile.enable()
-        function()
-        profile.disable()
-    finally:
-        gc.enable()
-    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -1,15 +1,11 @@
 """Correctness, speed-up and memory of each kernel in `model/kernels/cuda`, against plain implementations.
 
-    python -m benchmarks.device.kernels
-
-Forward and backward in bf16, with the sizes of `vaswani_big`. Without a GPU (with `--small`) the plain implementations
-run instead of the kernels: that only tests this program; its times mean nothing.
+Forward and backward in bf16, with the sizes of `vaswani_big`. On a CPU the plain implementations run instead of the
+kernels: that only tests this program; its times mean nothing.
 """
 
-import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.common.measure import parser, print_table
 from benchmarks.device.profiling import profiled
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
@@ -65,11 +60,11 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
     """All kernels to measure."""
     torch.manual_seed(1)
     lengths = torch.linspace(sizes.longest // 2, sizes.longest, sizes.rows).long()
-    side = packed_side(lengths, device)
+    side = _packed_side(lengths, device)
     num_tokens = int(lengths.sum())
     return [
-        loss_kernel(sizes, num_tokens, device),
-        residual_kernel(sizes, side, device),
+        _loss(sizes, num_tokens, device),
+        _residual(sizes, side, device),
         _dropout(sizes, side, device),
         _feed_forward(sizes, num_tokens, device),
         *(_attention(way, sizes, side, lengths, device) for way in WAYS),
@@ -77,55 +72,43 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
 
 
 def measure(kernel: Kernel, *, device: torch.device, repetitions: int) -> dict[str, Any]:
-    """A row of the table: the largest error, and seconds and bytes of the kernel and of the plain path."""
+    """A row of the table: the largest error, and milliseconds and MiB of the kernel and of the plain path."""
     pairs = zip(kernel.ours(), kernel.twin(), strict=True)
-    off = max(float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp_min(1e-9)) for a, b in pairs)
-    costs = {name: cost(way, device, repetitions) for name, way in (("plain", kernel.plain), ("ours", kernel.ours))}
+    error = max(float((a.float() - b.float()).abs().max() / b.float().abs().max().clamp_min(1e-9)) for a, b in pairs)
+    plain_ms, plain_mib = cost(kernel.plain, device, repetitions)
+    ours_ms, ours_mib = cost(kernel.ours, device, repetitions)
     return {
         "kernel": kernel.name,
-        "off": off,
-        "right": off <= TOLERANCE,
-        "speed_up": costs["plain"].milliseconds / costs["ours"].milliseconds,
-        **{f"{name}_ms": found.milliseconds for name, found in costs.items()},
-        **{f"{name}_waited_ms": found.waited for name, found in costs.items()},
-        **{f"{name}_mib": found.mebibytes for name, found in costs.items()},
+        "right": "yes" if error <= TOLERANCE else "NO",
+        "error": error,
+        "plain ms": plain_ms,
+        "ours ms": ours_ms,
+        "speed-up": plain_ms / ours_ms,
+        "plain MiB": plain_mib,
+        "ours MiB": ours_mib,
     }
 
 
-@dataclass(kw_only=True, frozen=True)
-class Cost:
-    """Of one pass."""
+def cost(way: Pass, device: torch.device, repetitions: int) -> tuple[float, float]:
+    """Milliseconds of a pass in which a kernel ran, and its peak memory in MiB beyond what was allocated before.
 
-    milliseconds: float
-    """In which a kernel ran; on a CPU as `waited`."""
-    waited: float
-    """Milliseconds from the first launch until the device is done: where launches take longer, theirs. A median."""
-    mebibytes: float
-    """Peak memory beyond what was allocated before."""
-
-
-def cost(way: Pass, device: torch.device, repetitions: int) -> Cost:
-    """Time and memory of a pass."""
-    is_gpu = device.type == "cuda"
-    wait: Callable[[], None] = torch.cuda.synchronize if is_gpu else lambda: None
-    way()
-    wait()
-    before = torch.cuda.memory_allocated() if is_gpu else 0
-    if is_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    times = []
-    for _ in range(repetitions):
+    On a CPU, where this only tests the program, milliseconds until the pass is done, and no memory.
+    """
+    if device.type == "cpu":
         start = time.perf_counter()
         way()
-        wait()
-        times.append(time.perf_counter() - start)
-    peak = torch.cuda.max_memory_allocated() - before if is_gpu else 0
-    waited = statistics.median(times)
-    busy = profiled(way, repetitions=repetitions).device_seconds if is_gpu else None
-    return Cost(milliseconds=1e3 * (waited if busy is None else busy), waited=1e3 * waited, mebibytes=peak / 2**20)
+        return 1e3 * (time.perf_counter() - start), 0.0
+    way()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    way()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    return 1e3 * profiled(way, repetitions=repetitions)[0], peak / 2**20
 
 
-def differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
+def _differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
     """A pass that returns the result of a function and the gradients of the leaves."""
     grads: list[Tensor] = []
 
@@ -139,19 +122,12 @@ def differentiated(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
     return way
 
 
-def backward_alone(function: Callable[..., Tensor], *leaves: Tensor) -> Pass:
-    """A pass that returns the gradients of the leaves; the forward pass is made once, here."""
-    out = function()
-    grad = torch.randn(out.shape, generator=torch.Generator(out.device).manual_seed(3), device=out.device).to(out.dtype)
-    return lambda: list(torch.autograd.grad(out, leaves, grad, retain_graph=True))
-
-
-def leaf(*shape: int, device: torch.device) -> Tensor:
+def _leaf(*shape: int, device: torch.device) -> Tensor:
     """Random numbers in bf16 that need a gradient."""
     return torch.randn(shape, device=device).to(torch.bfloat16).requires_grad_()
 
 
-def packed_side(lengths: Tensor, device: torch.device) -> Side:
+def _packed_side(lengths: Tensor, device: torch.device) -> Side:
     """The `Side` of packed rows with these lengths."""
     pairs = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     positions = torch.cat([torch.arange(int(n)) for n in lengths])
@@ -160,9 +136,8 @@ def packed_side(lengths: Tensor, device: torch.device) -> Side:
     return Side(places=places.int().to(device), bounds=bounds.int().to(device), longest=int(lengths.max()))
 
 
-def loss_kernel(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    """The output layer and its loss."""
-    hidden, targets = leaf(num_tokens, sizes.width, device=device), torch.randint(0, sizes.vocab, (num_tokens,))
+def _loss(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
+    hidden, targets = _leaf(num_tokens, sizes.width, device=device), torch.randint(0, sizes.vocab, (num_tokens,))
     weight = (torch.randn(sizes.vocab, sizes.width) * sizes.width**-0.5).to(device, torch.bfloat16)
 
     def way(kind: str) -> Pass:
@@ -170,17 +145,14 @@ def loss_kernel(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
         layer.weight.data.copy_(weight)
         use_kernels(layer, device, kind)
         there = targets.to(device)
-        return differentiated(lambda: layer(hidden, there, CrossEntropy(0.1))[0], hidden, layer.weight)
+        return _differentiated(lambda: layer(hidden, there, CrossEntropy(0.1))[0], hidden, layer.weight)
 
     return Kernel(name="loss", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
 
 
-def residual_kernel(
-    sizes: Sizes, side: Side, device: torch.device, *, way: Callable[..., Pass] = differentiated
-) -> Kernel:
-    """Bias, dropout, residual connection and norm; `way` makes a pass of a function and its leaves."""
+def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
     shape = (len(side.places), sizes.width)
-    x, y, bias = leaf(*shape, device=device), leaf(*shape, device=device), leaf(sizes.width, device=device)
+    x, y, bias = _leaf(*shape, device=device), _leaf(*shape, device=device), _leaf(sizes.width, device=device)
     norm = nn.LayerNorm(sizes.width).to(device, torch.bfloat16)
     leaves = (x, y, bias, norm.weight, norm.bias)
     apply: Any = residuals.ResidualNorm.apply
@@ -197,7 +169,7 @@ def residual_kernel(
         out: Tensor = norm(x + F.dropout(y + bias, DROPOUT))
         return out
 
-    ways = [way(function, *leaves) for function in (ours, twin, plain)]
+    ways = [_differentiated(function, *leaves) for function in (ours, twin, plain)]
     return Kernel(name="bias, dropout, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
 
 
@@ -207,18 +179,18 @@ def _same_mask(x: Tensor, side: Side, site: int) -> Tensor:
 
 
 def _dropout(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
-    x = leaf(len(side.places), sizes.inner, device=device)
+    x = _leaf(len(side.places), sizes.inner, device=device)
     functions: list[Callable[[], Tensor]] = [
         lambda: torch.ops.zeromt.drop(x, side.places, 2, DROPOUT),
         lambda: _same_mask(x, side, 2),
         lambda: Dropout(DROPOUT).train()(x),
     ]
-    ours, twin, plain = (differentiated(function, x) for function in functions)
+    ours, twin, plain = (_differentiated(function, x) for function in functions)
     return Kernel(name="dropout", ours=ours, twin=twin, plain=plain)
 
 
 def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    x = leaf(num_tokens, sizes.width, device=device)
+    x = _leaf(num_tokens, sizes.width, device=device)
     made = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
 
     def way(kind: str) -> Pass:
@@ -227,56 +199,21 @@ def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel
         if kind == "cuda":
             use_kernels(module, device, kind)
             residuals.fuse(module, "inner", "outer")
-        return differentiated(lambda: module(x), x, *module.parameters())
+        return _differentiated(lambda: module(x), x, *module.parameters())
 
     return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
 
 
 def _attention(way: LayoutKind, sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:
     heads, each = sizes.heads, sizes.width // sizes.heads
-    q, k, v = (leaf(len(side.places), heads, each, device=device) for _ in range(3))
-    a, b, c = (leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
+    q, k, v = (_leaf(len(side.places), heads, each, device=device) for _ in range(3))
+    a, b, c = (_leaf(len(lengths), heads, sizes.longest, each, device=device) for _ in range(3))
     is_text = torch.arange(sizes.longest) < lengths[:, None]
     bias = torch.zeros(is_text.shape).masked_fill(~is_text, -1e9)[:, None, None].to(device, torch.bfloat16)
     scale = each**-0.5
     return Kernel(
         name=f"packed attention, {way}",
-        ours=differentiated(lambda: packed_attention(way, q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
-        twin=differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
-        plain=differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
+        ours=_differentiated(lambda: packed_attention(way, q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        twin=_differentiated(lambda: plain_attention(q, k, v, side, side, is_causal=False, scale=scale), q, k, v),
+        plain=_differentiated(lambda: F.scaled_dot_product_attention(a, b, c, bias, scale=scale), a, b, c),
     )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 1 if a kernel is wrong."""
-    options = parser(__doc__)
-    options.add_argument("--small", action="store_true", help="small sizes, to test this program")
-    options.add_argument("--repetitions", type=int, default=20, metavar="N")
-    args = options.parse_args(arguments)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = [
-        measure(kernel, device=device, repetitions=args.repetitions)
-        for kernel in kernels(SMALL if args.small else Sizes(), device)
-    ]
-    name = (
-        torch.cuda.get_device_name() if device.type == "cuda" else "a CPU: plain implementations, so times mean nothing"
-    )
-    print_table(f"kernels in bf16, forward and backward, on {name}", [table_row(row) for row in found])
-    return 0 if all(row["right"] for row in found) else 1
-
-
-def table_row(row: dict[str, Any]) -> dict[str, str]:
-    """A row of `measure` as text."""
-    return {
-        "kernel": row["kernel"],
-        "right": f"{'yes' if row['right'] else 'NO'} ({row['off']:.1e})",
-        "plain ms": f"{row['plain_ms']:.3f}",
-        "ours ms": f"{row['ours_ms']:.3f}",
-        "speed-up": f"{row['speed_up']:.2f}",
-        "plain MiB": f"{row['plain_mib']:.1f}",
-        "ours MiB": f"{row['ours_mib']:.1f}",
-    }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,7 @@
 """Baselines in plain torch on a GPU: the matmul rate of the card, and a hand-written training loop.
 
-The loop is `training.plain_loop` with what is fast on a GPU: fused attention, torch's own dropout, batches padded and
-pinned before timing starts, and no host waits. Its model is post-norm, as in Vaswani et al. (2017). Everything also
-runs on a CPU, for testing.
+The loop is `training.plain_loop` with what is fast on a GPU: torch's own Transformer with fused attention, batches
+padded and pinned before timing starts, and no host waits. Everything also runs on a CPU, for testing.
 """
 
 import itertools
@@ -24,52 +23,8 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 """Source (B, S), target input (B, T), non-padding labels (N,), and their indices among B * T positions (N,)."""
 
 
-class FusedAttention(plain_model.Attention):
-    """`F.scaled_dot_product_attention` over the same projections."""
-
-    def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None) -> Tensor:
-        """(B, L, D) to (B, L, D), attending to itself or to a memory (B, S, D).
-
-        Args:
-            x: hidden states.
-            memory: None in self-attention.
-            mask: (B, 1, 1, S), true where attention is allowed; None means causal.
-        """
-        if self.memory is None or memory is None:
-            q, k, v = self.query(x).chunk(3, -1)
-        else:
-            q, (k, v) = self.query(x), self.memory(memory).chunk(2, -1)
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
-        out: Tensor = self.out(attended.transpose(1, 2).flatten(2))
-        return out
-
-
-class Layer(nn.Module):
-    """norm(x + dropout(sublayer(x))) for two or three sub-layers."""
-
-    def __init__(self, sizes: dict[str, Any], *, is_decoder: bool) -> None:
-        super().__init__()
-        width, heads, inner = sizes["d_model"], sizes["num_heads"], sizes["d_ff"]
-        kinds = [True, False] if is_decoder else [True]
-        self.attentions = nn.ModuleList([FusedAttention(width, heads, is_self=kind) for kind in kinds])
-        self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(len(kinds) + 1)])
-        self.inner, self.outer = nn.Linear(width, inner), nn.Linear(inner, width)
-        self.dropout, self.inner_dropout = nn.Dropout(sizes["dropout"]), nn.Dropout(sizes["activation_dropout"])
-
-    def forward(
-        self, x: Tensor, own_mask: Tensor | None, memory: Tensor | None = None, mask: Tensor | None = None
-    ) -> Tensor:
-        """(B, L, D) to (B, L, D)."""
-        x = self.norms[0](x + self.dropout(self.attentions[0](x, None, own_mask)))
-        if memory is not None:
-            x = self.norms[1](x + self.dropout(self.attentions[1](x, memory, mask)))
-        out: Tensor = self.norms[-1](x + self.dropout(self.outer(self.inner_dropout(F.relu(self.inner(x))))))
-        return out
-
-
 class Model(nn.Module):
-    """Encoder and decoder with one matrix for both embeddings and the output."""
+    """torch's own Transformer, without dropout of attention weights, with one matrix for embeddings and output."""
 
     positions: Tensor
 
@@ -77,12 +32,21 @@ class Model(nn.Module):
         super().__init__()
         width = sizes["d_model"]
         self.embedding = nn.Embedding(sizes["vocab"], width)
-        self.encoder = nn.ModuleList([Layer(sizes, is_decoder=False) for _ in range(sizes["encoder_layers"])])
-        self.decoder = nn.ModuleList([Layer(sizes, is_decoder=True) for _ in range(sizes["decoder_layers"])])
+        self.layers = nn.Transformer(
+            width,
+            sizes["num_heads"],
+            sizes["encoder_layers"],
+            sizes["decoder_layers"],
+            sizes["d_ff"],
+            sizes["dropout"],
+            batch_first=True,
+        )
+        for module in self.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = 0.0
         self.dropout = nn.Dropout(sizes["dropout"])
         self.register_buffer("positions", plain_model.sinusoids(1024, width))
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        self.apply(plain_model.initialise)
 
     def embed(self, ids: Tensor) -> Tensor:
         """(B, L) ids to (B, L, D)."""
@@ -92,12 +56,16 @@ class Model(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
         """Label-smoothed cross-entropy summed over the labels; for shapes see `Inputs`."""
-        mask = (source != PAD)[:, None, None]
-        memory, x = self.embed(source), self.embed(target)
-        for layer in self.encoder:
-            memory = layer(memory, mask)
-        for layer in self.decoder:
-            x = layer(x, None, memory, mask)
+        is_padding, length = source == PAD, target.shape[1]
+        future = torch.ones((length, length), dtype=torch.bool, device=target.device).triu(1)
+        x = self.layers(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=future,
+            tgt_is_causal=True,
+            src_key_padding_mask=is_padding,
+            memory_key_padding_mask=is_padding,
+        )
         logits = F.linear(x.flatten(0, 1).index_select(0, rows), self.embedding.weight)
         return F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=0.1)
 
@@ -150,7 +118,7 @@ def train(
     wait(device)
     return {
         **tally.figures(),
-        **peaks(device),
+        "peak": peak_gib(device),
         "losses": [float(losses[0]), float(losses[-1])],
         "version": torch.__version__,
     }
@@ -167,8 +135,8 @@ def inputs(batch: Batch, device: str) -> Inputs:
     return source, target, labels, rows
 
 
-def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds: int = 3) -> dict[str, Any]:
-    """The best FLOP/s of square bf16 matmuls after warm-up, and the name and memory of the card.
+def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds: int = 3) -> float:
+    """The best FLOP/s of square bf16 matmuls after warm-up.
 
     Args:
         device: cuda or cpu.
@@ -176,36 +144,18 @@ def matrix_rate(*, device: str, sizes: Sequence[int], repeats: int = 20, rounds:
         repeats: matmuls in one timing.
         rounds: timings per size, of which the best counts.
     """
-    rates = {}
+    best = 0.0
     for size in sizes:
         left, right = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
         out = torch.matmul(left, right)
-        seconds = [_matmul_seconds(left, right, out, repeats) for _ in range(1 + rounds)][1:]  # the first is warm-up
-        rates[size] = 2 * size**3 * repeats / min(seconds)
-    card = torch.cuda.get_device_properties(0) if device == "cuda" else None
-    return {
-        "name": card.name if card else "CPU",
-        "memory": card.total_memory if card else None,
-        "rates": rates,
-        "best": max(rates.values()),
-        "version": torch.__version__,
-    }
-
-
-def _matmul_seconds(left: Tensor, right: Tensor, out: Tensor, repeats: int) -> float:
-    """Seconds of `repeats` matmuls, by the device's clock on a GPU."""
-    if left.device.type == "cpu":
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            torch.matmul(left, right, out=out)
-        return time.perf_counter() - begin
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    first.record()
-    for _ in range(repeats):
-        torch.matmul(left, right, out=out)
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last)) / 1000
+        for _ in range(1 + rounds):
+            wait(device)
+            begin = time.perf_counter()
+            for _ in range(repeats):
+                torch.matmul(left, right, out=out)
+            wait(device)
+            best = max(best, 2 * size**3 * repeats / (time.perf_counter() - begin))
+    return best
 
 
 def wait(device: str) -> None:
@@ -214,8 +164,6 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def peaks(device: str) -> dict[str, int | None]:
-    """Peak allocated and reserved bytes of torch's allocator on the current GPU; None on a CPU."""
-    if device == "cpu":
-        return {"peak_allocated": None, "peak_reserved": None}
-    return {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
+def peak_gib(device: str) -> float | None:
+    """Peak GiB of torch's allocator on the current GPU; None on a CPU."""
+    return None if device == "cpu" else torch.cuda.max_memory_allocated() / 2**30

@@ -18,11 +18,9 @@ from benchmarks.peers import with_transformers
 from configs import RunConfig
 from zeromt.planning.memory import Setting
 
-SETTINGS = ("0", "1", "2", "3", "1-offload", "2-offload", "3-offload")
-
 
 def setting_of(config: RunConfig, name: str | None = None) -> Setting:
-    """ZeRO stage, offload and checkpointing: the run's own, or with stage and offload of one of `SETTINGS`."""
+    """ZeRO stage, offload and checkpointing: the run's own, or those of a name such as `2-offload`."""
     stage: int = config.engine.zero_stage
     offload = config.engine.offload_optimizer
     if name is not None:
@@ -37,7 +35,7 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
         job: data and budgets.
         run: name of a shipped run.
         config: the resolved configuration of the run.
-        stage: one of `SETTINGS`; default: the run's own stage.
+        stage: as of `setting_of`; default: the run's own stage.
         world_size: number of ranks, each with one GPU and one micro-batch per update.
     """
     setting = setting_of(config, stage)
@@ -56,9 +54,7 @@ def ours(job: Job, run: str, config: RunConfig, *, stage: str | None = None, wor
     ranks = [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(world_size)]
     found = read_metrics(folder / "metrics.jsonl")
     shutil.rmtree(folder)
-    for key in ("peak_allocated", "peak_reserved"):
-        found[key] = None if job.device == "cpu" else max(rank[key] for rank in ranks)
-    return found | {key: value for key, value in ranks[0].items() if key not in found}
+    return found | {"peak": None if job.device == "cpu" else max(ranks)}
 
 
 def read_metrics(path: Path) -> Figures:
@@ -70,7 +66,6 @@ def read_metrics(path: Path) -> Figures:
     padded = sum(n / (1 - line["padding"]) for n, line in zip(filled, timed, strict=True))
     return {
         "tokens_per_second": sum(line["target_tokens"] for line in timed) / seconds,
-        "seconds_per_update": seconds / (timed[-1]["step"] - first["step"]),
         "padding": 1 - sum(filled) / padded,
         "waiting_for_data": sum(line["waiting_for_data"] for line in timed) / len(timed),
         "losses": [math.nan if line["loss"] is None else line["loss"] for line in (first, *timed)],

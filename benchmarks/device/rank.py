@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.device.plain_loop import peaks
+from benchmarks.device.plain_loop import peak_gib
 from zeromt.cli.main import main as zeromt
 
 
@@ -16,7 +16,7 @@ def main(out: str, arguments: Sequence[str]) -> int:
     """Run `zeromt train` in this process; writes the peak memory of its GPU."""
     code = zeromt(["train", *arguments])
     if code == 0:
-        found = peaks("cuda" if torch.cuda.is_available() else "cpu")
+        found = peak_gib("cuda" if torch.cuda.is_available() else "cpu")
         Path(f"{out}.{os.environ.get('RANK', '0')}").write_text(json.dumps(found))
     return code
 

@@ -18,12 +18,14 @@ from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from model.flops import BatchShape, executed_flops
+from model.flops import BatchShape, model_flops
+from model.gpus import known_gpu
 from model.parameters import Vocabularies
 from zeromt.planning.memory import MemoryModel, Setting
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127
 """Log-normal lengths with a mean of 27, as in WMT14 English-German; at most 128 with EOS."""
+GIB = 1 << 30
 Figures = dict[str, Any]
 
 
@@ -151,16 +153,18 @@ def _tokenizer(folder: Path, words: Sequence[str], vocab: int) -> NDArray[np.int
 
 def flops_per_target_token(model: ModelSection, vocab: int, lengths: NDArray[np.int64]) -> float:
     """Mean FLOPs of forward and backward per target token of the corpus, without padding and recomputation."""
-    model = dataclasses.replace(model, activation_checkpointing=False)
-    vocabularies = Vocabularies(source=vocab, target=vocab)
+    vocabularies, loss = Vocabularies(source=vocab, target=vocab), make("loss", "cross_entropy")
     shapes, counts = np.unique(lengths, axis=0, return_counts=True)
-    loss = make("loss", "cross_entropy")
-    total = sum(
-        count
-        * sum(executed_flops(model, loss, vocabularies, BatchShape(rows=1, source=source, target=target)).values())
-        for (source, target), count in zip(shapes.tolist(), counts.tolist(), strict=True)
-    )
-    return float(total / int(lengths[:, 1].sum()))
+    total = 0
+    for (source, target), count in zip(shapes.tolist(), counts.tolist(), strict=True):
+        total += count * model_flops(model, loss, vocabularies, BatchShape(rows=1, source=source, target=target))
+    return total / int(lengths[:, 1].sum())
+
+
+def mfu(tokens_per_second: float, flops_per_token: float, device: str) -> float | None:
+    """FLOP/s over the data sheet's; None for a card that is not in `model/gpus.py`, or on a CPU."""
+    listed = known_gpu(torch.cuda.get_device_name()) if device == "cuda" else None
+    return None if listed is None else tokens_per_second * flops_per_token / (listed.half_tflops * 1e12)
 
 
 def planned_peak(

@@ -92,9 +92,9 @@ def _logged(command: Sequence[str], work: Work) -> tuple[str, int]:
     process = subprocess.Popen(
         command, cwd=work.folder, env=rest, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    memory = TreeMemory(process.pid, seconds=0.5)
+    memory = TreeMemory(process.pid)
     log, _ = process.communicate()
-    peak = memory.finish().high_water
+    peak = memory.finish()
     if process.returncode:
         raise UserError(f"{command[0]} {command[2]}: exit code {process.returncode}\n{log[-2000:]}")
     return log, peak

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.device.plain_loop import peaks, wait
+from benchmarks.device.plain_loop import peak_gib, wait
 from benchmarks.training.plain_loop import Pair, batches, pad, read_pairs
 from benchmarks.training.plain_model import BOS, EOS, PAD
 
@@ -75,7 +75,7 @@ def train(
         trainer.train()
     return {
         **clock.figures(),
-        **peaks(device),
+        "peak": peak_gib(device),
         "peak_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "version": transformers.__version__,
     }
@@ -137,8 +137,6 @@ class _Clock:
             "seconds_per_update": took / len(timed),
             "padding": 1 - filled / padded,
             "padded_per_update": padded / len(timed),
-            "ends": ends,
-            "counts": [count for count, _, _ in timed],
         }
 
 

@@ -25,7 +25,6 @@ import yaml
 from benchmarks.common.child import ROOT, environment
 from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main
 from benchmarks.common.results import record
-from benchmarks.common.stolen import StolenTime
 from benchmarks.training.train import SIZES
 from benchmarks.training.trainers import our_model
 from configs import UserError
@@ -49,8 +48,7 @@ class Tree:
         """Start a command of zeromt; its output goes to `log`."""
         # no other tree on the path
         env = environment() | {"PYTHONPATH": str(self.root), "OMP_NUM_THREADS": str(self.threads)}
-        module = "zeromt" if (self.root / "zeromt" / "__main__.py").exists() else "launcher"  # of older commits
-        words = [sys.executable, "-m", module, *command]
+        words = [sys.executable, "-m", "zeromt", *command]
         with self.log.open("w") as log:
             return subprocess.Popen(words, cwd=self.root, env=env, stdout=log, stderr=log, text=True)
 
@@ -198,18 +196,10 @@ def options() -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0, or 1 if the median ratio is below --least."""
-    command_line = options()
-    args = command_line.parse_args(arguments)
-    for name in ("pairs", "warm_up", "seconds", "ranks"):
-        value = getattr(args, name)
-        if value < 1:
-            command_line.error(f"argument --{name.replace('_', '-')}: {value:g}; give at least 1")
-    try:
-        commit = git("rev-parse", "--short", "--verify", f"{args.commit}^{{commit}}")
-    except UserError as error:
-        command_line.error(f"argument COMMIT: {args.commit}: {error}")
-    figures: dict[str, Any] = {"machine": machine(), "against": commit}
-    print_machine(figures["machine"])
+    args = options().parse_args(arguments)
+    commit = git("rev-parse", "--short", "--verify", f"{args.commit}^{{commit}}")
+    where = machine()
+    print_machine(where)
     with (
         tempfile.TemporaryDirectory(dir=args.work, prefix="against-") as name,
         worktree(commit, Path(name).resolve() / "tree") as root,
@@ -220,38 +210,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trees.append(Tree(name=commit, root=root, work=work / "other", **both))
         for tree in trees:
             tree.prepare(settings_of(args))
-        figures["pairs"] = [pair(trees, number, args) for number in range(args.pairs)]
-    return report(figures, args)
+        pairs = [pair(trees, number, args) for number in range(args.pairs)]
+    middle = median(p["ratio"] for p in pairs)
+    rows = [*({"pair": str(number), **p} for number, p in enumerate(pairs, 1)), {"pair": "median", "ratio": middle}]
+    print_table(f"target tokens/s of this tree over {commit}, {len(pairs)} x {args.seconds:g} s", rows)
+    holds = middle >= args.least
+    print(f"median {middle:.3f}; target: at least {args.least:g}, {'met' if holds else 'NOT met'}")
+    settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "ranks", "threads")}
+    record(args, "against", rows, where, settings={"against": commit, **settings})
+    return 0 if holds else 1
 
 
 def pair(trees: Sequence[Tree], number: int, args: Any) -> dict[str, Any]:
     """One run of each tree, in an order that alternates between pairs; returns both rates and their ratio."""
     rates: dict[str, float] = {}
-    with StolenTime() as stolen:
-        for tree in trees if number % 2 == 0 else list(reversed(trees)):
-            found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
-            rates[tree.name] = found["tokens_per_second"]
+    for tree in trees if number % 2 == 0 else list(reversed(trees)):
+        found = tree.train(number, warm_up=args.warm_up, seconds=args.seconds)
+        rates[tree.name] = found["tokens_per_second"]
     this, other = (rates[tree.name] for tree in trees)
-    rates_text = f"{this:,.0f} and {other:,.0f} target tokens/s, {stolen.fraction():.1%} stolen"
-    print(f"pair {number + 1}: {this / other:.3f} ({rates_text})", flush=True)
-    return {"this_tree": this, "other": other, "ratio": this / other, "stolen": stolen.fraction()}
-
-
-def report(figures: dict[str, Any], args: Any) -> int:
-    """Print and record the table; returns the exit code."""
-    pairs = figures["pairs"]
-    figures["median"] = median(p["ratio"] for p in pairs)
-    rows = [{"pair": str(number), **p} for number, p in enumerate(pairs, start=1)]
-    rows.append({"pair": "median", "ratio": figures["median"]})
-    shown = [
-        {"pair": row["pair"], **{key: f"{row[key]:,.3f}" if key in row else "" for key in pairs[0]}} for row in rows
-    ]
-    print_table(f"target tokens/s of this tree over {figures['against']}, {len(pairs)} x {args.seconds:g} s", shown)
-    holds = figures["median"] >= args.least
-    print(f"median {figures['median']:.3f}; target: at least {args.least:g}, {'met' if holds else 'NOT met'}")
-    settings = {name: getattr(args, name) for name in ("seconds", "budget", "precision", "ranks", "threads")}
-    record(args, "against", rows, figures, settings={"against": figures["against"], **settings})
-    return 0 if holds else 1
+    print(f"pair {number + 1}: {this / other:.3f} ({this:,.0f} and {other:,.0f} target tokens/s)", flush=True)
+    return {"this_tree": this, "other": other, "ratio": this / other}
 
 
 if __name__ == "__main__":

@@ -94,13 +94,12 @@ class Masters:
 
 @dataclass
 class Tally:
-    """Token counts and end times of updates."""
+    """Token counts of updates."""
 
     start: float = field(default_factory=time.perf_counter)
-    ends: list[float] = field(default_factory=lambda: [time.time()])
-    """End of the warm-up and of every update, in seconds since the epoch."""
-    counts: list[int] = field(default_factory=list)
-    """Target tokens of every update."""
+    updates: int = 0
+    tokens: int = 0
+    """Target tokens."""
     filled: int = 0
     padded: int = 0
 
@@ -108,21 +107,19 @@ class Tally:
         """Count a finished update."""
         source, _, labels = batch
         count = int((labels != PAD).sum())
-        self.counts.append(count)
-        self.ends.append(time.time())
+        self.updates += 1
+        self.tokens += count
         self.filled += count + int((source != PAD).sum())
         self.padded += source.numel() + labels.numel()
 
     def figures(self) -> dict[str, Any]:
-        """Rates from the start until now, and the times and counts of the updates."""
-        seconds, updates = time.perf_counter() - self.start, len(self.counts)
+        """Rates from the start until now."""
+        seconds = time.perf_counter() - self.start
         return {
-            "tokens_per_second": sum(self.counts) / seconds,
-            "seconds_per_update": seconds / updates,
+            "tokens_per_second": self.tokens / seconds,
+            "seconds_per_update": seconds / self.updates,
             "padding": 1 - self.filled / self.padded,
-            "padded_per_update": self.padded / updates,
-            "ends": self.ends,
-            "counts": self.counts,
+            "padded_per_update": self.padded / self.updates,
         }
 
 

@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,37 +97,51 @@ def _prepare_dataset(work: Work, vocab: int) -> None:
     _run([sys.executable, "-m", "zeromt", "prepare", str(config)], environment(), work.folder)
 
 
-def side_of(work: Work, ranks: int = 1) -> int:
+def side_of(work: Work) -> int:
     """The per-side token budget with which zeromt's updates meet the budget of `work` on average.
 
     zeromt bounds each side separately, and the shorter side seldom reaches its bound; the other programs bound the sum.
     """
-    side = work.budget // 2 // ranks
-    stream = {"micro_batches": ranks, "source_tokens": side, "target_tokens": side}
+    side = work.budget // 2
+    stream = {"micro_batches": 1, "source_tokens": side, "target_tokens": side}
     read: dict[str, int] = call(read_epochs, dataset=str(work.dataset), stream=stream)
-    return round(side * work.budget / ranks * read["micro_batches"] / read["padded"])
+    return round(side * work.budget * read["micro_batches"] / read["padded"])
 
 
-def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None) -> dict[str, Any]:
-    """Train with `zeromt train`, or with `zeromt launch local` on several ranks.
+def ours(work: Work, *, precision: str, side: int) -> dict[str, Any]:
+    """Train with `zeromt train`.
 
     Args:
         work: the model and the data.
         precision: `engine.precision`.
-        ranks: number of ranks, which divide the budget and the threads among them.
-        stage: ZeRO stage.
-        side: tokens per side of a rank's micro-batch; default: half of the rank's part of the budget.
+        side: tokens per side of a micro-batch.
     """
-    name = f"ours-{precision}-{ranks}-{stage}-{time.time_ns()}"
-    command, env = our_command(work, name, precision=precision, ranks=ranks, stage=stage, side=side)
-    metrics = work.folder / name / "metrics.jsonl"
-    begun = time.time()
-    memory, first = _run(command, env, work.folder, has_begun=lambda: bool(updates_of(metrics)))
-    lines = [json.loads(line) for line in updates_of(metrics)]
+    name = f"ours-{precision}-{time.time_ns()}"
+    overrides = {
+        "name": name,
+        "output": work.folder,
+        "stream.micro_batches": 1,
+        "stream.source_tokens": side,
+        "stream.target_tokens": side,
+        "model": json.dumps(our_model(work.sizes)),
+        "optimizer.lr": work.peak,
+        "schedule.warmup_updates": work.warmup_updates,
+        "engine.precision": precision,
+        "engine.zero_stage": 0,
+        "training.max_updates": work.updates,
+        "training.log_every": 1,
+        "evaluation.every_updates": 0,
+        "checkpoint.every_updates": 0,
+    }
+    command = [sys.executable, "-m", "zeromt", "train", str(work.folder / "run.yaml")]
+    command += [f"{key}={value}" for key, value in overrides.items()]
+    env = environment() | {"OMP_NUM_THREADS": str(work.threads)}
+    memory = _run(command, env, work.folder)
+    text = (work.folder / name / "metrics.jsonl").read_text(encoding="utf-8")
+    lines = [line for line in map(json.loads, text.splitlines()) if line["kind"] == "train"]
     timed = lines[work.warm_up :]
     seconds = lines[-1]["total_seconds"] - lines[work.warm_up - 1]["total_seconds"]
     tokens = sum(line["target_tokens"] for line in timed)
-    zero = begun + first - lines[0]["total_seconds"]  # start of the log's clock
     padded = sum((t["target_tokens"] + t["source_tokens"]) / (1 - t["padding"]) for t in timed)
     return {
         "tokens_per_second": tokens / seconds,
@@ -138,38 +152,7 @@ def ours(work: Work, *, precision: str, ranks: int = 1, stage: int = 0, side: in
         "logging": 1 - sum(t["seconds_per_update"] for t in timed) / seconds,  # after every update
         "peak_memory": memory,
         "losses": [lines[0]["loss"], lines[-1]["loss"]],
-        "ends": [zero + line["total_seconds"] for line in lines[work.warm_up - 1 :]],
-        "counts": [line["target_tokens"] for line in timed],
-        "run": name,
     }
-
-
-def our_command(
-    work: Work, name: str, *, precision: str, ranks: int = 1, stage: int = 0, side: int | None = None
-) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a run called `name` in the folder of `work`; arguments as in `ours`."""
-    side = side or work.budget // 2 // ranks
-    overrides = {
-        "name": name,
-        "output": work.folder,
-        "stream.micro_batches": ranks,
-        "stream.source_tokens": side,
-        "stream.target_tokens": side,
-        "model": json.dumps(our_model(work.sizes)),
-        "optimizer.lr": work.peak,
-        "schedule.warmup_updates": work.warmup_updates,
-        "engine.precision": precision,
-        "engine.zero_stage": stage,
-        "training.max_updates": work.updates,
-        "training.log_every": 1,
-        "evaluation.every_updates": 0,
-        "checkpoint.every_updates": 0,
-    }
-    start = ["train"] if ranks == 1 else ["launch", "local"]
-    command = [sys.executable, "-m", "zeromt", *start, str(work.folder / "run.yaml")]
-    command += ["--nproc", str(ranks)] if ranks > 1 else []
-    command += [f"{key}={value}" for key, value in overrides.items()]
-    return command, environment() | {"OMP_NUM_THREADS": str(max(1, work.threads // ranks))}
 
 
 def our_model(sizes: dict[str, Any]) -> dict[str, Any]:
@@ -180,13 +163,6 @@ def our_model(sizes: dict[str, Any]) -> dict[str, Any]:
     }
     names = ("d_model", "encoder_layers", "decoder_layers", "dropout")
     return {name: sizes[name] for name in names} | parts
-
-
-def updates_of(metrics: Path) -> list[str]:
-    """The lines of metrics.jsonl for updates; none if the file does not exist yet."""
-    if not metrics.exists():
-        return []
-    return [line for line in metrics.read_text(encoding="utf-8").splitlines() if '"kind": "train"' in line]
 
 
 def plain(work: Work, *, dtype: str, **more: Any) -> dict[str, Any]:
@@ -206,24 +182,18 @@ def _child(function: Any, work: Work, **more: Any) -> dict[str, Any]:
     return dict(call(function, pieces=str(work.pieces), **fields, **more))
 
 
-def _run(
-    command: Sequence[str], env: dict[str, str], folder: Path, *, has_begun: Callable[[], bool] = lambda: True
-) -> tuple[int, float]:
-    """Run a zeromt command; returns its peak memory in bytes and the seconds until `has_begun`.
+def _run(command: Sequence[str], env: dict[str, str], folder: Path) -> int:
+    """Run a zeromt command; returns its peak memory in bytes.
 
     Raises:
         UserError: it failed; the message has the end of its output.
     """
     with (folder / "log").open("w+") as log:
-        start = time.perf_counter()
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
-        memory = TreeMemory(process.pid, seconds=0.5)
-        while process.poll() is None and not has_begun():
-            time.sleep(0.01)
-        seconds = time.perf_counter() - start
+        memory = TreeMemory(process.pid)
         process.wait()
-        peak = memory.finish().high_water
+        peak = memory.finish()
         if process.returncode:
             log.seek(0)
             raise UserError(f"{' '.join(command[2:4])}: exit code {process.returncode}\n{log.read()[-2000:]}")
-    return peak, seconds
+    return peak

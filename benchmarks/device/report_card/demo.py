@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common.child import ROOT, environment
 from benchmarks.common.text import read_lines
@@ -40,12 +39,15 @@ def train(*, work: str, device: str, settings: Sequence[str] = (), sentences: in
     }.items():
         begin = time.perf_counter()
         run_command([sys.executable, "-m", "zeromt", *command], environment(), folder)
-        seconds[step] = time.perf_counter() - begin
+        seconds[f"{step} s"] = time.perf_counter() - begin
     begin = time.perf_counter()
-    scores = _evaluate(folder / RUN, source, reference)
-    seconds["evaluate"] = time.perf_counter() - begin
+    files = ["--source", str(source), "--reference", str(reference), "--beam", "5"]
+    command = [sys.executable, "-m", "zeromt", "evaluate", str(folder / RUN), *files]
+    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    seconds["evaluate s"] = time.perf_counter() - begin
+    scores = json.loads(ended.stdout)
     (folder / "done").touch()
-    return {"demo_seconds": seconds, "bleu": scores["bleu"], "updates": scores["step"], "scores": scores}
+    return {"rows": [{"BLEU": scores["bleu"], "updates": scores["step"], **seconds}]}
 
 
 def _demo(work: str) -> Path:
@@ -57,13 +59,6 @@ def _head(folder: Path, side: str, sentences: int | None) -> Path:
     file = folder / f"test.{side}"
     file.write_text("".join(f"{line}\n" for line in read_lines(CORPUS / f"test.{side}.gz", sentences)))
     return file
-
-
-def _evaluate(run: Path, source: Path, reference: Path) -> Any:
-    files = ["--source", str(source), "--reference", str(reference), "--beam", "5"]
-    command = [sys.executable, "-m", "zeromt", "evaluate", str(run), *files]
-    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    return json.loads(ended.stdout)
 
 
 def decode(
@@ -92,21 +87,12 @@ def decode(
         export(str(_demo(work) / RUN), program, folder)
     lines = (_demo(work) / "test.en").read_text(encoding="utf-8").splitlines()
     lines = (lines * (1 + sentences // len(lines)))[:sentences]
-    searches = [
-        {"beam": beam, "length_penalty": 0.8, "longest": 128, "is_same": False, "batch": batch} for beam in (1, 5)
-    ]
+    searches = [{"beam": beam, "length_penalty": 0.8, "longest": 128, "batch": batch} for beam in (1, 5)]
     more = {"dtype": dtype, "device": device}
     found = measure(kind=program, folder=str(folder), threads=1, lines=lines, searches=searches, warm_up=16, **more)
-    return {
-        "decoded": [
-            {
-                "program": program,
-                "dtype": dtype,
-                "beam": search["beam"],
-                "sentences_per_second": sentences / result["seconds"],
-                "tokens_per_second": sum(map(len, result["ids"])) / result["seconds"],
-                "seconds": result["seconds"],
-            }
-            for search, result in zip(searches, found["results"], strict=True)
-        ]
-    }
+    rows = []
+    for search, result in zip(searches, found["results"], strict=True):
+        tokens = sum(map(len, result["ids"]))
+        rate = {"sentences/s": sentences / result["seconds"], "tokens/s": tokens / result["seconds"]}
+        rows.append({"program": f"{program} {dtype}", "beam": search["beam"], **rate})
+    return {"rows": rows}

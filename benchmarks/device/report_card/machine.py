@@ -1,17 +1,20 @@
-"""The card, its software, and what `zeromt doctor` says of the machine."""
+"""The card, its software, what `zeromt doctor` says of the machine, and `make test-gpu`, a file at a time."""
 
-import dataclasses
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import torch
 
+from benchmarks.common.child import ROOT, environment
 from benchmarks.device import plain_loop
 from benchmarks.device.work import Figures
+from configs import UserError
 from model.gpus import known_gpu
 from zeromt.doctor.command import findings
 
@@ -22,37 +25,27 @@ MATRICES = {"cuda": (4096, 8192, 12288, 16384), "cpu": (128, 256)}
 def card() -> Figures:
     """The first card, their number, and versions; the name is CPU where torch sees no card."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    installed = {found.name: found.version for found in importlib.metadata.distributions()}
+    versions = {name: installed.get(name, "none") for name in PACKAGES}
     return {
         "card": torch.cuda.get_device_name(0) if cards else "CPU",
         "cards": cards,
-        "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **_versions()},
+        "versions": {"python": platform.python_version(), "cuda": torch.version.cuda, **versions},
     }
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
 
 
 def inspect(*, work: str, device: str) -> Figures:
-    """Doctor's findings, the driver, and the card's rate in matmuls beside the data sheet's."""
+    """The driver, the card's rate in matmuls beside the data sheet's, and doctor's findings that are not good."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         os.chdir(folder)  # doctor looks at the folder of runs
-        said = [dataclasses.asdict(finding) for finding in findings(None, [], [])]
-    rate = plain_loop.matrix_rate(device=device, sizes=MATRICES[device])
-    listed = known_gpu(rate["name"])
-    return {
-        "doctor": said,
-        "driver": _driver(),
-        "memory": rate["memory"],
-        "matmul_flops": rate["best"],
-        "listed_flops": None if listed is None else listed.half_tflops * 1e12,
+        found = [finding for finding in findings(None, [], []) if finding.grade != "good"]
+    listed = known_gpu(card()["card"])
+    row = {
+        "nvidia-smi": _driver(),
+        "matmul TFLOP/s": plain_loop.matrix_rate(device=device, sizes=MATRICES[device]) / 1e12,
+        "listed": None if listed is None else listed.half_tflops,
     }
+    return {"rows": [row, *({"doctor": one.subject, "said": one.said, "do": one.fix} for one in found)]}
 
 
 def _driver() -> str | None:
@@ -62,3 +55,23 @@ def _driver() -> str | None:
     query = "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit,temperature.gpu,utilization.gpu"
     command = ["nvidia-smi", query, "--format=csv,noheader"]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30).stdout.strip()
+
+
+def run_tests(*, work: str, device: str, file: str, keep: str) -> Figures:
+    """Run a file's tests that are marked `gpu`.
+
+    Args:
+        work, device: not used: tests find their own.
+        file: of the tests.
+        keep: expression of `pytest -k`.
+
+    Raises:
+        UserError: a test failed; the message has the end of what pytest said.
+    """
+    if importlib.util.find_spec("pytest") is None:
+        return {"skipped": "pytest is not installed"}
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "-k", keep, file]
+    ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise UserError(ended.stdout[-3000:])
+    return {"rows": [{"tests": f"{file} {keep}", "outcome": ended.stdout.strip().splitlines()[-1]}]}

@@ -1,27 +1,23 @@
-"""`zeromt train` itself: every ZeRO stage on all cards, another device on resuming, and other programs beside it."""
+"""`zeromt train` itself: every ZeRO stage on all cards, and other programs beside it."""
 
 import importlib.util
-import json
 import os
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks.common.child import environment
 from benchmarks.device.programs import PROGRAMS, ours, setting_of
 from benchmarks.device.report_card.cells import TINY
 from benchmarks.device.work import (
+    GIB,
     Figures,
     Job,
     flops_per_target_token,
     lengths_of,
+    mfu,
     planned_peak,
     prepare,
-    run_command,
     visible_gpus,
 )
 from configs import load_run
@@ -34,7 +30,7 @@ def stage(*, work: str, device: str, run: str, setting: str, ranks: int | None =
         work: a folder; data that is there is used again.
         device: cuda or cpu.
         run: name of a shipped run.
-        setting: one of `benchmarks.device.programs.SETTINGS`.
+        setting: the ZeRO stage, followed by -offload for an optimizer on the host.
         ranks: on a CPU.
         sizes: see `_job`.
     """
@@ -44,25 +40,33 @@ def stage(*, work: str, device: str, run: str, setting: str, ranks: int | None =
     job = _job(work, device, gpus, **sizes)
     config = load_run(run, job.overrides(world_size=len(gpus)))
     found = ours(job, run, config, stage=setting, world_size=len(gpus))
-    chosen = setting_of(config, setting)
-    planned = planned_peak(config, chosen, vocab=job.vocab, tokens=job.tokens, world_size=len(gpus))
-    return found | {"ranks": len(gpus), "setting": str(chosen), "planned_peak": planned}
+    planned = planned_peak(
+        config, setting_of(config, setting), vocab=job.vocab, tokens=job.tokens, world_size=len(gpus)
+    )
+    row = {
+        "ranks": len(gpus),
+        "target tokens/s": found["tokens_per_second"],
+        "waiting for data": found["waiting_for_data"],
+        "loss": found["losses"][-1],
+        "GiB": found["peak"],
+        "GiB planned": planned / GIB,
+    }
+    return {"rows": [row]}
 
 
 def program(*, work: str, device: str, run: str, name: str, **sizes: Any) -> Figures:
     """Train a model of the same sizes on the same pairs on one card; `name` is one of `programs.PROGRAMS`."""
-    if name == "transformers":
-        for package in ("transformers", "accelerate"):
-            if importlib.util.find_spec(package) is None:
-                return {"skipped": f"{package} is not installed"}
+    if name == "transformers" and not all(map(importlib.util.find_spec, ("transformers", "accelerate"))):
+        return {"skipped": "transformers or accelerate is not installed"}
     gpus = visible_gpus(device, 1)
     if device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]  # Transformers takes all that it sees
     job = _job(work, device, gpus, **sizes)
     config = load_run(run, job.overrides(world_size=1))
     found = PROGRAMS[name](job, run, config)
-    flops = flops_per_target_token(config.model, job.vocab, lengths_of(job))
-    return {**found, "program": name, "flops_per_target_token": flops}
+    rate, flops = found["tokens_per_second"], flops_per_target_token(config.model, job.vocab, lengths_of(job))
+    row = {"target tokens/s": rate, "MFU": mfu(rate, flops, device), "padding": found["padding"], "GiB": found["peak"]}
+    return {"rows": [row]}
 
 
 def _job(
@@ -99,57 +103,3 @@ def _job(
         prepare(job, pairs)
         done.touch()
     return job
-
-
-def resumed(*, work: str, device: str, run: str, updates: int, settings: Sequence[str]) -> Figures:
-    """A run in three parts: on the CPU, on the card, on the CPU; beside one that stays on the CPU.
-
-    In fp32 without dropout, whose masks CPUs and GPUs draw otherwise.
-
-    Args:
-        work: a folder.
-        device: of the second part.
-        run: name of a shipped run on the bundled corpus.
-        updates: of each part.
-        settings: overrides `section.key=value`.
-    """
-    folder = Path(work, "resumed")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    common = [
-        run,
-        f"prepare.output={folder / 'data'}",
-        f"output={folder}",
-        "engine.precision=fp32",
-        "model.dropout=0",
-        "model.feed_forward.dropout=0",
-        "training.log_every=1",
-        "training.tensorboard=false",
-        "evaluation.every_updates=0",
-        f"checkpoint.every_updates={updates}",
-        *settings,
-    ]
-    _zeromt(folder, "prepare", *common)
-    for name, devices in (("stays", ["cpu"] * 3), ("moves", ["cpu", device, "cpu"])):
-        for part, place in enumerate(devices, start=1):
-            if name == "moves" or part == len(devices):
-                more = [f"name={name}", f"engine.device={place}", f"training.max_updates={part * updates}"]
-                _zeromt(folder, "train", *common, *more)
-    losses = {name: np.array(_losses(folder / name)) for name in ("stays", "moves")}
-    off = np.abs(losses["moves"] - losses["stays"]) / losses["stays"]
-    return {
-        "resumed": [
-            {"device": place, "off": float(off[part * updates : (part + 1) * updates].max())}
-            for part, place in enumerate(("cpu", device, "cpu"))
-        ],
-        "losses": {name: found.tolist() for name, found in losses.items()},
-    }
-
-
-def _zeromt(folder: Path, *arguments: str) -> None:
-    run_command([sys.executable, "-m", "zeromt", *arguments], environment(), folder)
-
-
-def _losses(run: Path) -> list[float]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "train"]

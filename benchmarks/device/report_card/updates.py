@@ -1,9 +1,7 @@
-"""Updates by the trainer's engine alone, without reader, logs and saves: rate, memory, and time of host and device."""
+"""Kernels alone, and updates by the trainer's engine alone, without reader, logs and saves: rate, memory, and time."""
 
-import dataclasses
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.device import kernels
 from benchmarks.device.budget_batches import LENGTH_MULTIPLE, sampled
-from benchmarks.device.plain_loop import peaks, wait
+from benchmarks.device.plain_loop import peak_gib, wait
 from benchmarks.device.profiling import profiled
 from benchmarks.device.programs import setting_of
-from benchmarks.device.work import Figures, flops_per_target_token, planned_peak
+from benchmarks.device.work import GIB, Figures, flops_per_target_token, mfu, planned_peak
 from configs import RunConfig, load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import Objective, SpecialIds, build_transformer
@@ -30,19 +29,25 @@ from trainer.stability.attention import settle_attention
 SPECIAL = SpecialIds(pad=0, bos=1, eos=2)
 
 
+def kernels_alone(*, work: str, device: str, small: bool = False) -> Figures:
+    """Each kernel of `benchmarks.device.kernels`: its error in bf16, and its milliseconds beside plain torch."""
+    tune_process()
+    place = torch.device(device)
+    sizes, repetitions = (kernels.SMALL, 1) if small else (kernels.Sizes(), 20)
+    return {"rows": [kernels.measure(k, device=place, repetitions=repetitions) for k in kernels.kernels(sizes, place)]}
+
+
 def measure(
     *,
     work: str,
     device: str,
     run: str,
     tokens: int,
-    vocab: int,
+    vocab: int = 37_000,
     updates: int,
     shapes: int = 12,
     settings: Mapping[str, Sequence[str]],
-    precision: str = "bf16",
-    operators: int = 0,
-    waits: bool = False,
+    precision: str,
 ) -> Figures:
     """Measure a run's model and optimizer on one rank, with lengths like WMT14 English-German's and random pieces.
 
@@ -58,76 +63,64 @@ def measure(
         shapes: different micro-batches, which come again in turn.
         settings: overrides `section.key=value` of the run, by name.
         precision: of the engine.
-        operators: how many of the dearest kernels to return.
-        waits: whether the host reads the norm of an update before it begins the next, so that the device runs dry.
-
-    Returns:
-        `variants`: what was measured with each of `settings`.
     """
     tune_process()  # as the trainer does: its allocator, and no attention that plans for every new shape
     world = World(timeout_minutes=2)
-    lengths, variants = sampled(tokens, shapes), {}
+    lengths, rows = sampled(tokens, shapes), []
     for name, more in settings.items():
         config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *more])
-        if (why := _why_not(config, device)) is not None:
-            return {"skipped": why}
+        if config.engine.precision == "fp16" and device == "cpu":
+            return {"skipped": "fp16 needs a card: DeepSpeed has none on a CPU"}
+        if config.engine.compile and not any(map(shutil.which, (os.environ.get("CC", "gcc"), "g++"))):
+            return {"skipped": "engine.compile needs a compiler"}
         engine = _engine(config, vocab, precision, world)
         settle_attention(config, np.concatenate(lengths), engine, world, None)
-        variants[name] = _measure(engine, config, lengths, vocab, updates, operators, waits, device)
+        found = _measure(engine, config, lengths, vocab, updates, device)
         planned = planned_peak(config, setting_of(config), vocab=vocab, tokens=tokens, precision=precision)
-        variants[name]["planned_peak"] = planned
+        rows.append({"setting": name, **found, "GiB planned": planned / GIB})
         engine.close()
         del engine
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
     world.close()
-    return {"variants": variants}
+    return {"rows": rows}
 
 
 def _measure(
-    engine: DeepSpeedEngine, config: RunConfig, lengths: Sequence[NDArray[np.int64]], vocab: int, updates: int,
-    operators: int, waits: bool, device: str,
-) -> Figures:  # fmt: skip
+    engine: DeepSpeedEngine,
+    config: RunConfig,
+    lengths: Sequence[NDArray[np.int64]],
+    vocab: int,
+    updates: int,
+    device: str,
+) -> Figures:
     batches = [_micro_batch(pairs, vocab) for pairs in lengths]
     warm_up = max(1, updates // 3)
-    losses = [_update(engine, batches[number % len(batches)], number, waits) for number in range(warm_up)]
+    for number in range(warm_up):
+        _update(engine, batches[number % len(batches)], number)
     wait(device)
     begin = time.perf_counter()
-    numbers = range(warm_up, warm_up + updates)
-    losses += [_update(engine, batches[number % len(batches)], number, waits) for number in numbers]
-    clock = _clock(device)
+    for number in range(warm_up, warm_up + updates):
+        _update(engine, batches[number % len(batches)], number)
     wait(device)
     seconds = time.perf_counter() - begin
-    timed = [batches[number % len(batches)] for number in numbers]
+    timed = [batches[number % len(batches)] for number in range(warm_up, warm_up + updates)]
+    rate = sum(m.num_target_tokens for m in timed) / seconds
+    filled = sum(m.num_source_tokens + m.num_target_tokens for m in timed)
     return {
-        "tokens_per_second": sum(m.num_target_tokens for m in timed) / seconds,
-        "seconds_per_update": seconds / updates,
-        "megahertz": clock,
-        "padding": 1 - sum(map(_tokens, timed)) / sum(m.num_padded_source + m.num_padded_target for m in timed),
-        "flops_per_target_token": flops_per_target_token(config.model, vocab, np.concatenate(lengths)),
-        **peaks(device),
-        "layout": engine.layout_kind,
-        "why_padded": engine.why_padded,
-        "losses": [float(x) for x in (losses[0], losses[-1])],
-        **_parts(engine, batches, device, operators),
+        "target tokens/s": rate,
+        "MFU": mfu(rate, flops_per_target_token(config.model, vocab, np.concatenate(lengths)), device),
+        "ms an update": 1e3 * seconds / updates,
+        **_parts(engine, batches, device),
+        "attention": engine.layout_kind,
+        "padding": 1 - filled / sum(m.num_padded_source + m.num_padded_target for m in timed),
+        "GiB": peak_gib(device),
     }
 
 
-def _clock(device: str) -> float | None:
-    """The clock of the GPU's multiprocessors in MHz; None where there is no nvidia-smi."""
-    if device == "cpu" or shutil.which("nvidia-smi") is None:
-        return None
-    query = ["nvidia-smi", "--id=0", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
-    return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout)
-
-
-def _tokens(micro_batch: MicroBatch) -> int:
-    return micro_batch.num_source_tokens + micro_batch.num_target_tokens
-
-
-def _parts(engine: DeepSpeedEngine, batches: Sequence[MicroBatch], device: str, operators: int) -> Figures:
-    """Seconds of a pass on host and device, as a mean over all batches, and the dearest kernels of an update."""
+def _parts(engine: DeepSpeedEngine, batches: Sequence[MicroBatch], device: str) -> Figures:
+    """Milliseconds of a pass on host and device, as a mean over all batches."""
     laid_out = [_batch(engine, micro_batch, 0) for micro_batch in batches]
 
     def run_all() -> None:
@@ -135,32 +128,24 @@ def _parts(engine: DeepSpeedEngine, batches: Sequence[MicroBatch], device: str, 
         for batch in laid_out:
             engine.accumulate(batch, scale=1e-4, is_last=False)
 
-    host = float(np.mean([_host_seconds(engine, batch, device) for batch in laid_out]))
+    host = 0.0
+    for batch in laid_out:
+        wait(device)
+        begin = time.perf_counter()
+        engine.accumulate(batch, scale=1e-4, is_last=False)
+        host += time.perf_counter() - begin
+    wait(device)
     begin = time.perf_counter()
     run_all()
     wait(device)
-    both = (time.perf_counter() - begin) / len(batches)
-    profile = profiled(run_all, repetitions=1)
-    engine.accumulate(laid_out[0], scale=1e-4, is_last=True)
-    engine.step(1e-4)
-    dearest = profiled(lambda: _update(engine, batches[0], 0), repetitions=3) if operators else None
+    both = time.perf_counter() - begin
+    busy, launches = (None, None) if device == "cpu" else profiled(run_all, repetitions=1)
     return {
-        "host_seconds": host,
-        "pass_seconds": both,
-        "device_seconds": None if profile.device_seconds is None else profile.device_seconds / len(batches),
-        "launches": None if profile.launches is None else profile.launches / len(batches),
-        "operators": [dataclasses.asdict(o) for o in dearest.operators[:operators]] if dearest else [],
-        "update_device_seconds": dearest.device_seconds if dearest else None,
+        "host ms": 1e3 * host / len(batches),
+        "device ms": None if busy is None else 1e3 * busy / len(batches),
+        "pass ms": 1e3 * both / len(batches),
+        "kernels": None if launches is None else launches / len(batches),
     }
-
-
-def _why_not(config: RunConfig, device: str) -> str | None:
-    """Why this machine cannot train so; None if it can."""
-    if config.engine.precision == "fp16" and device == "cpu":
-        return "fp16 needs a card: DeepSpeed has none on a CPU"
-    if config.engine.compile and not any(map(shutil.which, (os.environ.get("CC", "gcc"), "g++"))):
-        return "engine.compile needs a compiler"
-    return None
 
 
 def _engine(config: RunConfig, vocab: int, precision: Any, world: World) -> DeepSpeedEngine:
@@ -188,18 +173,6 @@ def _batch(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> Dev
     return lay_out(update, engine, seed=1)[0].send()
 
 
-def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int, waits: bool = False) -> torch.Tensor:
-    """One update; returns the loss of each target token."""
-    out = engine.accumulate(_batch(engine, micro_batch, number), scale=1 / micro_batch.num_target_tokens, is_last=True)
-    result = engine.step(1e-4)
-    if waits and not result.applied:
-        raise ValueError("an update is not finite")
-    return out.loss_sum / micro_batch.num_target_tokens
-
-
-def _host_seconds(engine: DeepSpeedEngine, batch: Any, device: str) -> float:
-    """Seconds until the host has launched forward and backward of a micro-batch on an idle device."""
-    wait(device)
-    begin = time.perf_counter()
-    engine.accumulate(batch, scale=1e-4, is_last=False)
-    return time.perf_counter() - begin
+def _update(engine: DeepSpeedEngine, micro_batch: MicroBatch, number: int) -> None:
+    engine.accumulate(_batch(engine, micro_batch, number), scale=1 / micro_batch.num_target_tokens, is_last=True)
+    engine.step(1e-4)
