@@ -13,7 +13,7 @@ def test_every_component_is_documented_and_planned() -> None:
     """Of a model with each kind of each of its parts, and of each optimizer, loss and schedule too."""
     code = """
 import contextlib, dataclasses, io, sys
-import data_pipeline.stream.modifiers.typos  # the first to be imported, and the last of its family
+import data_pipeline.stream.modifiers.texts  # the first to be imported, and the last of its family
 from configs import ModelSection
 from configs.components import kinds
 from configs.components.registry import FAMILIES

@@ -6,10 +6,8 @@ from typing import Any
 
 @dataclass(kw_only=True, frozen=True)
 class Case:
-    """A component, how a configuration chooses it, and how its fields are refused."""
+    """A component, and how a configuration chooses it."""
 
     code: str
     chosen: dict[str, Any]
     """Sections of a configuration."""
-    wrong: tuple[str, str]
-    """A setting, and what is said of it."""

@@ -143,36 +143,29 @@ CASES = {
     "filter": Case(
         code=FILTER,
         chosen={"prepare": {"filters": [{"kind": "their_few_words", "at_least": 5}]}},
-        wrong=("prepare.filters[0].at_least=0", "prepare.filters.0.at_least: 0"),
     ),
     "metric": Case(
         code=METRIC,
         chosen={"evaluation": {"metrics": ["bleu", {"kind": "their_length_ratio", "scale": 100.0}]}},
-        wrong=("evaluation.metrics[1].scale=0", "evaluation.metrics.1.scale: 0"),
     ),
     "modifier": Case(
         code=MODIFIER,
         chosen={"stream": {"augment": [{"kind": "their_first_words", "words": 2, "probability": 1.0}]}},
-        wrong=("stream.augment[0].words=0", "stream.augment.0.words: 0"),
     ),
     "optimizer": Case(
         code=OPTIMIZER,
         chosen={"optimizer": {"kind": "their_momentum", "lr": 0.1, "momentum": 0.5}},
-        wrong=("optimizer.momentum=1", "optimizer.momentum: 1"),
     ),
     "reader": Case(
         code=READER,
         chosen={"prepare": {"test": {"files": ["test.en.gz"], "reader": {"kind": "their_copies", "times": 2}}}},
-        wrong=("prepare.test.reader.times=0", "prepare.test.reader.times: 0"),
     ),
     "schedule": Case(
         code=SCHEDULE,
         chosen={"schedule": {"kind": "their_halves", "warmup_updates": 2, "every": 3}},
-        wrong=("schedule.every=0", "schedule.every: 0"),
     ),
     "tracker": Case(
         code=TRACKER,
         chosen={"trackers": [{"kind": "their_json", "indent": 3}]},
-        wrong=("trackers[0].indent=0", "trackers.0.indent: 0"),
     ),
 }

@@ -231,41 +231,33 @@ PARTS = {
     "sampler": Case(
         code=SAMPLER,
         chosen={"evaluation": {"search": {"sampler": {"kind": "their_stubborn", "piece": 9}}}},
-        wrong=("evaluation.search.sampler.piece=x", "evaluation.search.sampler.piece: 'x'"),
     ),
     "attention": Case(
         code=ATTENTION,
         chosen={"model": {"attention": {"kind": "their_single_head", "sharpness": 0.5}}},
-        wrong=("model.attention.sharpness=0", "model.attention.sharpness: 0"),
     ),
     "feed_forward": Case(
         code=FEED_FORWARD,
         chosen={"model": {"feed_forward": {"kind": "their_squared_relu", "d_ff": 48}}},
-        wrong=("model.feed_forward.d_ff=0", "model.feed_forward.d_ff: 0"),
     ),
     "initialisation": Case(
         code=INITIALISATION,
         chosen={"model": {"initialisation": {"kind": "their_small", "std": 0.0001}}},
-        wrong=("model.initialisation.std=x", "model.initialisation.std: 'x'"),
     ),
     "loss": Case(
         code=LOSS,
         chosen={"loss": {"kind": "their_shifted", "shift": 2.0}},
-        wrong=("loss.shift=-1", "loss.shift: -1"),
     ),
     "norm": Case(
         code=NORM,
         chosen={"model": {"norm": {"kind": "their_mean_square", "eps": 0.001}}},
-        wrong=("model.norm.eps=-1", "model.norm.eps: -1"),
     ),
     "positions": Case(
         code=POSITIONS,
         chosen={"model": {"positions": {"kind": "their_cyclic", "period": 7}}},
-        wrong=("model.positions.period=1.5", "model.positions.period: 1.5"),
     ),
     "residual": Case(
         code=RESIDUAL,
         chosen={"model": {"residual": {"kind": "their_gated", "begin": 0.5}}},
-        wrong=("model.residual.begin=-1", "model.residual.begin: -1"),
     ),
 }

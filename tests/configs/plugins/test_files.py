@@ -2,14 +2,12 @@
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from configs import ConfigError, load_run
 from configs.components import kinds
-from configs.plugins import keep_copies
 from tests.configs.plugins.halves import HALVES, USED, runs, said, sha256
 
 
@@ -51,12 +49,6 @@ def test_how_a_file_can_be_named(how: str, folder: Path, monkeypatch: pytest.Mon
     else:
         run = load_run(str(config), settings, plugins=options)
     assert (run.schedule.kind, len(run.plugins)) == ("halves", 1)
-
-
-def test_fields_by_postponed_annotations(folder: Path) -> None:
-    (folder / "halves.py").write_text(f"from __future__ import annotations\n{HALVES}")
-    assert load_run(str(folder / "my.yaml")).schedule.every == 5  # type: ignore[attr-defined]
-    assert said(str(folder / "my.yaml"), ["schedule.every=0"]).startswith("schedule.every: 0")
 
 
 @pytest.mark.parametrize(
@@ -122,12 +114,6 @@ def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
 
 
 class TestInOneProcess:
-    def test_the_same_bytes_are_run_once(self, folder: Path) -> None:
-        shutil.copy(folder / "halves.py", folder / "copy.py")
-        run = load_run(str(folder / "my.yaml"), ["plugins=[halves.py, halves.py, copy.py]"], plugins=["../halves.py"])
-        assert [plugin.file for plugin in run.plugins] == [str(folder / "halves.py")]
-        assert runs(folder / "halves.py") + runs(folder / "copy.py") == 1
-
     def test_a_later_version_of_a_file_takes_its_place(self, folder: Path) -> None:
         first = load_run(str(folder / "my.yaml"))
         (folder / "halves.py").write_text(HALVES.replace("0.5 **", "0.25 **"))
@@ -137,14 +123,6 @@ class TestInOneProcess:
         (folder / "halves.py").write_text("raise ValueError\n")
         assert "cannot be run" in said(str(folder / "my.yaml"))
         assert kinds("schedule")["halves"] is type(second.schedule), "what was there stays"
-
-    def test_two_files_of_one_name(self, folder: Path) -> None:
-        other = folder / "elsewhere" / "halves.py"
-        other.write_text(HALVES.replace('"halves"', '"quarters"').replace("0.5", "0.25"))
-        run = load_run(str(folder / "my.yaml"), plugins=["halves.py"])
-        assert [plugin.components for plugin in run.plugins] == [["schedule halves"], ["schedule quarters"]]
-        keep_copies(folder, run.plugins)
-        assert len(list((folder / "plugins").iterdir())) == 2
 
 
 def test_every_error_at_once(folder: Path) -> None:

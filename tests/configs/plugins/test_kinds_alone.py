@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from configs import ConfigError, RunConfig, load_run
+from configs import RunConfig, load_run
 from configs.components import choice_of, component, item_of, kinds
 
 PLACES = {
@@ -98,12 +98,3 @@ def test_every_place_that_takes_a_component_is_among_them() -> None:
                         yield from places(part, f"{where}{name}.")
 
     assert set(places(RunConfig)) == set(PLACES)
-
-
-def test_an_item_of_another_kind_drops_what_that_lacks_and_no_more(tmp_path: Path) -> None:
-    tree = {"evaluation": {"metrics": [{"kind": "further", "extra": 5}, "bleu"]}}
-    metrics = load(tmp_path, tree, "evaluation.metrics.0.kind=chrf").evaluation.metrics
-    assert [metric.kind for metric in metrics] == ["chrf", "bleu"]
-    for settings_ in (["evaluation.metrics.0.extra=4"], ["evaluation.metrics=[{kind: chrf, extra: 4}]"]):
-        with pytest.raises(ConfigError, match=r"evaluation.metrics.0.extra: unknown key"):
-            load(tmp_path, tree, "evaluation.metrics.0.kind=chrf", *settings_)

@@ -31,24 +31,9 @@ def test_an_edit_is_not_seen(run: RunConfig, folder: Path, monkeypatch: pytest.M
     assert said(config).startswith(f"ZEROMT_PLUGINS: '{copy}': no such file")
 
 
-def test_a_spoiled_copy_is_written_again(run: RunConfig, folder: Path) -> None:
-    [copy] = (folder / "r" / "plugins").iterdir()
-    copy.write_text("")
-    keep_copies(folder / "r", run.plugins)
-    assert copy.read_text() == HALVES
-
-
 def test_another_configuration_reads_its_own(run: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(*variables("another.yaml", run.plugins, folder / "nothing").popitem())
     assert load_run(str(folder / "my.yaml")).schedule.kind == "halves"
-
-
-def test_a_copy_of_a_copy_is_the_copy(run: RunConfig, folder: Path) -> None:
-    [copy] = (folder / "r" / "plugins").iterdir()
-    again = load_run("debug", ["schedule.kind=halves"], plugins=[str(copy)])
-    keep_copies(folder / "r", again.plugins)
-    assert list(copy.parent.iterdir()) == [copy]
-    assert copy.read_text() == HALVES
 
 
 def test_other_processes_get_the_bytes(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import UserError
-from configs.process.gpus import gpus_to_use, num_gpus, page_locked_bytes
+from configs.process.gpus import gpus_to_use, num_gpus
 from launcher.start.ranks import describe_idle
 from tests.conftest import Corpus, environment
 from tests.forked import Forked
@@ -68,10 +68,6 @@ def test_gpus_that_are_named_otherwise_are_not(visible: str, number: int, two_gp
     if not number:
         with pytest.raises(UserError, match=r"^engine\.device: cuda, and this machine shows no GPU"):
             gpus_to_use("cuda", {"CUDA_VISIBLE_DEVICES": visible})
-
-
-def test_page_locked_memory_comes_in_powers_of_two() -> None:
-    assert [page_locked_bytes(n) for n in (0, 1, 2, 3, 4, 5, 2**33 + 1)] == [0, 1, 2, 4, 4, 8, 2**34]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Requests to stop, by signal and by file; and what a rank leaves in its folder."""
 
-import json
 import os
 import signal
 import subprocess
@@ -14,7 +13,6 @@ from configs.process import signals
 from configs.process.signals import STOP_SIGNALS, StopRequest
 from tests.conftest import ask_python, environment
 from tests.waiting import wait_until
-from trainer.runs.status import read_status, write_status
 
 
 @pytest.fixture
@@ -117,31 +115,3 @@ def test_rank_is_asked_to_save_when_its_agent_dies(tmp_path: Path) -> None:
         process.kill()
     wait_until(lambda: (tmp_path / "said").exists())
     assert (tmp_path / "said").read_text() == "torchrun is gone"
-
-
-def test_status_says_why_and_under_which_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    write_status(tmp_path, "stopped", step=3, stop_reason="SIGUSR1")
-    found = read_status(tmp_path / "status.json")
-    assert found is not None
-    assert (found.stop_reason, found.job_id, found.step) == ("SIGUSR1", "4711", 3)
-    (tmp_path / "status.json").write_text('{"state": "stopped", "stop_reason": 5, "job_id": []}')
-    found = read_status(tmp_path / "status.json")
-    assert found is not None
-    assert (found.state, found.stop_reason, found.job_id) == ("stopped", None, None)
-
-
-def test_first_failure_of_a_launch_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def state() -> tuple[str, str]:
-        tree = json.loads((tmp_path / "status.json").read_text())
-        return tree["state"], tree["error"]
-
-    monkeypatch.setenv("ZEROMT_LAUNCH_ID", "A")
-    write_status(tmp_path, "running", step=3)
-    assert json.loads((tmp_path / "status.json").read_text())["step"] == 3
-    write_status(tmp_path, "failed", error="rank 1: the cause")
-    write_status(tmp_path, "failed", error="rank 0: a victim")
-    assert state() == ("failed", "rank 1: the cause")
-    monkeypatch.setenv("ZEROMT_LAUNCH_ID", "B")
-    write_status(tmp_path, "failed", error="another launch")
-    assert state() == ("failed", "another launch")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from configs import RunConfig, UserError, load_run, load_saved, save_run
 from configs.load import dump_run
@@ -113,16 +111,6 @@ def test_saved_file_is_plain_text(form: str, tmp_path: Path) -> None:
     assert SECRET not in dump_run(load_saved(path))
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.text(alphabet="$\\{}:.ax \"'#-\n", max_size=12))
-def test_any_text_is_read_as_it_was_saved(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    path = tmp_path_factory.mktemp("saved") / "config.yaml"
-    config = RunConfig()
-    config = dataclasses.replace(config, prepare=dataclasses.replace(config.prepare, root=f"x{text}"))
-    save_run(config, path)
-    assert load_saved(path).prepare.root == f"x{text}"
-
-
 def test_training_with_a_saved_file_asks_for_what_it_does_not_keep(tmp_path: Path) -> None:
     path = saved(tmp_path, f"stream: {{datasets: [{{path: '{URL}', weight: 1}}]}}")
     with pytest.raises(UserError) as caught:
@@ -132,11 +120,6 @@ def test_training_with_a_saved_file_asks_for_what_it_does_not_keep(tmp_path: Pat
     mine = load_run(str(path), [f"stream.datasets.0.path={URL}"])  # a setting is one's own
     assert mine.stream.datasets[0].path == f"https://host/{SECRET}/data"
     assert SECRET not in dump_run(mine)
-
-
-def test_saved_folder_is_where_it_lies(tmp_path: Path) -> None:
-    path = saved(tmp_path, "output: ${oc.env:ZEROMT_SECRET}")
-    assert load_run(str(path)).folder == str(path.parent)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """What the file system says of paths that users name, in one line each; outputs that are inputs or cannot be."""
 
-import errno
 from pathlib import Path
 
 import pytest
 
 from configs import load_run
-from configs.process.files import FileError, as_file_error, check_apart, describe, expand
+from configs.process.files import FileError, expand
 from configs.process.files.inside import written
 from launcher.slurm.profile import load_profile
 from tests.conftest import Refused
@@ -25,16 +24,6 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (site.python, site.source) == (f"{tmp_path}/bin/python", [f"{tmp_path}/activate"])
     assert site.container_mounts == [f"{tmp_path}/a:/b"]
     assert (run.output, run.prepare.root, run.datasets[0].path) == (f"{tmp_path}/runs", str(tmp_path), f"{tmp_path}/d")
-
-
-class TestApart:
-    def test_what_may_be_named_often(self, tmp_path: Path) -> None:
-        (tmp_path / "a").write_text("a")
-        check_apart({"--source": str(tmp_path / "a"), "--reference": str(tmp_path / "a")}, {"--output": None})
-        devices = [path for path in ("/dev/null", "/dev/zero", "/dev/full") if Path(path).is_char_device()]
-        assert len(devices) >= 2, "as root, programs may have replaced /dev/null by a file"
-        for path in devices:
-            check_apart({"--input": path}, {"--output": path, "--log": path})
 
 
 class TestWritten:
@@ -71,12 +60,6 @@ class TestWritten:
                 file.write("new\n")
         assert (tmp_path / "a").read_text() == "head\nnew\n"
 
-    def test_errors_of_others_are_not_the_files(self, tmp_path: Path) -> None:
-        with pytest.raises(OSError, match="No space left") as caught, written(str(tmp_path / "a"), "--output"):
-            raise OSError(errno.ENOSPC, "No space left on device", "another")
-        assert not isinstance(caught.value, FileError)
-        assert not list(tmp_path.iterdir())
-
     def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(FileError, match="Not a directory"):
@@ -110,12 +93,3 @@ def test_the_field_or_option_is_named(
     line = refused(*(argument.replace("PLACE", place) for argument in arguments))
     assert line.startswith(f"{named}: ")
     assert "form a loop" in line or "symbolic links" in line or "too long" in line
-
-
-def test_which_errors_are_the_users() -> None:
-    assert str(as_file_error(OSError(errno.EROFS, "Read-only file system", "/a"))) == (
-        "'/a': Read-only file system; give a place that can be written"
-    )
-    assert as_file_error(OSError(errno.ENOSPC, "No space left on device", "/a")) is None
-    assert as_file_error(ConnectionRefusedError(errno.ECONNREFUSED, "refused")) is None
-    assert describe(OSError(errno.ENOSPC, "No space left on device")).endswith("free some space, or give another place")

@@ -1,6 +1,5 @@
 """The door: reading follows links and writing does not; what is not a file is refused; deep JSON."""
 
-import json
 import os
 import socket
 from collections.abc import Callable
@@ -82,22 +81,10 @@ def test_links_are_read(run: Path) -> None:
     assert inside.read_json(run / "file") == inside.read_json(run / "checkpoints" / "secret") == "secret"
 
 
-def test_no_folder_that_is_missing_is_passed(run: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        inside.write_text(run / "missing" / ".." / "file", "written")
-
-
 @pytest.mark.parametrize("text", ["[" * 200_000, "[" * 10_000 + "]" * 10_000, '{"a":' * 101 + "1" + "}" * 101])
 def test_deep_json_is_no_value(text: str) -> None:
     with pytest.raises(ValueError, match="is deeper than 100 levels"):
         inside.parse_json(text)
-
-
-def test_json_of_allowed_depth_is_read() -> None:
-    tree: object = 1
-    for _ in range(50):
-        tree = {"a": [tree, "[" * 200]}
-    assert inside.parse_json(json.dumps(tree)) == tree
 
 
 def test_a_file_larger_than_any_of_ours_is_refused(run: Path) -> None:

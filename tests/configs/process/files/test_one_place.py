@@ -13,7 +13,7 @@ OTHERS = {
     "outputs and inputs that the user names, which may be links, pipes or /dev/stdin": [
         "configs/reading/layers.py",
         "data_pipeline/preparation/readers/table.py",
-        "data_pipeline/preparation/raw/lines.py",
+        "data_pipeline/preparation/lines.py",
         "zeromt/pipeline/keys.py",
         "zeromt/translating/lines.py",
     ],
