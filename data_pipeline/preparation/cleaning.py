@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from configs import CleaningSection, PrepareSection, UserError
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
-from data_pipeline.preparation.filters.characters import (
+from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
+from data_pipeline.preparation.filters.texts import (
     DropControlCharacters,
     Empty,
+    HeldOutOverlap,
     Identical,
     MaxCharacters,
     Normalization,
     RemoveControlCharacters,
 )
-from data_pipeline.preparation.filters.held_out import HeldOutOverlap
-from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
 
 NORMALIZATION, EMPTY = "normalization", "empty"
 TOO_LONG, LENGTH_RATIO, DUPLICATE = OF_PIECES = (

@@ -19,15 +19,13 @@ from configs import PrepareSection, UserError
 from configs.process.files import disk_errors, naming
 from configs.process.files.inside import is_listed, look_again, read_json, write_text
 from configs.process.progress import Progress, say
-from data_pipeline.preparation.asking import check_program
+from data_pipeline.preparation import corpus
 from data_pipeline.preparation.cleaning import DUPLICATE, filters_of
+from data_pipeline.preparation.corpus import RawSpan, Span, Unit, corpus_units, read_whole
 from data_pipeline.preparation.pool import run_tasks
-from data_pipeline.preparation.raw import corpus
-from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
-from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
+from data_pipeline.preparation.programs import ScoreSources, check_program, fields_of, score_chunks
 from data_pipeline.preparation.recipe import differences, is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report, describe, warnings
-from data_pipeline.preparation.scoring import ScoreSources, fields_of, score_chunks
 from data_pipeline.preparation.shards import ShardJob, write_dataset
 from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.staging import (

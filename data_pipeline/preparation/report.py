@@ -11,7 +11,7 @@ import numpy as np
 
 from configs import StreamSection, UserError
 from configs.fields import STRICT, Count
-from data_pipeline.preparation.raw.lines import TextChunk
+from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.prepared.dataset import Dataset, check_files, open_index
 from data_pipeline.prepared.index import INDEX_FILE, parsed
 
@@ -70,7 +70,7 @@ class Report:
     """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
     the first few."""
     left_out: dict[str, Count] = field(default_factory=dict)
-    """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`raw.unit.LeftOut`)."""
+    """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`LeftOut`)."""
 
     @property
     def kept(self) -> int:

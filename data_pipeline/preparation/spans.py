@@ -21,11 +21,11 @@ from configs.components import Corpus, Pairs
 from configs.process.files.inside import opened, replacing
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaned, Cleaner, filters_of
-from data_pipeline.preparation.filters.characters import find_identical
-from data_pipeline.preparation.raw.lines import TextChunk, corpus_paths
-from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
+from data_pipeline.preparation.corpus import RawSpan, Span, Unit
+from data_pipeline.preparation.filters.texts import find_identical
+from data_pipeline.preparation.lines import TextChunk, corpus_paths
+from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
-from data_pipeline.preparation.scoring import ScoreSources
 from data_pipeline.prepared.index import TokenType, parsed, place_numbers
 from data_pipeline.tokenizer import UNK_ID, Tokenizer
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.process.files import TEMPORARY, check_apart, exists, inside, is_dir, naming, status_of
-from data_pipeline.preparation.raw.lines import corpus_paths
+from data_pipeline.preparation.lines import corpus_paths
 from data_pipeline.prepared.index import INDEX_FILE, check_local, hash_file
 
 SPLITS = ("train", "valid", "test")

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from configs import PrepareSection, UserError
 from configs.process.files.inside import look_again, read_bytes, write_text
 from configs.process.progress import Progress, say
+from data_pipeline.preparation.corpus import Span, Unit
 from data_pipeline.preparation.pool import run_tasks
-from data_pipeline.preparation.raw.unit import Span, Unit
 from data_pipeline.preparation.spans import HeldOutPairs, make_cleaner
 from data_pipeline.preparation.staging import sync_folder
 from data_pipeline.preparation.tokenizing import PIECE_CHARS, Sample, train_tokenizer

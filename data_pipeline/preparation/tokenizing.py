@@ -16,7 +16,7 @@ from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.pieces import fitted
-from data_pipeline.preparation.raw.unit import RawSpan
+from data_pipeline.preparation.corpus import RawSpan
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.tokenizer import (
     BOS_ID,

@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from configs.components import Draws, TextModifier, component
 from configs.fields import Positive
-from data_pipeline.stream.modifiers.code import MARKUP
+from data_pipeline.stream.modifiers.texts import MARKUP
 
 Span = tuple[int, int]
 _WORD = re.compile(r"\w(?:[^\s<>]*\w)?")

@@ -9,7 +9,7 @@ import pytest
 from configs import CorpusFiles, DatasetSource, PrepareSection, TokenizerSection, UserError, load_run, load_saved
 from configs.load import save_run
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.reader import StreamReader
 from tests.forked import Forked

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from data_pipeline.order.randomness import GOLDEN, mixed
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from data_pipeline.stream.phase_data import WEIGHT_ONE
 from data_pipeline.tokenizer import PAD_ID
 from model.layout import Layout
 

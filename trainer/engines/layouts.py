@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from data_pipeline.stream.phase_data import WEIGHT_ONE
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from model.layout import PACKED, Layout, LayoutKind, Side
 from trainer.engines.batches import DeviceBatch

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, UserError
 from configs.components import ScoredText, unknown
 from configs.languages import same_language
-from data_pipeline.preparation.raw.corpus import read_whole
+from data_pipeline.preparation.corpus import read_whole
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.datasets import dataset_names, tokenizer_of

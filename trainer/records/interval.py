@@ -16,7 +16,7 @@ import torch
 
 from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from data_pipeline.stream.phase_data import WEIGHT_ONE
 from data_pipeline.tokenizer import PAD_ID
 from model.flops import BatchShape, model_flops
 from model.gpus import known_gpu

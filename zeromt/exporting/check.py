@@ -9,7 +9,7 @@ from torch import Tensor
 
 from configs import CorpusFiles, RunConfig, UserError
 from configs.process.streams import tell
-from data_pipeline.preparation.raw.corpus import read_whole
+from data_pipeline.preparation.corpus import read_whole
 from data_pipeline.preparation.report import is_dataset
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer

@@ -13,12 +13,11 @@ from configs import CorpusFiles, UserError
 from configs.languages import is_known, language
 from configs.process.progress import Progress
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.preparation.filters.held_out import fold
-from data_pipeline.preparation.raw.compression import COMPRESSED
-from data_pipeline.preparation.raw.corpus import corpus_units
-from data_pipeline.preparation.raw.lines import BYTE_ORDER_MARK, byte_lines, decode_lines
+from data_pipeline.preparation.corpus import corpus_units
+from data_pipeline.preparation.filters.texts import fold
+from data_pipeline.preparation.lines import BYTE_ORDER_MARK, COMPRESSED, byte_lines, decode_lines
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.readers.tmx import Tmx, read_units
-from data_pipeline.preparation.readers.tsv import Tsv
 
 HEAD = 2000
 """Units of a TMX by which its languages are told."""

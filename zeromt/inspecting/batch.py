@@ -14,7 +14,7 @@ from configs import UserError
 from configs.process.files import naming
 from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.pair_weights import WEIGHT_ONE
+from data_pipeline.stream.phase_data import WEIGHT_ONE
 from trainer.datasets import dataset_names, tokenizer_of
 from trainer.engines.batches import wrap
 from trainer.engines.layouts import to_device

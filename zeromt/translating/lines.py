@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from configs import UserError
 from configs.process.files import explain, status_of
-from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, read_blocks, unpacked
+from data_pipeline.preparation.lines import MAX_LINE_BYTES, read_blocks, unpacked
 from zeromt.translating.worker import Chunk
 
 CHUNK_LINES = 2048

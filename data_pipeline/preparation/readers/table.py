@@ -11,7 +11,7 @@ from configs import UserError
 from configs.components import RawFiles, Reader, Row, component
 from configs.corpus import FieldPath
 from configs.process.files import inside
-from data_pipeline.preparation.raw.fields import listed, texts_of
+from data_pipeline.preparation.lines import listed, texts_of
 
 PARQUET, ARROW = b"PAR1", b"ARRO"
 """The first four bytes of each; others are a stream of Arrow, such as `datasets` writes into its folders."""

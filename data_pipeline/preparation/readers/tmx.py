@@ -13,8 +13,7 @@ from typing_extensions import override
 from configs import UserError
 from configs.components import LeftOut, RawFiles, Reader, Row, component
 from configs.languages import same_language
-from data_pipeline.preparation.raw.fields import MAX_NAMES, listed
-from data_pipeline.preparation.raw.lines import unpacked_blocks
+from data_pipeline.preparation.lines import MAX_NAMES, listed, unpacked_blocks
 
 MAX_UNIT_CHARACTERS = 4 << 20
 """Most characters of a file between the ends of two units."""

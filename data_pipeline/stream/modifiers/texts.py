@@ -1,13 +1,64 @@
-"""Capitals, noise that is to be copied, a text before the source, and two pairs as one."""
+"""Capitals, typing errors, noise that is to be copied, a text before the source, and two pairs as one."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from configs.components import Draws, MergingModifier, TextModifier, component
-from data_pipeline.stream.modifiers.code import around_code
+from configs.components.data import Chance
+
+MARKUP = re.compile(
+    r"""</?[A-Za-z][^<>]*> | <[^<>\s]*>                                             # <b>, <a href="x">, <name1>
+      | &\#?\w+;                                                                    # &amp;
+      | \$?\{++[^{}]*\}+                                                            # {username}, ${x}, {{ user name }}
+      | %(?:\([^()]*\)|\d+\$)?[-+\#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[A-Za-z](?![^\W_])   # %s, %(count)s, %1$d
+    """,
+    re.VERBOSE,
+)
+"""Tags, entities and placeholders, without what is between two tags."""
+ADDRESS = re.compile(
+    r"""(?<!\w)[A-Za-z][\w+.-]*+://\S*[\w/=&\#-]                                    # https://example.org/page
+      | (?<!\w)www\.\S*[\w/=&\#-]
+      | (?<![\w.+-])[\w.+-]++@[\w-]+(?:\.[\w-]+)+                                   # info@example.org
+    """,
+    re.VERBOSE,
+)
+"""URLs and e-mail addresses, without the punctuation behind them."""
+_CODE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}", re.VERBOSE)
+_SIGN = re.compile(r"[\d<>{}%@\\/_=#$&*|~^+]|[.:](?=[^\W\d_])")
+
+
+def code_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where markup, placeholders and addresses are, in order."""
+    return (match.span() for match in _CODE.finditer(text))
+
+
+def words(text: str) -> list[tuple[str, bool]]:
+    """The words between spaces, each with whether some of it is markup, a placeholder or an address."""
+    spans, flagged, start = list(code_spans(text)), [], 0
+    for word in text.split(" "):
+        end = start + len(word)
+        flagged.append((word, any(start < behind and before < end for before, behind in spans)))
+        start = end + 1
+    return flagged
+
+
+def looks_odd(word: str) -> bool:
+    """Whether a word has what words of a language have not: brackets of tags, a digit, a dot before a letter."""
+    return _SIGN.search(word) is not None
+
+
+def around_code(text: str, change: Callable[[str], str]) -> str:
+    """The text with what is between markup, placeholders and addresses changed."""
+    parts, done = [], 0
+    for start, end in code_spans(text):
+        parts += [change(text[done:start]), text[start:end]]
+        done = end
+    return "".join([*parts, change(text[done:])])
+
 
 _NOISE = "".join(
     [
@@ -97,3 +148,62 @@ class Merge(MergingModifier):
     @override
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
+
+
+_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+
+
+def _neighbours() -> dict[str, str]:
+    """Letters beside each on a QWERTY keyboard: in its row, and below and above it."""
+    neighbours: dict[str, str] = {}
+    for number, row in enumerate(_ROWS):
+        for place, letter in enumerate(row):
+            beside = row[max(place - 1, 0) : place] + row[place + 1 : place + 2]
+            above = _ROWS[number - 1][place : place + 2] if number else ""
+            below = _ROWS[number + 1][max(place - 1, 0) : place + 1] if number + 1 < len(_ROWS) else ""
+            neighbours[letter] = beside + above + below
+    return neighbours
+
+
+NEIGHBOURS = _neighbours()
+
+
+@component("modifier", "typos")
+class Typos(TextModifier):
+    """Typing errors in some of the source's words: a letter swapped with the next one, doubled, dropped, or replaced by
+    its neighbour on a keyboard. The target stays, and so does what the source shares with it: markup, placeholders,
+    addresses and codes. Of the other words at least one is hit."""
+
+    words: Chance = 0.1
+    """Of a changed pair's words, how many have an error."""
+
+    @override
+    def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
+        flagged = words(source)
+        free = [number for number, (word, is_code) in enumerate(flagged) if not is_code and not _is_odd(word)]
+        if not free:
+            return source, target
+        hit = {number for number in free if draws.chance(self.words)} or {draws.choice(free)}
+        return " ".join(mistyped(word, draws) if n in hit else word for n, (word, _) in enumerate(flagged)), target
+
+
+def _is_odd(word: str) -> bool:
+    """Whether a word must stay. One that has no error for want of letters counts among the others."""
+    return sum(map(str.isalpha, word)) > 1 and looks_odd(word)
+
+
+def mistyped(word: str, draws: Draws) -> str:
+    """The word with one error; one letter alone, and what has none, stays as it is."""
+    if sum(map(str.isalpha, word)) < 2:
+        return word
+    place = draws.choice([place for place, letter in enumerate(word) if letter.isalpha()])
+    letter, how = word[place], draws.below(4)
+    near = NEIGHBOURS.get(letter.lower(), "")
+    if how == 0 and place + 1 < len(word):
+        return word[:place] + word[place + 1] + letter + word[place + 2 :]
+    if how == 1:
+        return word[:place] + letter + word[place:]
+    if how == 2 or not near:
+        return word[:place] + word[place + 1 :]
+    other = draws.choice(near)
+    return word[:place] + (other.upper() if letter.isupper() else other) + word[place + 1 :]

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from configs import StreamSection
-from data_pipeline.order.planner import Units, choose_units, cut_windows, deal, lane_order
 from data_pipeline.order.randomness import Purpose, permutation
-from data_pipeline.order.stream_plan import StreamPlan
+from data_pipeline.order.stream_plan import StreamPlan, Units, choose_units, cut_windows, deal, lane_order
 from data_pipeline.order.windows import Budget, plan_window
 from tests.data_pipeline.order.synthetic import even_table, random_lengths
 

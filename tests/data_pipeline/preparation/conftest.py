@@ -3,7 +3,7 @@
 import pytest
 
 from configs import CleaningSection, PrepareSection
-from data_pipeline.preparation.raw import corpus as corpora
+from data_pipeline.preparation import corpus as corpora
 from tests.data_pipeline.preparation.made import Corpus, many
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from configs import CleaningSection, UserError
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.filters.commands import CommandFilter
+from data_pipeline.preparation.filters.judging import CommandFilter
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents

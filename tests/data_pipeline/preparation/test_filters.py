@@ -8,8 +8,7 @@ import pytest
 from configs import UserError
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter
 from data_pipeline.preparation.cleaning import Cleaner
-from data_pipeline.preparation.filters.characters import MaxCharacters, Normalization
-from data_pipeline.preparation.filters.held_out import HeldOutOverlap
+from data_pipeline.preparation.filters.texts import HeldOutOverlap, MaxCharacters, Normalization
 
 
 def _cleaner(*filters: Filter, held_out: Sequence[tuple[str, str]] = ()) -> Cleaner:

@@ -13,10 +13,9 @@ import pytest
 from configs import CorpusFiles, PrepareSection
 from data_pipeline.preparation import prepare
 from data_pipeline.preparation.prepare import Part
-from data_pipeline.preparation.readers.jsonl import JsonLines
+from data_pipeline.preparation.readers.lines import JsonLines, Tsv
 from data_pipeline.preparation.readers.table import Table
 from data_pipeline.preparation.readers.tmx import Tmx
-from data_pipeline.preparation.readers.tsv import Tsv
 from tests.data_pipeline.preparation.made import many
 
 PAIRS = many(3000)

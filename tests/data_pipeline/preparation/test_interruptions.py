@@ -59,7 +59,7 @@ def test_two_at_once_are_refused(in_spans: PrepareSection, tmp_path: Path) -> No
 RUN = """
 import sys
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection
-from data_pipeline.preparation.raw import corpus
+from data_pipeline.preparation import corpus
 from data_pipeline.preparation import prepare
 corpus.SPAN_PAIRS = 1000
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 
 from configs import CorpusFiles, TokenizerSection, UserError
 from data_pipeline.preparation import prepare, staging
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.readers.lines import Tsv
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 

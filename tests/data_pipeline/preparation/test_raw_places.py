@@ -7,8 +7,8 @@ from typing import Literal
 import pytest
 
 from configs import CleaningSection, CorpusFiles
+from data_pipeline.preparation import corpus as corpora
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.raw import corpus as corpora
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import Corpus, many
 

@@ -9,7 +9,7 @@ import pytest
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.recipe import stale_error, stale_fields
 from data_pipeline.prepared.dataset import Dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from configs import CleaningSection, TokenizerSection
+from data_pipeline.preparation import corpus as corpora
 from data_pipeline.preparation import prepare, spans
-from data_pipeline.preparation.raw import corpus as corpora
 from data_pipeline.preparation.report import Report, inspect_dataset
 from data_pipeline.prepared.index import parsed
 from tests.data_pipeline.preparation.made import PAIRS, Corpus

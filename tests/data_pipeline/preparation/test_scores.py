@@ -16,13 +16,13 @@ import pytest
 
 from configs import CleaningSection, CorpusFiles, PrepareSection, TokenizerSection, UserError
 from configs.data import ScoreCommand
-from data_pipeline.preparation import asking, prepare
-from data_pipeline.preparation.filters.thresholds import Threshold
+from data_pipeline.preparation import prepare, programs
+from data_pipeline.preparation.filters.judging import Threshold
 from data_pipeline.preparation.prepare import Part
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.programs import ScoreSources
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.report import pairs_by_score
-from data_pipeline.preparation.scoring import ScoreSources
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
@@ -274,7 +274,7 @@ def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_p
 def test_programs_that_do_not_work(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, said: str, message: str
 ) -> None:
-    monkeypatch.setattr(asking, "END_SECONDS", 1.0)
+    monkeypatch.setattr(programs, "END_SECONDS", 1.0)
     command = ScoreCommand(command=faulty(tmp_path, {"score": 0.5}, what, said), batch=2, seconds=1.0)
     with pytest.raises(UserError, match=rf"prepare\.scores\.qe\.command: '[^']*' {message}"):
         prepare.run(corpus(many(300), scores={"qe": command}))

@@ -13,8 +13,7 @@ import pytest
 from configs import CleaningSection, CorpusFiles, TokenizerSection, UserError
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.raw.corpus import corpus_units
-from data_pipeline.preparation.raw.unit import RawSpan
+from data_pipeline.preparation.corpus import RawSpan, corpus_units
 from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.preparation.spans import SpanEncoder
 from data_pipeline.preparation.tokenizing import Sample, existing_tokenizer, train_tokenizer

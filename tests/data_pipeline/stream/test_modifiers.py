@@ -17,7 +17,7 @@ from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import Augmented, Augmenter
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.stream.modifiers.typos import NEIGHBOURS, mistyped
+from data_pipeline.stream.modifiers.texts import NEIGHBOURS, mistyped
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
 
 SECTION = StreamSection(micro_batches=2, source_tokens=1000, target_tokens=1000, window_pairs=300)

@@ -10,7 +10,7 @@ import torch
 
 from configs import CorpusFiles, HeldOutSection, PrepareSection, RunConfig, TokenizerSection, load_run
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from trainer.evaluation.sets import held_out_sets
 

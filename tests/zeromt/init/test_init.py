@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import load_run
-from data_pipeline.preparation.readers.tsv import Tsv
+from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import Refused
 from tests.zeromt.init import corpora

@@ -12,7 +12,7 @@ import torch
 from configs import CorpusFiles, PrepareSection, TokenizerSection
 from configs.components import make
 from data_pipeline.preparation import prepare
-from data_pipeline.preparation.readers.jsonl import JsonLines
+from data_pipeline.preparation.readers.lines import JsonLines
 from data_pipeline.prepared.dataset import Dataset
 from model import Transformer
 from tests.conftest import Refused

@@ -14,8 +14,7 @@ import zstandard
 
 from configs import CorpusFiles
 from configs.load import parse_run
-from data_pipeline.preparation.raw.corpus import corpus_units
-from data_pipeline.preparation.raw.unit import RawSpan, Span, Unit
+from data_pipeline.preparation.corpus import RawSpan, Span, Unit, corpus_units
 
 Pairs = list[tuple[str, str]]
 LANGUAGES = "en", "fr"

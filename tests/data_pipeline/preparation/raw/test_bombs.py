@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from configs import UserError
-from data_pipeline.preparation.raw.lines import byte_lines
+from data_pipeline.preparation.lines import byte_lines
 from tests.waiting import PATIENCE
 
 MEBIBYTES = 384
@@ -24,10 +24,10 @@ PACKERS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Compressor,
 }
 
-COUNT = "from data_pipeline.preparation.raw.lines import byte_lines; print(sum(1 for _ in byte_lines(path)))"
+COUNT = "from data_pipeline.preparation.lines import byte_lines; print(sum(1 for _ in byte_lines(path)))"
 HOLD = """
 from configs import CorpusFiles
-from data_pipeline.preparation.raw.corpus import read_whole
+from data_pipeline.preparation.corpus import read_whole
 print(len(read_whole(CorpusFiles(source=[str(path)], target=[str(path)]), ".")[0]))
 """
 TRANSLATE = """
@@ -99,7 +99,7 @@ def test_many_long_lines(tmp_path: Path) -> None:
 STREAM = """
 from configs import CorpusFiles
 from configs.components import make
-from data_pipeline.preparation.raw.corpus import corpus_units
+from data_pipeline.preparation.corpus import corpus_units
 [unit] = corpus_units(CorpusFiles(files=[str(path)], reader=make("reader", path.suffix[1:])), ".")
 print(sum(span.pairs for span, _ in unit.stream(0, 0, 65536)))
 """

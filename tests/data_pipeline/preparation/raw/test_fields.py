@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from configs import CorpusFiles
-from data_pipeline.preparation.raw.corpus import corpus_units
+from data_pipeline.preparation.corpus import corpus_units
 from tests.data_pipeline.preparation.raw.reading import PACKERS, named, pairs_of, read, spans_of
 
 HEAD = ["id", "target", "score", "en text", "source"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import UserError
-from data_pipeline.preparation.raw.lines import MAX_LINE_BYTES, byte_lines, decode_lines, packing_of
+from data_pipeline.preparation.lines import MAX_LINE_BYTES, byte_lines, decode_lines, packing_of
 from tests.data_pipeline.preparation.raw.reading import PACKERS
 from tests.waiting import PATIENCE
 

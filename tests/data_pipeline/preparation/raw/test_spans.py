@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from configs import CorpusFiles, UserError
-from data_pipeline.preparation.raw import compression, lines
-from data_pipeline.preparation.raw import unit as units
-from data_pipeline.preparation.raw.corpus import corpus_units
-from data_pipeline.preparation.raw.unit import Span
+from data_pipeline.preparation import corpus, lines
+from data_pipeline.preparation.corpus import Span, corpus_units
 from tests.data_pipeline.preparation.raw.reading import (
     LANGUAGES,
     PACKERS,
@@ -106,9 +104,9 @@ def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_spans_of_long_lines_have_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    monkeypatch.setattr(units, "MAX_SPAN_BYTES", 1000)
+    monkeypatch.setattr(corpus, "MAX_SPAN_BYTES", 1000)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(compression, "PIECE_BYTES", 200)
+    monkeypatch.setattr(lines, "PIECE_BYTES", 200)
     pairs = [(f"{n}" + "x" * (n * 7 % 300), f"{n}" + "y" * (n * 11 % 150)) for n in range(200)]
     files = write(tmp_path, "text", pairs, suffix)
     found = spans_of(files, tmp_path, 50)

@@ -8,7 +8,7 @@ from xml.dom import minidom
 import pytest
 
 from configs import CorpusFiles
-from data_pipeline.preparation.raw.corpus import corpus_units, read_whole
+from data_pipeline.preparation.corpus import corpus_units, read_whole
 from tests.data_pipeline.preparation.raw.reading import LANGUAGES, Pairs, named, pairs_of, read, spans_of
 
 HEAD = """<?xml version="1.0" encoding="{encoding}"?>

@@ -1,19 +1,109 @@
-"""Text files as lines, plain or compressed (.gz, .zst, .xz, .bz2), in constant memory.
+"""Text files as lines, plain or compressed (.gz, .zst, .xz, .bz2), in constant memory, and fields by name in them.
 
 A line ends at a line feed only (a carriage return before it is dropped): other characters that Python's
 `splitlines` takes for line ends stay in the line, so that line N of one file stays beside line N of the
 other.
+
+Memory is constant whatever a few bytes expand to, and whatever window a file asks for. A field such as
+`translation.en` is the key of this name or, if there is none, a path of keys; a key may itself contain dots.
 """
 
+import bz2
 import itertools
+import json
+import lzma
+import numbers
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import zstandard
 
 from configs import CorpusFiles, UserError
 from configs.components import RawFiles, Reader
-from data_pipeline.preparation.raw.compression import COMPRESSED, decompress, packing
+
+COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2"})
+PIECE_BYTES = 1 << 20
+"""Most bytes of a piece of decompressed data."""
+MAX_WINDOW = 256 << 20
+"""Most bytes of earlier text that a file may have its reader keep: as `zstd --long=28` does, and four times `xz -9`."""
+ZSTD_SLICE = 2048
+"""Compressed bytes given to zstandard at a time, as it cannot bound its output: four bytes become 128 KiB at most, so a
+slice becomes 64 MiB at most. Larger slices are not faster."""
+
+_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
+_STREAMS: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
+    ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj(),
+    ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_WINDOW + (1 << 20)),
+    ".bz2": bz2.BZ2Decompressor,
+}
+
+
+def packing(head: bytes) -> str:
+    """The compression recognised from a file's first bytes; "" if it is not compressed."""
+    return next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
+
+
+def decompress(path: Path, blocks: Iterator[bytes], suffix: str) -> Iterator[bytes]:
+    """Decompress all streams of a file, in pieces of at most PIECE_BYTES.
+
+    The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, those of lzma
+    and bz2 take a broken second stream for the end, and none can read a pipe whose first bytes were read already.
+
+    Args:
+        path: its name, for messages.
+        blocks: its bytes.
+        suffix: of `COMPRESSED`.
+
+    Raises:
+        UserError: during reading, if it is broken, truncated, or needs a larger window than MAX_WINDOW.
+    """
+    make = _STREAMS[suffix]
+    stream, started, is_first = make(), False, True
+    for block in blocks:
+        data = block
+        while data := data if started or is_first else data.lstrip(b"\0"):  # zeros may pad streams
+            now, data = (data[:ZSTD_SLICE], data[ZSTD_SLICE:]) if suffix == ".zst" else (data, b"")
+            try:
+                yield from _pieces(stream, now, suffix)
+            except (zstandard.ZstdError, lzma.LZMAError, zlib.error, OSError) as error:
+                raise _broken(path, suffix, error) from error
+            started = True
+            if stream.eof:
+                data = stream.unused_data + data
+                stream, started, is_first = make(), False, False
+    if started:
+        raise UserError(f"{path}: is cut short: its compressed data ends early")
+
+
+def _pieces(stream: Any, data: bytes, suffix: str) -> Iterator[bytes]:
+    """What one more block becomes."""
+    if suffix == ".zst":
+        text = stream.decompress(data)
+        yield from (text[i : i + PIECE_BYTES] for i in range(0, len(text), PIECE_BYTES))
+        return
+    yield stream.decompress(data, PIECE_BYTES)
+    if suffix == ".gz":
+        while stream.unconsumed_tail:
+            yield stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
+        return
+    while not stream.eof and not stream.needs_input:
+        yield stream.decompress(b"", PIECE_BYTES)
+
+
+def _broken(path: Path, suffix: str, error: Exception) -> UserError:
+    text = " ".join(str(error).split())
+    if "memory" in text.lower():  # the libraries give the reason as text alone
+        again = f"xz -dc {path.name} | xz -9" if suffix == ".xz" else f"zstd -dc --long=31 {path.name} | zstd -9"
+        return UserError(
+            f"{path}: needs a window of more than {MAX_WINDOW >> 20} MiB to decompress; compress it again: `{again}`"
+        )
+    return UserError(f"{path}: is broken: {text}")
+
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
@@ -194,3 +284,80 @@ def unpacked(path: Path, head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
     """
     suffix = packing(head)
     return decompress(path, itertools.chain([head], blocks), suffix) if suffix else None
+
+
+MAX_NAMES = 12
+NAME_CHARACTERS = 60
+"""Most of them that a message shows."""
+_ONE_LINE = str.maketrans("\n\r", "  ")
+
+
+def find(tree: Any, field: str) -> Any:
+    """The value of a field, None if there is none: of the key with exactly this name, else at a path of keys.
+
+    Of several paths the one with the longest first key is taken. `Dataset.flatten()` makes keys such as
+    `translation.en`.
+    """
+    if not isinstance(tree, dict):
+        return None
+    if field in tree:
+        return tree[field]
+    end = field.rfind(".")
+    while end >= 0:
+        if (value := find(tree.get(field[:end]), field[end + 1 :])) is not None:
+            return value
+        end = field.rfind(".", 0, end)
+    return None
+
+
+def texts_of(tree: Any, fields: Sequence[str], where: str) -> list[str]:
+    """The source, the target and the further texts of an object or row; further numbers and lists as JSON.
+
+    Args:
+        tree: the object.
+        fields: of the texts, in this order.
+        where: file and line, for messages.
+
+    Raises:
+        UserError: a side is no string.
+    """
+    values = [find(tree, name) for name in fields]
+    for value, name in zip(values[:2], fields, strict=False):
+        if not isinstance(value, str):
+            kind = "missing" if value is None else f"a {type(value).__name__}"
+            raise UserError(f"{where}: {name} is {kind}; allowed is a string there (source_field, target_field)")
+    return [on_one_line(value if isinstance(value, str) else _further(value)) for value in values]
+
+
+def _further(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, numbers.Number):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def checked(text: str, where: str) -> str:
+    """The text on one line.
+
+    Raises:
+        UserError: it cannot stand in a line of a file. The message begins with `where`.
+    """
+    if len(text) > MAX_LINE_BYTES or "\0" in text:
+        raise UserError(f"{where}: holds a NUL, or more than {MAX_LINE_BYTES} characters; allowed is text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: holds half of a surrogate pair; allowed is text") from error
+    return on_one_line(text)
+
+
+def on_one_line(text: str) -> str:
+    """The text with spaces for line ends."""
+    return text.translate(_ONE_LINE) if "\n" in text or "\r" in text else text
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names that a file has, for a message: the first few, whatever is in them."""
+    first = [on_one_line(name)[:NAME_CHARACTERS] for name in itertools.islice(names, MAX_NAMES)]
+    return ", ".join(first) or "none"

@@ -1,4 +1,4 @@
-"""TSV: a pair a line, in columns that are chosen by number, or by the name in the first line."""
+"""Formats in which a line is a pair, or one side of it: parallel text, TSV and JSON lines."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,30 @@ from typing_extensions import override
 from configs import UserError
 from configs.components import RawFiles, component
 from configs.corpus import FieldPath
-from data_pipeline.preparation.raw.fields import listed
-from data_pipeline.preparation.raw.lines import BYTE_ORDER_MARK, LineFormat, Split, byte_lines, decode_lines
+from configs.process.files.inside import parse_json
+from data_pipeline.preparation.lines import (
+    BYTE_ORDER_MARK,
+    LineFormat,
+    Split,
+    byte_lines,
+    checked,
+    decode_lines,
+    listed,
+    texts_of,
+)
+
+
+@component("reader", "text")
+class Text(LineFormat):
+    """Two files, `source` and `target`: line N of one beside line N of the other."""
+
+    @override
+    def open(self, files: RawFiles) -> Split:
+        return _sides
+
+
+def _sides(lines: list[list[str]], numbers: Sequence[int]) -> list[list[str]]:
+    return lines
 
 
 @component("reader", "tsv")
@@ -57,3 +79,36 @@ class Tsv(LineFormat):
             f"{files.paths[0]}: has {names.count(field) or 'no'} columns {field}; allowed is a number from 1, or one "
             f"of {listed(names)} (source_field, target_field)"
         )
+
+
+@component("reader", "jsonl")
+class JsonLines(LineFormat):
+    """A JSON object a line."""
+
+    source_field: FieldPath = "source"
+    """Key of the source. `translation.en` is the key of this name or, if there is none, the key `en` within
+    `translation`."""
+    target_field: FieldPath = "target"
+    """Key of the target."""
+
+    @override
+    def open(self, files: RawFiles) -> Split:
+        fields = [str(self.source_field), str(self.target_field), *files.further]
+
+        def split(lines: list[list[str]], numbers: Sequence[int]) -> list[list[str]]:
+            rows = [
+                _row(line, fields, f"{files.paths[0]}: line {number}")
+                for number, line in zip(numbers, lines[0], strict=True)
+            ]
+            return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in fields]
+
+        return split
+
+
+def _row(line: str, fields: list[str], where: str) -> list[str]:
+    try:
+        tree = parse_json(line)
+    except ValueError as error:
+        raise UserError(f"{where}: is not JSON ({error}); allowed is one object a line") from error
+    row = texts_of(tree, fields, where)
+    return [checked(text, where) for text in row] if "\\" in line else row  # only escapes can write what is refused

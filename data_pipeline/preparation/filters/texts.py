@@ -1,12 +1,12 @@
-"""Filters of characters: normalisation, control characters, length, empty and equal sides."""
+"""Filters of the text alone: normalisation, control characters, length, empty and equal sides, held-out text."""
 
 import functools
 import unicodedata
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from typing_extensions import override
 
-from configs.components import ChangingFilter, DroppingFilter, component
+from configs.components import ChangingFilter, Corpus, DroppingFilter, Find, component
 from configs.fields import Positive
 
 
@@ -113,3 +113,42 @@ def _patterns() -> tuple[Any, Any]:
 
     invisible = regex.compile(r"[\p{Cc}\p{Cf}--[\t\u200C\u200D\p{Prepended_Concatenation_Mark}]]", regex.V1)
     return invisible, regex.compile(r"[\t-\r\x1C-\x1F\x85]")
+
+
+@component("filter", "held_out_overlap")
+class HeldOutOverlap(DroppingFilter):
+    """Drops pairs that are in the validation or test set, ignoring case, width and white space."""
+
+    needs_held_out: ClassVar[bool] = True
+    mode: Literal["pair", "side"]
+    """What must match: the same pair, or either of its sides."""
+
+    @override
+    def report_name(self) -> str:
+        return "held-out overlap"
+
+    @override
+    def open(self, corpus: Corpus, place: str) -> Find:
+        folded = {(fold(source), fold(target)) for source, target in corpus.held_out}
+        # An empty side in a held-out set matches nothing.
+        known_sources, known_targets = {s for s, _ in folded if s}, {t for _, t in folded if t}
+
+        def is_there(source: str, target: str) -> bool:
+            source = fold(source)
+            if self.mode == "pair":
+                return source in known_sources and (source, fold(target)) in folded
+            return source in known_sources or fold(target) in known_targets
+
+        def find(sources: list[str], targets: list[str]) -> list[int]:
+            return [row for row, pair in enumerate(zip(sources, targets, strict=True)) if is_there(*pair)]
+
+        return find
+
+
+def fold(line: str) -> str:
+    """Normalise a line for comparison, so that a held-out line matches its cleaned copy in the corpus."""
+    if not line.isprintable():
+        line = without_controls([line])[0]
+    if line.isascii():
+        return " ".join(line.lower().split())
+    return " ".join(unicodedata.normalize("NFKC", line).casefold().split())

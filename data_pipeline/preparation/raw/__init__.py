@@ -1,1 +1,0 @@
-"""The raw corpus in units and spans, whatever its format; text files as lines."""
