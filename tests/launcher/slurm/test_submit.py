@@ -70,7 +70,13 @@ def test_secrets_are_sent_and_not_shown(call: Call, scheduler: Scheduler) -> Non
     assert "environment=('TOKEN=***' NCCL_IB_HCA=x)\n" in shown
 
 
-@pytest.mark.usefixtures("workplace")
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch is not asked of the configuration, which takes seconds: tests/trainer/engines/test_config.py holds that."""
+    monkeypatch.setattr("launcher.slurm.submit.check_in_child", lambda *_: 0)
+
+
+@pytest.mark.usefixtures("workplace", "unchecked")
 def test_gpus_with_one_core(call: Call) -> None:
     """What SLURM gives where neither the job nor the site asks for more."""
     gpus = ["launch", "slurm", "debug", "--nproc", "1", "--gpus-per-node", "2", "--dry-run"]
@@ -79,6 +85,7 @@ def test_gpus_with_one_core(call: Call) -> None:
         assert "warning" not in call(*gpus, "--set", more).err
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
     ("given", "amount", "then"),
     [
