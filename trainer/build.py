@@ -125,7 +125,7 @@ def build(
         engine.close()
         raise past(None if begins else checkpoint, rewind, error) from error
     identity = _identity(config, datasets, precision, ancestry.parent, earlier=checkpoint or ancestry.source)
-    ancestry.begin(engine)
+    ancestry.begin(engine, is_main=world.is_main)
     enter_phase(config, state, reset=reset)
     changed, an_epoch = enter_series(config, datasets, held_out, state), estimate_updates(config, reader)
     if world.is_main and skipped_ranges is None:

@@ -66,12 +66,19 @@ class Ancestry:
             self.parent = dataclasses.replace(self.parent, rows=rows)
         fill(model, self._weights.items(), self.source.folder)
 
-    def begin(self, engine: Engine) -> None:
+    def begin(self, engine: Engine, *, is_main: bool) -> None:
         """Give the new engine the exact fp32 weights, whatever the precision of its model, and no other state.
 
         Args:
             engine: that has made no step.
+            is_main: whether this rank warns of new rows that are not trained.
         """
+        frozen = [name for name in SIDES if name in engine.parameter_sizes() and name not in engine.trained]
+        counts = () if self.parent is None else self.parent.rows.values()
+        if is_main and frozen and any(rows["averaged"] + rows["new"] for rows in counts):
+            log.warning(
+                f"training.freeze: {', '.join(frozen)} is not trained, so new pieces stay as they begin; leave it out"
+            )
         if self._weights:
             weights, moments = self._weights, engine.moments
             engine.load_moments(

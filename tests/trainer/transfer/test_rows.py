@@ -80,3 +80,22 @@ def test_every_way_of_tying(tmp_path: Path, tied: str, was_joint: bool, is_joint
     assert ancestry.parent is not None
     assert list(ancestry.parent.rows) == (["both"] if was_joint and is_joint else ["source", "target"])
     assert sum(ancestry.parent.rows[side]["kept"] for side in ancestry.parent.rows) > 4
+
+
+@pytest.mark.parametrize("frozen", [["source_embedding.tokens.weight"], []])
+def test_new_rows_that_stay_random_are_warned_of(
+    frozen: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = make_tokenizer(), make_tagged("unigram", True, [">>deu<<", ">>fr<<"])
+    section = section_of(**SMALL, tied_embeddings="three-way")
+    ancestry = ancestry_of(parent_run(tmp_path, old, make_model(section, old)), f"{tmp_path}/parent", None, ALONE)
+    child = build_model(section, new, seed=7)
+    ancestry.fill(child, new)
+    sizes = {name: p.numel() for name, p in child.named_parameters()}
+    trained = {name: 0 for name in sizes if name not in frozen}
+    engine: Any = SimpleNamespace(
+        parameter_sizes=lambda: sizes, trained=trained, moments={}, load_moments=lambda *_, **__: None
+    )
+    ancestry.begin(engine, is_main=True)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line.partition(" is not")[0] for line in warned] == [f"training.freeze: {name}" for name in frozen]
