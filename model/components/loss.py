@@ -41,7 +41,7 @@ class CrossEntropyLoss(Loss):
     """Cross-entropy with label smoothing (Szegedy et al., 2016), computed in chunks of logits."""
 
     label_smoothing: Probability = 0.1
-    """Probability spread over the other pieces (Szegedy et al., 2016)."""
+    """Probability spread over all pieces of the vocabulary (Szegedy et al., 2016), as in torch's cross_entropy."""
 
     @override
     def build(self) -> "CrossEntropy":
