@@ -69,8 +69,6 @@ class Option:
     setting: Setting
     memory: Memory
     fits: bool
-    largest: int
-    """Target tokens of the largest micro-batch that fits."""
     sent: float
     """Bytes that each rank sends in an update."""
     seconds: float
@@ -113,10 +111,9 @@ class Planner:
 
     def option(self, setting: Setting) -> Option:
         """A setting's costs."""
-        cluster, stream, budget = self.cluster, self.config.stream, usable_memory(self.cluster.memory)
+        cluster, stream = self.cluster, self.config.stream
         sizes = {"source_tokens": stream.source_tokens, "target_tokens": stream.target_tokens}
         memory = self.model.memory(setting, world_size=cluster.num_gpus, **sizes)
-        largest = self.model.largest_micro_batch(setting, world_size=cluster.num_gpus, budget=budget)
         peak = 1e12 * GPUS[cluster.gpu].tflops(self.precision)
         once = sum(self.flops(checkpointing=setting.checkpointing).values()) / (peak * cluster.mfu)
         layers = self.config.model.encoder_layers + self.config.model.decoder_layers
@@ -129,8 +126,8 @@ class Planner:
         if setting.offload:
             copied = (FLOAT + self._element) / PCIE_BANDWIDTH + ADAM_BYTES / HOST_BANDWIDTH
             seconds += self.model.num_trained / cluster.num_gpus * copied
-        fits = memory.peak <= budget
-        return Option(setting=setting, memory=memory, fits=fits, largest=largest, sent=sent, seconds=seconds)
+        fits = memory.peak <= usable_memory(cluster.memory)
+        return Option(setting=setting, memory=memory, fits=fits, sent=sent, seconds=seconds)
 
     @property
     def _element(self) -> int:
@@ -151,20 +148,19 @@ class Planner:
         """Every stage with what the configuration asks for, then with checkpointing and offload, until one fits.
 
         Raises:
-            UserError: none fits; the message names the largest micro-batch that would.
+            UserError: none fits.
         """
         options: list[Option] = []
         for _, stages in itertools.groupby(settings(self.config), key=lambda one: (one.offload, one.checkpointing)):
             options += map(self.option, stages)
             if any(option.fits for option in options):
                 return options
-        memory, largest = self.cluster.memory, max(option.largest for option in options)
-        longest = self.config.prepare.max_pieces + 1
-        smaller = f"set stream.target_tokens to {largest} at most, use" if largest >= longest else "use"
+        memory = self.cluster.memory
         raise UserError(
             f"--gpu-memory: {memory / 1e9:g}GB ({max(usable_memory(memory), 0) / 1e9:.3g}GB for tensors) is too small "
             f"for micro-batches of {self.config.stream.target_tokens} tokens at any ZeRO stage on "
-            f"{self.cluster.num_gpus} GPUs; {smaller} larger GPUs, more of them, or a smaller model"
+            f"{self.cluster.num_gpus} GPUs; lower stream.target_tokens, or use larger GPUs, more of them, or a smaller "
+            "model"
         )
 
     def plan(self) -> dict[str, Any]:
@@ -194,7 +190,6 @@ class Planner:
                 "days": updates * chosen.seconds / 86_400,
                 "checkpoint_bytes": self.model.checkpoint_bytes,
             },
-            "change": _changes(self.config, chosen.setting),
             "assumptions": [*self.assumptions, *self._assumed()],
         }
 
@@ -235,6 +230,8 @@ def run(
         UserError: the configuration or an option is wrong, or the run does not fit into memory.
     """
     given = {name: value for name, value in cluster.items() if value is not None}
+    if "gpu_memory" in given:
+        given["gpu_memory"] = int(float(given["gpu_memory"].removesuffix("GB")) * 1e9)
     plan = Planner(load_run(config, overrides, plugins=plugins), Cluster(**given), length).plan()
     print(to_json(plan, indent=2) if as_json else "\n".join(to_lines(plan)), flush=True)
     return 0
@@ -265,16 +262,6 @@ def _corpus(config: RunConfig, length: float | None) -> tuple[Vocabularies, tupl
     return Vocabularies(source=sizes[0], target=sizes[1]), (means[0], means[1]), [f"lengths as in {found[0]}"]
 
 
-def _changes(config: RunConfig, setting: Setting) -> dict[str, Any]:
-    """The fields that the plan sets differently from the configuration, by dotted keys."""
-    values = {
-        "engine.zero_stage": (config.engine.zero_stage, setting.stage),
-        "engine.offload_optimizer": (config.engine.offload_optimizer, setting.offload),
-        "model.activation_checkpointing": (config.model.activation_checkpointing, setting.checkpointing),
-    }
-    return {key: now for key, (before, now) in values.items() if now != before}
-
-
 def to_lines(plan: dict[str, Any]) -> Iterator[str]:
     """The plan as text."""
     chosen, flops = plan["chosen"], plan["flops_per_target_token"]
@@ -286,22 +273,20 @@ def to_lines(plan: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield f"GiB of each of {plan['num_gpus']} GPUs, {plan['usable_memory'] / GIB:.1f} usable, {plan['precision']}"
     names = ("weights", "gradients", "optimizer", "buckets", "activations", "output", "copy", "peak", "host")
-    yield f"  {'setting':32}{''.join(f'{name:>12}' for name in names)}  fits  largest micro-batch  update"
+    yield f"  {'setting':32}{''.join(f'{name:>12}' for name in names)}  fits   update"
     for option in plan["settings"]:
         mark = "->" if option["setting"] == chosen["setting"] else "  "
         memory = {**option["memory"]["states"], **option["memory"]}
         sizes = "".join(f"{memory[name] / GIB:12.2f}" for name in names)
         fits = "yes" if option["fits"] else "no"
         setting = str(Setting(**option["setting"]))
-        yield f"{mark}{setting:32}{sizes}  {fits:4}{option['largest']:13,} tokens{option['seconds']:9.3g} s"
+        yield f"{mark}{setting:32}{sizes}  {fits:4}{option['seconds']:7.3g} s"
     yield ""
     yield f"chosen: {Setting(**chosen['setting'])}"
     yield f"  {chosen['seconds']:.3g} s an update, in which each rank sends {chosen['sent'] / 1e9:.3g} GB"
     yield f"  {chosen['tokens_per_second']:,.0f} target tokens a second"
     yield f"  {chosen['updates']:,} updates in {chosen['days']:.3g} days"
     yield f"  a checkpoint of {chosen['checkpoint_bytes'] / 1e9:.3g} GB"
-    if plan["change"]:
-        yield f"  change {' '.join(f'{key}={to_json(value)}' for key, value in plan['change'].items())}"
     yield ""
     yield "assumed"
     yield from (f"  {line}" for line in plan["assumptions"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from configs import ModelSection, RunConfig
+from configs import RunConfig
 from configs.components.training import ALL_STAGES
 from model.flops import BatchShape
 from model.parameters import Vocabularies, parameters
@@ -145,7 +145,8 @@ class MemoryModel:
             source_tokens, target_tokens: of a micro-batch.
             num_rows: of a micro-batch; the most that the stream may cut by default, which needs most.
         """
-        states, model, stream = self.states(setting, world_size), self.section(setting), self.config.stream
+        states, stream = self.states(setting, world_size), self.config.stream
+        model = dataclasses.replace(self.config.model, activation_checkpointing=setting.checkpointing)
         # a single row, because of fused attention's activations only the number of tokens matters
         shape = BatchShape(rows=1, source=source_tokens, target=target_tokens)
         short = min(source_tokens, target_tokens) // stream.length_multiple
@@ -171,31 +172,11 @@ class MemoryModel:
             peak=max(resident + passing, FLOAT * self.num_parameters),
         )
 
-    def largest_micro_batch(self, setting: Setting, *, world_size: int, budget: int) -> int:
-        """Target tokens of the largest micro-batch that fits, with source tokens in proportion; 0 if none fits.
-
-        Args:
-            setting: stage, offload and checkpointing.
-            world_size: number of ranks.
-            budget: memory available on a device, in bytes.
-        """
-        stream, low, high = self.config.stream, 0, 1 << 24  # low fits, high does not
-        while high - low > 1:
-            middle = (low + high) // 2
-            source = max(1, middle * stream.source_tokens // stream.target_tokens)
-            memory = self.memory(setting, world_size=world_size, source_tokens=source, target_tokens=middle)
-            low, high = (middle, high) if memory.peak <= budget else (low, middle)
-        return low
-
     @property
     def checkpoint_bytes(self) -> int:
         """The size of a checkpoint: weights, the optimizer's states, and a moving average where one is kept."""
         of_frozen = (self.num_parameters - self.num_trained) * (self.config.training.ema_decay > 0)
         return FLOAT * (self.num_parameters + self.num_states + of_frozen)
-
-    def section(self, setting: Setting) -> ModelSection:
-        """The run's section `model` with the setting's activation checkpointing."""
-        return dataclasses.replace(self.config.model, activation_checkpointing=setting.checkpointing)
 
 
 def usable_memory(device_bytes: int) -> int:

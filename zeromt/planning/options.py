@@ -1,16 +1,8 @@
 """The command `zeromt plan` and its arguments. Imports nothing heavy, because `zeromt --help` reads this module too."""
 
-import argparse
-import re
-
 from launcher.options.parser import Command, Parser
 from launcher.options.running import add_config
-from launcher.options.values import number, whole
-
-UNITS = {
-    "": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
-}  # fmt: skip
+from launcher.options.values import matching, number, whole
 
 
 def add_plan(parser: Parser) -> None:
@@ -30,7 +22,10 @@ def add_plan(parser: Parser) -> None:
         help=f"model of the GPU, whose data sheet gives peak, links and memory: {', '.join(GPUS)} (default: a100)",
     )
     parser.add_argument(
-        "--gpu-memory", metavar="BYTES", type=_bytes, help="memory of one GPU, such as 80GB (default: --gpu's)"
+        "--gpu-memory",
+        metavar="SIZE",
+        type=matching(r"[1-9]\d*(\.\d+)?GB", "a number of GB, such as 80GB"),
+        help="memory of one GPU, such as 80GB (default: --gpu's)",
     )
     parser.add_argument(
         "--mfu",
@@ -43,15 +38,6 @@ def add_plan(parser: Parser) -> None:
         "--length", metavar="N", type=number(1), help="mean tokens of a sentence (default: the dataset's, or 32)"
     )
     parser.add_argument("--json", dest="as_json", action="store_true", help="print one JSON object instead of lines")
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s?([A-Za-z]{0,3})", text)
-    value = float(match[1]) * UNITS.get(match[2].upper(), 0) if match else 0
-    if not 1 <= value < 1 << 60:
-        names = ", ".join(name.replace("I", "i") for name in UNITS if name)
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed is a positive number, alone or with one of {names}")
-    return int(value)
 
 
 COMMANDS = {
