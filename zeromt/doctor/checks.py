@@ -1,13 +1,12 @@
 """What `zeromt doctor` looks at: devices, packages, limits, disks, clocks and data."""
 
-import fcntl
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,8 +17,7 @@ from packaging.requirements import Requirement
 from configs import RunConfig
 from configs.errors import UserError
 from configs.process.files import describe
-from configs.process.gpus import INSTEAD, REMEDY, gpus_to_use, num_gpus
-from launcher.start.datasets import check_datasets
+from configs.process.gpus import INSTEAD, REMEDY, num_gpus
 
 MIN_FREE_BYTES = 1 << 30
 """Less free space than this is doubtful: a checkpoint takes 12 bytes per parameter, and the weights a second time."""
@@ -46,19 +44,17 @@ class Finding:
     """What to do about it; empty if nothing is wrong."""
 
 
-def refused(subject: str, error: UserError) -> Iterator[Finding]:
-    """A fault for each line of an error. The part after the last semicolon says what to do."""
-    for line in str(error).splitlines():
-        said, _, fix = line.rpartition("; ")
-        yield Finding(subject, "fault", said or line, fix if said else "see there")
-
-
 def findings_of(subject: str, check: Callable[[], str]) -> Iterator[Finding]:
-    """The findings of a check: a function that raises UserError, or describes what is there if nothing is wrong."""
+    """The findings of a check, which describes what is there, or raises UserError: a fault for each line of it.
+
+    The part of a line after the last semicolon says what to do.
+    """
     try:
         yield Finding(subject, "good", check())
     except UserError as error:
-        yield from refused(subject, error)
+        for line in str(error).splitlines():
+            said, _, fix = line.rpartition("; ")
+            yield Finding(subject, "fault", said or line, fix if said else "see there")
 
 
 def devices(environ: Mapping[str, str]) -> Finding:
@@ -72,14 +68,6 @@ def devices(environ: Mapping[str, str]) -> Finding:
         reason = asked.stderr.strip().rpartition("\n")[2]
         return Finding("devices", "fault", f"{gpus} GPU(s), and torch: {reason}", f"{REMEDY}, {INSTEAD}")
     return Finding("devices", "good", f"{gpus} GPU(s), which torch can use")
-
-
-def asked_device(device: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether the device that `engine.device` asks for can be used."""
-    try:
-        gpus_to_use(device, environ)
-    except UserError as error:
-        yield from refused("engine.device", error)
 
 
 def packages() -> Iterator[Finding]:
@@ -124,16 +112,15 @@ def shared_memory(place: Path = Path("/dev/shm"), *, gpus: int) -> Finding:
 
 def open_files() -> Finding:
     """Whether the limit of open files is high enough."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= MIN_OPEN_FILES:
         return Finding("open files", "good", f"{'any number' if soft == resource.RLIM_INFINITY else soft} at once")
-    can = hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES
-    fix = "ulimit -n 65536" if can else "raise the hard limit: nofile in /etc/security/limits.conf, or docker --ulimit"
+    fix = "ulimit -n 65536; if that is refused, raise nofile in /etc/security/limits.conf, or use docker --ulimit"
     return Finding("open files", "fault", f"{soft} at once; ranks need {MIN_OPEN_FILES}", fix)
 
 
 def folders(run: RunConfig | None) -> Iterator[Finding]:
-    """Whether the folders of the run, of the prepared dataset and of temporary files can be written and locked."""
+    """Whether the folders of the run, of the prepared dataset and of temporary files can be written."""
     wanted = {"TMPDIR": tempfile.gettempdir()}
     if run is not None:
         wanted["output"] = run.folder
@@ -148,11 +135,6 @@ def _folder(what: str, folder: Path, now: Callable[[], float] = time.time) -> It
         before = now()
         with tempfile.NamedTemporaryFile(dir=place, prefix=".zeromt-doctor-") as file:
             theirs, disk = Path(file.name).stat().st_mtime, os.statvfs(place)
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                fix = "never start the same run twice at once, or mount it with locks (NFS: without nolock)"
-                yield Finding("folders", "doubt", f"{what}: {place} has no locks ({error.strerror})", fix)
     except OSError as error:
         fix = f"name another folder ({what}=), or fix this one's owner, permissions or file system"
         yield Finding("folders", "fault", f"{what}: {str(place)!r} cannot be written: {describe(error)}", fix)
@@ -168,13 +150,3 @@ def _folder(what: str, folder: Path, now: Callable[[], float] = time.time) -> It
         yield Finding("folders", "doubt", said, fix)
     else:
         yield Finding("folders", "good", said)
-
-
-def datasets(run: RunConfig, config: str, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
-    """Whether the run's datasets are prepared, and with this configuration."""
-
-    def check() -> str:
-        check_datasets(run, config, overrides, plugins)
-        return f"prepared: {', '.join(source.path for source in run.datasets)}"
-
-    yield from findings_of("dataset", check)

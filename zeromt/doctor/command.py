@@ -4,10 +4,11 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from configs import RunConfig, load_run
-from configs.errors import UserError
-from configs.process.gpus import num_gpus
+from configs.process.gpus import gpus_to_use, num_gpus
+from launcher.start.datasets import check_datasets
 from zeromt.doctor import checks
 from zeromt.doctor.checks import Finding
 from zeromt.doctor.exchange import exchange
@@ -41,19 +42,29 @@ def run(*, config: str | None, overrides: Sequence[str], plugins: Sequence[str],
 def findings(config: str | None, overrides: Sequence[str], plugins: Sequence[str]) -> Iterator[Finding]:
     """The findings of every check, the quick checks first."""
     section: RunConfig | None = None
-    gpus = num_gpus(os.environ)
+
+    def read() -> str:
+        nonlocal section
+        section = load_run(str(config), overrides, plugins=plugins)
+        return f"{config} is valid"
+
+    def device(run: RunConfig) -> str:
+        gpus_to_use(run.engine.device, os.environ)
+        return f"{run.engine.device} can be used"
+
+    def prepared(run: RunConfig) -> str:
+        check_datasets(run, str(config), overrides, plugins)
+        return f"prepared: {', '.join(source.path for source in run.datasets)}"
+
     if config is not None:
-        try:
-            section = load_run(config, overrides, plugins=plugins)
-        except UserError as error:
-            yield from checks.refused("configuration", error)
+        yield from checks.findings_of("configuration", read)
     yield checks.devices(os.environ)
     if section is not None:
-        yield from checks.asked_device(section.engine.device, os.environ)
+        yield from checks.findings_of("engine.device", partial(device, section))
     yield from checks.packages()
     yield checks.open_files()
-    yield checks.shared_memory(gpus=gpus)
+    yield checks.shared_memory(gpus=num_gpus(os.environ))
     yield from checks.folders(section)
-    if section is not None and config is not None:
-        yield from checks.datasets(section, config, overrides, plugins)
-    yield from exchange(gpus=gpus)
+    if section is not None:
+        yield from checks.findings_of("dataset", partial(prepared, section))
+    yield from exchange(gpus=num_gpus(os.environ))
