@@ -64,6 +64,11 @@ SIZES = (
     Size(1e7, "vaswani_base", 24_576, 10, 7e-4, 4000, 32_000, "to ten million pairs"),
     Size(float("inf"), "vaswani_big", 24_576, 5, 5e-4, 4000, 32_000, "more than ten million pairs"),
 )
+CLEANING = Choice(
+    "cleaning",
+    {"normalization": "nfc", "control_characters": "remove", "duplicates": "drop", "held_out_overlap": "side"},
+    "keeps every pair with a held-out sentence, in any case and spacing, out of training",
+)
 OF_CPUS = 1
 """The largest row that CPUs can train in an hour."""
 
@@ -76,7 +81,7 @@ def choose(found: Found, languages: tuple[str, str], machine: Machine) -> tuple[
         languages: codes of source and target.
         machine: that will train.
     """
-    pairs = found.num_pairs - found.num_blank
+    pairs = found.num_pairs
     row = next(number for number, size in enumerate(SIZES) if pairs < size.most_pairs)
     size = SIZES[row]
     if not machine.gpus and row > OF_CPUS:
@@ -98,7 +103,7 @@ def choose(found: Found, languages: tuple[str, str], machine: Machine) -> tuple[
     every = max(50, min(2000 if machine.gpus else 250, updates // 12 // 50 * 50))
     counted = {"budget": "tokens"} if machine.gpus else {}  # which pack rows
     stream = {"micro_batches": lanes, "source_tokens": budget, "target_tokens": budget, **counted}
-    return [tokenizer, max_pieces, _cleaning(found)], [
+    return [tokenizer, max_pieces, CLEANING], [
         *_models(size, pairs, is_joint=is_joint),
         Choice("stream", stream, f"{lanes * budget:,} tokens an update; {lanes} micro-batches for {machine}"),
         Choice("optimizer", {"lr": size.rate, "clip_norm": 1.0}, "the peak rate for a model of this size"),
@@ -160,12 +165,3 @@ def _max_pieces(found: Found) -> Choice:
     needed = longest / _characters_a_piece(found) * 1.5
     value = next((size for size in (64, 128, 256) if needed <= size), 512)
     return Choice("max_pieces", value, f"99.9 % of the sides have at most {longest:.0f} characters; longer ones go")
-
-
-def _cleaning(found: Found) -> Choice:
-    value = {"normalization": "nfc", "control_characters": "remove", "held_out_overlap": "side"}
-    why = "keeps every pair with a held-out sentence, in any case and spacing, out of training"
-    if found.repeated:
-        value["duplicates"] = "drop"
-        why += f"; {found.repeated:.1%} of the pairs have both sentences elsewhere too"
-    return Choice("cleaning", value, why)

@@ -30,7 +30,6 @@ def run(
     output: str,
     source_language: str | None,
     target_language: str | None,
-    overwrite: bool,
 ) -> int:
     """Write a configuration for a corpus, and its held-out sets.
 
@@ -38,12 +37,11 @@ def run(
         corpus: two files, or one TSV or TMX.
         output: the configuration to write.
         source_language, target_language: codes; None: as the names or the file say.
-        overwrite: replace what is there.
 
     Raises:
         UserError: the corpus cannot be used as it is, or the output is there or cannot be written.
     """
-    folder = _folder_beside(output, overwrite=overwrite)
+    folder = _folder_beside(output)
     inputs = {f"CORPUS {number}": path for number, path in enumerate(corpus, 1)}
     check_apart(inputs, {_OUTPUT: output, f"{_OUTPUT} (held-out sets)": str(folder)})
     given = find_corpus(corpus, source_language, target_language)
@@ -55,7 +53,7 @@ def run(
         paths = {name: [str(file_in(folder, f"{name}.{ending}")) for ending in endings] for name in sets}
     prepare, sections = choose(found, given.languages, machine)
     with written(output, _OUTPUT) as file:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
         for name, pairs in sets.items():
             with ExitStack() as stack:
                 files = [stack.enter_context(written(path, _OUTPUT)) for path in paths[name]]
@@ -71,12 +69,18 @@ def run(
             file.write(f"  {_line(choice, WIDTH - 2)}")
         for choice in sections:
             file.write(_line(choice, WIDTH))
-    for line in (*_found(folder, given, found), *_chosen(output, machine, [*prepare, *sections])):
-        print(line)
+    name = visible_name(output)
+    print(
+        f"found     {found.num_pairs:,} pairs, {' to '.join(given.languages)}\n"
+        f"held out  {len(found.valid):,} pairs to validate and {len(found.test):,} to test, in "
+        f"{visible_name(str(folder))}; no training pair has one of their sentences\n"
+        f"{name} is for {machine}, and says why, line by line. Next:\n  zeromt prepare {name}\n"
+        f"  zeromt launch local {name}"
+    )
     return 0
 
 
-def _folder_beside(output: str, *, overwrite: bool) -> Path:
+def _folder_beside(output: str) -> Path:
     """The folder of the held-out sets.
 
     Raises:
@@ -90,10 +94,9 @@ def _folder_beside(output: str, *, overwrite: bool) -> Path:
     folder = path.with_name(f"{path.stem}-data")
     with naming(_OUTPUT):
         there = next((one for one in (path, folder) if exists(one)), None)
-        is_writable = path.parent.is_dir() and not (exists(folder) and not folder.is_dir())
-    if there is not None and not overwrite:
-        raise UserError(f"{_OUTPUT}: {visible_name(str(there))} is there; give another name, or --overwrite")
-    if not is_writable:
+    if there is not None:
+        raise UserError(f"{_OUTPUT}: {visible_name(str(there))} is there; give another name, or move it away")
+    if not path.parent.is_dir():
         raise UserError(f"{_OUTPUT}: {shown} cannot be written; give a file in a folder that exists")
     return folder
 
@@ -103,11 +106,10 @@ def _of_corpus(output: str, given: Corpus, found: Found, paths: dict[str, list[s
     yield Choice("output", f"data/{Path(output).stem}", "where `zeromt prepare` writes the dataset")
     for side, code in zip(("source", "target"), given.languages, strict=True):
         yield Choice(f"{side}_language", code, given.how)
-    files, reader = given.files, given.files.reader
+    files = given.files
     train: dict[str, Any] = {"source": files.source, "target": files.target}
     if files.files:
-        train = {"files": files.files, "reader": {"kind": reader.kind}}
-        train["reader"] |= {"header": True} if getattr(reader, "header", False) else {}
+        train = {"files": files.files, "reader": files.reader.kind}
     yield Choice("train", train, f"{found.num_pairs:,} pairs")
     held_out = f"{len(found.valid):,} pairs at random, of sentences that stand once in the corpus"
     for name, why in (("valid", held_out), ("test", "as many more, for `zeromt evaluate` at the end")):
@@ -119,32 +121,3 @@ def _line(choice: Choice, width: int) -> str:
     value = yaml.safe_dump(choice.value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
     value = value.removesuffix("...\n").strip()
     return f"{f'{choice.key}: {value}'.ljust(width)}  # {choice.why}\n"
-
-
-def _found(folder: Path, given: Corpus, found: Found) -> Iterator[str]:
-    lengths = [sum(map(len, side)) / len(found.sample) for side in zip(*found.sample, strict=True)]
-    yield (
-        f"found     {found.num_pairs:,} pairs, {' to '.join(given.languages)}, {found.num_bytes / 1e6:,.1f} MB; "
-        f"a sentence has {lengths[0]:.0f} and {lengths[1]:.0f} characters on average"
-    )
-    if found.num_blank:
-        yield f"          {found.num_blank:,} pairs are blank on a side"
-    yield (
-        f"held out  {len(found.valid):,} pairs to validate and {len(found.test):,} to test, in "
-        f"{visible_name(str(folder))}; no training pair has one of their sentences"
-    )
-
-
-def _chosen(output: str, machine: Machine, choices: Sequence[Choice]) -> Iterator[str]:
-    """The sizes, and the commands that follow."""
-    settings = {choice.key: choice.value for choice in choices}
-    model, stream, training = settings.get("model", {}), settings["stream"], settings["training"]
-    layers = f"d_model {model.get('d_model')}, {model.get('encoder_layers')} + {model.get('decoder_layers')} layers"
-    minutes = f" or {training['max_minutes']} minutes" if "max_minutes" in training else ""
-    yield (
-        f"chosen    for {machine}: {settings['tokenizer']['vocab_size']:,} pieces, {settings.get('preset', layers)}, "
-        f"{stream['micro_batches']} x {stream['target_tokens']:,} tokens an update, "
-        f"{training['max_updates']:,} updates{minutes}"
-    )
-    shown = visible_name(output)
-    yield from (f"{shown} says why, line by line. Next:", f"  zeromt prepare {shown}", f"  zeromt launch local {shown}")

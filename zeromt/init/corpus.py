@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from configs.process.progress import Progress
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.corpus import corpus_units
 from data_pipeline.preparation.filters.texts import fold
-from data_pipeline.preparation.lines import BYTE_ORDER_MARK, COMPRESSED, byte_lines, decode_lines
+from data_pipeline.preparation.lines import COMPRESSED, byte_lines, decode_lines
 from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.readers.tmx import Tmx, read_units
 
@@ -34,7 +35,6 @@ _NO_CODES = frozenset(
     }
 )  # fmt: skip
 """Parts of files' names that are codes of languages too, and are not meant so. (Norwegian is `nb` or `nn`.)"""
-_SIDES = frozenset({"source", "target", "src", "tgt", "trg", "ref"})
 Pair = tuple[str, str]
 
 
@@ -59,17 +59,12 @@ class Corpus:
                     yield chunk.sources, chunk.targets
 
 
-@dataclass(kw_only=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a corpus has."""
 
-    num_pairs: int = 0
-    num_blank: int = 0
-    """Pairs without text on a side."""
-    num_bytes: int = 0
-    repeated: float = 0.0
-    """Fraction of the sample whose source and target both stand elsewhere too."""
-    sample: Sequence[Pair] = ()
+    num_pairs: int
+    """With text on both sides."""
+    sample: Sequence[Pair]
     """Pairs drawn evenly from all, in a random order."""
     valid: Sequence[Pair] = ()
     test: Sequence[Pair] = ()
@@ -101,8 +96,10 @@ def find_corpus(paths: Sequence[str], source: str | None, target: str | None) ->
         files, how = CorpusFiles(files=[paths[0]], reader=Tmx()), "by the codes in the file"
         named = _codes_of_tmx(given[0], source, target)
     else:
-        header, named = _header(given[0])
-        files = CorpusFiles(files=[paths[0]], reader=Tsv(source_field=1, target_field=2, header=header))
+        _check_columns(given[0])
+        files = CorpusFiles(files=[paths[0]], reader=Tsv(source_field=1, target_field=2))
+        codes = [part for part in re.split(r"[._-]", _plain_name(given[0])) if _is_code(part)][-2:]
+        named = (codes[0], codes[1]) if len(codes) == 2 else (None, None)
     source_code, target_code = source or named[0], target or named[1]
     if source_code is None or target_code is None:
         raise UserError(
@@ -153,24 +150,18 @@ def _codes_of_tmx(path: Path, source: str | None, target: str | None) -> tuple[s
     return (source or (codes.pop(0) if codes else None)), (target or (codes.pop(0) if codes else None))
 
 
-def _header(path: Path) -> tuple[bool, tuple[str | None, str | None]]:
-    """Whether a TSV's first line names its columns, and the languages that it or the file's name has.
+def _check_columns(path: Path) -> None:
+    """Check that a TSV has two columns.
 
     Raises:
-        UserError: it has not two columns.
+        UserError: its first line has not.
     """
     [line] = decode_lines(path, next(byte_lines(path), b"") + b"\n", [1])[:1]
-    cells = line.removeprefix(BYTE_ORDER_MARK).split("\t")
-    if len(cells) != 2:
+    if (columns := line.count("\t") + 1) != 2:
         raise UserError(
-            f"CORPUS: {path}: line 1 has {len(cells)} columns; give a TSV of two, source and target (cut -f 1,2), a "
-            "TMX, or two text files"
+            f"CORPUS: {path}: line 1 has {columns} columns; give a TSV of two, source and target (cut -f 1,2), a TMX, "
+            "or two text files"
         )
-    names = [cell.strip() for cell in cells]
-    if all(name.lower() in _SIDES or _is_code(name) for name in names) and any(map(_is_code, names)):
-        return True, (names[0] if _is_code(names[0]) else None, names[1] if _is_code(names[1]) else None)
-    codes = [part for part in re.split(r"[._-]", _plain_name(path)) if _is_code(part)][-2:]
-    return False, (codes[0], codes[1]) if len(codes) == 2 else (None, None)
 
 
 def look(corpus: Corpus) -> Found:
@@ -179,38 +170,41 @@ def look(corpus: Corpus) -> Found:
     Raises:
         UserError: a file cannot be read, or there are too few pairs to hold any out.
     """
-    found, kept, highest = Found(), list[tuple[int, Pair]](), sys.maxsize
+    kept, highest, num_pairs = list[tuple[int, Pair]](), sys.maxsize, 0
     with Progress("reading") as progress:
         for number, (sources, targets) in enumerate(corpus.pairs()):
             keys = (random_bits(len(sources), SEED, Purpose.TOKENIZER_SAMPLE, number) >> np.uint64(1)).tolist()
             for key, source, target in zip(keys, sources, targets, strict=True):
-                found.num_bytes += len(source.encode()) + len(target.encode())
-                is_blank = not source.strip() or not target.strip()
-                found.num_blank += is_blank
-                if key < highest and not is_blank and max(len(source), len(target)) <= LONGEST:
+                has_text = bool(source.strip() and target.strip())
+                num_pairs += has_text
+                if has_text and key < highest and max(len(source), len(target)) <= LONGEST:
                     kept.append((key, (source.strip(), target.strip())))
             if len(kept) > 2 * SAMPLE_PAIRS:
                 kept = sorted(kept)[:SAMPLE_PAIRS]
                 highest = kept[-1][0]
-            found.num_pairs += len(sources)
             progress.advance(len(sources))
-    found.sample = [pair for _, pair in sorted(kept)[:SAMPLE_PAIRS]]
-    if (pairs := found.num_pairs - found.num_blank) < LEAST_PAIRS:
+    if num_pairs < LEAST_PAIRS:
         raise UserError(
-            f"CORPUS: {pairs} pairs with text on both sides are too few to hold some out; give at least {LEAST_PAIRS}, "
-            "or write a configuration by hand (docs/quick-start.md)"
+            f"CORPUS: {num_pairs} pairs with text on both sides are too few to hold some out; give at least "
+            f"{LEAST_PAIRS}, or write a configuration by hand (docs/quick-start.md)"
         )
-    _hold_out(found, corpus)
-    return found
+    sample = [pair for _, pair in sorted(kept)[:SAMPLE_PAIRS]]
+    unique = _unique(sample, corpus)
+    size = min(MOST_SET, num_pairs // PART_OF_SET, len(unique) // 2)
+    if size < LEAST_SET:
+        raise UserError(
+            f"CORPUS: of {num_pairs:,} pairs only {len(unique)} have sentences that stand there once, too few to hold "
+            "some out; give more varied text, or sets of your own (docs/quick-start.md)"
+        )
+    return Found(num_pairs, sample, unique[0 : 2 * size : 2], unique[1 : 2 * size : 2])
 
 
-def _hold_out(found: Found, corpus: Corpus) -> None:
-    """Choose the sets at random among pairs of which both sentences stand once in the corpus."""
-    folded = [(fold(source), fold(target)) for source, target in found.sample]
+def _unique(sample: Sequence[Pair], corpus: Corpus) -> list[Pair]:
+    """The pairs of a sample of which both sentences stand once in the corpus."""
     uses: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    for pair in folded:
+    for pair in sample:
         for counts, line in zip(uses, pair, strict=True):
-            counts[line] = 0
+            counts[fold(line)] = 0
     with Progress("reading again") as progress:
         for sides in corpus.pairs():
             for counts, lines in zip(uses, sides, strict=True):
@@ -218,17 +212,9 @@ def _hold_out(found: Found, corpus: Corpus) -> None:
                     if line in counts:
                         counts[line] += 1
             progress.advance(len(sides[0]))
-    times = [(uses[0][source], uses[1][target]) for source, target in folded]
-    found.repeated = sum(min(pair) > 1 for pair in times) / len(times)
-    unique = [
-        pair
-        for pair, counts, (source, target) in zip(found.sample, times, folded, strict=True)
-        if counts == (1, 1) and source != target and any(map(str.isalpha, source))
-    ]
-    size = min(MOST_SET, (found.num_pairs - found.num_blank) // PART_OF_SET, len(unique) // 2)
-    if size < LEAST_SET:
-        raise UserError(
-            f"CORPUS: of {found.num_pairs:,} pairs only {len(unique)} have sentences that stand there once, too few "
-            "to hold some out; give more varied text, or sets of your own (docs/quick-start.md)"
-        )
-    found.valid, found.test = unique[0 : 2 * size : 2], unique[1 : 2 * size : 2]
+    found = []
+    for pair in sample:
+        source, target = map(fold, pair)
+        if uses[0][source] == uses[1][target] == 1 and source != target and any(map(str.isalpha, source)):
+            found.append(pair)
+    return found

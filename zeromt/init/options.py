@@ -29,13 +29,12 @@ def add_init(parser: Parser) -> None:
             type=language,
             help=f"code of the {side} language, such as en (default: as names of files or a TMX's codes say)",
         )
-    parser.add_argument("--overwrite", action="store_true", help="replace FILE and its held-out sets")
 
 
 COMMANDS = {
     "init": Command(
         summary="look at parallel text, hold sentences out, and write a configuration that says why",
-        usage="CORPUS [CORPUS] -o FILE [--source-language L] [--target-language L] [--overwrite]",
+        usage="CORPUS [CORPUS] -o FILE [--source-language L] [--target-language L]",
         add_arguments=add_init,
         target="zeromt.init.command:run",
         group="prepare data",

@@ -27,10 +27,10 @@ def two_files(folder: Path, pairs: Pairs) -> list[str]:
 
 
 def tsv(folder: Path, pairs: Pairs) -> list[str]:
-    """A compressed TSV with a header."""
+    """A compressed TSV."""
     rows = "".join(f"{source}\t{target}\n" for source, target in pairs)
-    (folder / "corpus.tsv.gz").write_bytes(gzip.compress(f"en\tfr\n{rows}".encode(), mtime=0))
-    return ["corpus.tsv.gz"]
+    (folder / "corpus.en-fr.tsv.gz").write_bytes(gzip.compress(rows.encode(), mtime=0))
+    return ["corpus.en-fr.tsv.gz"]
 
 
 def tmx(folder: Path, pairs: Pairs) -> list[str]:
