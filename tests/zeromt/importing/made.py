@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from data_pipeline.tokenizer import JOINT_FILE
-from tests.zeromt.exporting.made import make_tokenizer
+from tests.zeromt.made import make_tokenizer
 from zeromt.cli.main import main
 
 TENSORS = "model.safetensors"
@@ -74,24 +74,6 @@ def save_nllb(folder: Path, **options: Any) -> Any:
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
     sizes = {**SIZES, **ids, "vocab_size": size + 4, "scale_embedding": True, "activation_function": "relu"}
     theirs = shaken(transformers, "M2M100ForConditionalGeneration", transformers.M2M100Config(**{**sizes, **options}))
-    theirs.save_pretrained(folder)
-    return theirs
-
-
-def save_m2m100(folder: Path) -> Any:
-    """As facebook's, but small: a vocabulary, then the languages of `wmt21` that its tokenizer's code knows."""
-    transformers = pytest.importorskip("transformers")
-    folder.mkdir(exist_ok=True)
-    content = make_tokenizer().files()[JOINT_FILE]
-    (folder / "sentencepiece.bpe.model").write_bytes(content)
-    model = SentencePieceProcessor(model_proto=content)
-    names = ["<s>", "<pad>", "</s>", "<unk>", *(model.id_to_piece(i) for i in range(5, model.get_piece_size()))]
-    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
-    edit(folder / "tokenizer_config.json", tokenizer_class="M2M100Tokenizer", language_codes="wmt21", tgt_lang="is")
-    config = transformers.M2M100Config(
-        **SIZES, vocab_size=len(names) + 16, decoder_start_token_id=2, activation_function="relu"
-    )
-    theirs = shaken(transformers, "M2M100ForConditionalGeneration", config)
     theirs.save_pretrained(folder)
     return theirs
 
