@@ -10,6 +10,7 @@ from configs.process.progress import say
 from launcher.machine.supervise import Supervisor
 from trainer.runs.run_lock import RunLock, RunLockedError
 from zeromt.pipeline.driver import Driver
+from zeromt.pipeline.keys import plan
 from zeromt.pipeline.recipe import RECORDS, Pipeline
 
 _ASKED = {"local": "the steps to stop", "slurm": "those that wait for jobs to stop, and no job"}
@@ -17,12 +18,12 @@ _ASKED = {"local": "the steps to stop", "slurm": "those that wait for jobs to st
 
 
 @restored_environment()
-def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
+def run(*, pipeline: str, settings: Sequence[str], dry_run: bool) -> int:
     """Run the steps whose results are missing or would be others, or show them.
 
     Args:
         pipeline: its file, or the name of a shipped one.
-        words: names of the steps that are wanted, by default all, and settings of the file.
+        settings: `key=value`, instead of the file's.
         dry_run: show what would be done, and why.
 
     Returns:
@@ -31,22 +32,21 @@ def run(*, pipeline: str, words: Sequence[str], dry_run: bool) -> int:
     Raises:
         UserError: the file, a setting or an input is wrong, or another process drives the pipeline.
     """
-    read = Pipeline.read(pipeline, [word for word in words if "=" in word])
-    names = read.wanted([word for word in words if "=" not in word])
+    read = Pipeline.read(pipeline, settings)
     with Supervisor(_ASKED[read.place.kind]) as supervisor:
-        driver = Driver(read, names, supervisor)
-        plan = driver.plan()
+        driver = Driver(read, supervisor)
+        planned = plan(read)
         driver.check()
         if dry_run:
-            width = max(map(len, plan))
-            for name, decision in plan.items():
+            width = max(map(len, planned))
+            for name, decision in planned.items():
                 needs = f" <- {', '.join(read.needs[name])}" if read.needs[name] else ""
                 say(f"{name:{width}} {f'runs: {decision.why}' if decision.runs else 'is done'}{needs}")
             return 0
         with _locked(read):
             code = driver.drive()
     if code == 0:
-        say(f"{read.folder}: {driver.num_run} of {len(plan)} steps were run; all are done")
+        say(f"{read.folder}: {driver.num_run} of {len(planned)} steps were run; all are done")
     return code
 
 
@@ -64,9 +64,8 @@ def _locked(pipeline: Pipeline) -> Iterator[None]:
     try:
         lock.acquire(patience_seconds=2.0)
     except RunLockedError as error:
-        who = str(error).partition(" is being written by ")[2].partition(";")[0]
         raise UserError(
-            f"PIPELINE: {pipeline.folder} is driven by {who}; one driver at a time: stop it, or give another name=..."
+            f"PIPELINE: {pipeline.folder} is driven by another process; stop that, or give another name=..."
         ) from error
     try:
         yield

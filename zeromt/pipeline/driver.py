@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tqdm import tqdm
 
 from configs.errors import UserError
 from configs.load import load_run
@@ -30,7 +29,7 @@ from launcher.options.slurm import add_launch_slurm
 from launcher.slurm.profile import Profile, load_profile
 from launcher.slurm.queue import jobs_named
 from launcher.slurm.script import python_of
-from zeromt.pipeline.keys import NEVER, Decision, Keys, Record
+from zeromt.pipeline.keys import NEVER, Decision, Record, plan
 from zeromt.pipeline.options import GRAPH_FILE
 from zeromt.pipeline.recipe import RECORDS, Pipeline
 from zeromt.pipeline.start import CANNOT_START
@@ -45,15 +44,14 @@ class Driver:
 
     Args:
         pipeline: its steps.
-        names: of the steps that are wanted, and those that they need.
         supervisor: knows of requests to stop; its signal handlers are in place.
 
     Raises:
         UserError: the profile of the cluster, or a step's `launch`, has errors.
     """
 
-    def __init__(self, pipeline: Pipeline, names: Sequence[str], supervisor: Supervisor) -> None:
-        self._pipeline, self._names, self._supervisor, self._keys = pipeline, names, supervisor, Keys(pipeline)
+    def __init__(self, pipeline: Pipeline, supervisor: Supervisor) -> None:
+        self._pipeline, self._supervisor = pipeline, supervisor
         self._code = 0
         self.num_run = 0
         place = pipeline.place
@@ -70,7 +68,7 @@ class Driver:
         Raises:
             UserError: naming the step and the field.
         """
-        for name in self._names:
+        for name in self._pipeline.steps:
             for text in self._pipeline.plain_paths(name):
                 raise UserError(
                     f"steps.{name}: {text!r}: is not an input, so its content would not count; "
@@ -90,10 +88,6 @@ class Driver:
                     lines = str(error).splitlines()
                     raise UserError("\n".join(f"steps.{name}: {line}" for line in lines)) from error
 
-    def plan(self) -> dict[str, Decision]:
-        """What would be done now with the steps that are wanted."""
-        return {name: one for name, one in self._keys.plan().items() if name in self._names}
-
     def drive(self) -> int:
         """Run what is to be run.
 
@@ -103,13 +97,12 @@ class Driver:
         Raises:
             UserError: a job of before still writes what has changed.
         """
-        planned = {name: one for name, one in self.plan().items() if one.runs}
+        planned = {name: one for name, one in plan(self._pipeline).items() if one.runs}
         for name, decision in planned.items():
             self._wait_for_left(name, decision)
         graph = {name: {"needs": self._pipeline.needs[name], "use": s.use} for name, s in self._pipeline.steps.items()}
         with disk_errors("output", self._pipeline.folder):
             inside.write_text(self._pipeline.folder / GRAPH_FILE, json.dumps(graph, indent=1))
-        self._keys.save()
         running: dict[Future[int], str] = {}
         at_once = AT_ONCE[self._pipeline.place.kind]
         with ThreadPoolExecutor(at_once) as pool:
@@ -172,7 +165,7 @@ class Driver:
 
     def _run(self, name: str, record: Record) -> int:
         """Run a step to its end; its exit code, 75 if it was asked to stop."""
-        begin, code = time.monotonic(), 0
+        code = 0
         files = [self._pipeline.record(name, ending) for ending in ("lock", "log")]
         stdout = "" if self._profiles else self._pipeline.filled(self._pipeline.steps[name].stdout or "", name)
         for words in self.commands(name, record):
@@ -181,7 +174,6 @@ class Driver:
             if code := self._supervisor.run([*start, *program], dict(os.environ)):
                 code = STOPPED if self._supervisor.was_stopped else code
                 break
-        record.seconds += time.monotonic() - begin
         return code
 
     def commands(self, name: str, record: Record) -> list[list[str]]:
@@ -212,7 +204,7 @@ class Driver:
         if self._supervisor.was_stopped and code == STOPPED:
             record.code = None  # as if it had been killed: it goes on
         elif record.code == 0:
-            say(f"{name}: done in {tqdm.format_interval(record.seconds)}")
+            say(f"{name}: done")
         else:
             is_refused = code == CANNOT_START or (code == 2 and self._pipeline.steps[name].is_zeromt())
             self._code = self._code or (2 if is_refused else 1)

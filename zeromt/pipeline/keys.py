@@ -25,7 +25,7 @@ from configs.process.files import disk_errors, explain, inside
 from configs.process.text import digest
 from data_pipeline.prepared.index import INDEX_FILE
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, list_steps, model_identity, versions
-from zeromt.pipeline.recipe import RECORDS, Pipeline
+from zeromt.pipeline.recipe import Pipeline
 
 NEVER = "never begun"
 _PACKAGES = ("zeromt", "torch", "deepspeed", "sentencepiece", "sacrebleu", "ctranslate2")
@@ -44,8 +44,6 @@ class Record:
     """Names the attempt, so that its jobs are found again; after a failure it is another."""
     code: int | None = None
     """Its exit code; None while it runs, or if its driver was killed."""
-    seconds: float = 0.0
-    """That it ran, in all attempts."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of packages, for people: another version does not make a result again."""
 
@@ -76,66 +74,52 @@ class Decision:
     """Of a run from now on: what was begun with the same key goes on."""
 
 
-class Keys:
-    """Decides which steps run."""
+def plan(pipeline: Pipeline) -> dict[str, Decision]:
+    """What is to be done with each step that has a command, in order, as things are now.
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline, self._memory = pipeline, pipeline.folder / RECORDS / "digests.json"
-        self._known: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError, UserError):
-            self._known = dict(inside.read_json(self._memory))
+    Raises:
+        UserError: an input is not there, or cannot be read.
+    """
+    identities = {name: _identity(f"inputs.{name}", path) for name, path in pipeline.inputs.items()}
+    planned: dict[str, Decision] = {}
+    for name, step in pipeline.steps.items():
+        if step.use is not None:
+            identities[name] = _identity(f"steps.{name}.use", step.use)
+            continue
+        material = {
+            "command": step.words,
+            "config": step.config,
+            "stdout": step.stdout,
+            "inputs": {need: identities[need] for need in pipeline.needs[name]},
+        }
+        identities[name] = key = digest(material)
+        record = Record.read(pipeline.record(name, "json"))
+        why = _why(pipeline.folder / name, record, key, material)
+        if record is None or record.key != key:
+            record = Record(key=key, material=material, begun=0.0, versions=dict(versions(_PACKAGES)))
+        planned[name] = Decision(runs=bool(why), why=why, record=record)
+    return planned
 
-    def plan(self) -> dict[str, Decision]:
-        """What is to be done with each step that has a command, in order, as things are now.
 
-        Raises:
-            UserError: an input is not there, or cannot be read.
-        """
-        identities = {name: self._identity("inputs", name, path) for name, path in self._pipeline.inputs.items()}
-        planned: dict[str, Decision] = {}
-        for name, step in self._pipeline.steps.items():
-            if step.use is not None:
-                identities[name] = self._identity("steps", name, step.use)
-                continue
-            material = {
-                "command": step.words,
-                "config": step.config,
-                "stdout": step.stdout,
-                "inputs": {need: identities[need] for need in self._pipeline.needs[name]},
-            }
-            identities[name] = key = digest(material)
-            record = Record.read(self._pipeline.record(name, "json"))
-            why = self._why(name, record, key, material)
-            if record is None or record.key != key:
-                record = Record(key=key, material=material, begun=0.0, versions=dict(versions(_PACKAGES)))
-            planned[name] = Decision(runs=bool(why), why=why, record=record)
-        return planned
+def _why(result: Path, record: Record | None, key: str, material: Mapping[str, Any]) -> str:
+    """Why a step runs; empty if it need not."""
+    if record is None:
+        return NEVER
+    if record.key != key:
+        return "; ".join(f"{place} has changed" for place in places(record.material, material))
+    if record.code != 0:
+        return "was not finished" if record.code is None else f"ended with exit code {record.code}"
+    return "" if result.exists() else f"{result} is not there"
 
-    def _why(self, name: str, record: Record | None, key: str, material: Mapping[str, Any]) -> str:
-        """Why a step runs; empty if it need not."""
-        if record is None:
-            return NEVER
-        if record.key != key:
-            return "; ".join(f"{place} has changed" for place in places(record.material, material))
-        if record.code != 0:
-            return "was not finished" if record.code is None else f"ended with exit code {record.code}"
-        result = self._pipeline.folder / name
-        return "" if result.exists() else f"{result} is not there"
 
-    def save(self) -> None:
-        """Remember the hashes of files."""
-        with disk_errors("output", self._memory.parent):
-            inside.write_text(self._memory, json.dumps(self._known))
+def _identity(of: str, name: str) -> str:
+    """Of a file, its content; of a dataset, its index; of a run, its newest model; else of all files.
 
-    def _identity(self, section: str, name: str, path: str) -> str:
-        try:
-            return self._digest(Path(path))
-        except OSError as error:
-            where = f"inputs.{name}" if section == "inputs" else f"steps.{name}.use"
-            raise UserError(f"{where}: {path!r}: {explain(error)}; give a file or a folder") from error
-
-    def _digest(self, path: Path) -> str:
-        """Of a file, its content; of a dataset, its index; of a run, its newest model; else of all files."""
+    Raises:
+        UserError: it cannot be read; the message names the field.
+    """
+    path = Path(name)
+    try:
         if (path / CHECKPOINTS).is_dir():
             path = next(iter(list_steps(path / CHECKPOINTS)), path)
         if (path / MANIFEST).is_file():
@@ -143,18 +127,15 @@ class Keys:
         if (path / INDEX_FILE).is_file():
             path = path / INDEX_FILE
         if path.is_dir():
-            return digest([[str(file.relative_to(path)), self._file(file)] for file in _files(path)])
-        return self._file(path)
+            return digest([[str(file.relative_to(path)), _file(file)] for file in _files(path)])
+        return _file(path)
+    except OSError as error:
+        raise UserError(f"{of}: {name!r}: {explain(error)}; give a file or a folder") from error
 
-    def _file(self, path: Path) -> str:
-        """The hash of a file's content, which is read again only if size, inode or time of change differ."""
-        status = path.stat()
-        state = [status.st_size, status.st_ino, status.st_mtime_ns]
-        known = self._known.get(str(path))
-        if known is None or known[0] != state:
-            with path.open("rb") as file:
-                known = self._known[str(path)] = [state, hashlib.file_digest(file, "sha256").hexdigest()]
-        return str(known[1])
+
+def _file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _files(folder: Path) -> Iterator[Path]:

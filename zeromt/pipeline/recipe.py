@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from configs.errors import ConfigError, UserError
+from configs.errors import ConfigError
 from configs.fields import Positive
 from configs.load import parse_tree
 from configs.process import files
@@ -185,19 +185,6 @@ class Pipeline:
         for text in self.steps[name].texts()[1:]:
             if not _REFERENCE.search(text) and (Path(text).is_file() or (os.sep in text and Path(text).exists())):
                 yield text
-
-    def wanted(self, names: Sequence[str]) -> list[str]:
-        """The named steps and all that they need, in order; all steps if none is named.
-
-        Raises:
-            UserError: there is no such step.
-        """
-        if unknown := [name for name in names if name not in self.steps]:
-            raise UserError(f"STEP: {unknown[0]!r}: no such step; the steps are {', '.join(self.steps)}")
-        found = set(names or self.steps)
-        for name in reversed(list(self.steps)):
-            found |= set(self.needs[name]) if name in found else set()
-        return [name for name in self.steps if name in found]
 
 
 def _texts(tree: Any) -> Iterator[str]:

@@ -3,12 +3,9 @@
 import contextlib
 import fcntl
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from configs.process.files import inside
 from configs.process.progress import say
@@ -28,7 +25,7 @@ def status(folder: Path, *, as_json: bool) -> int:
     done = sum(row["state"] in ("done", "given") for row in rows)
     say(f"{folder}: {done} of {len(rows)} steps are done")
     for row in rows:
-        said = [row["state"], *([f"{tqdm.format_interval(row['seconds'])} in all"] if row["seconds"] else [])]
+        said = [row["state"]]
         said += [f"exit code {row['code']}, see {row['log']}"] if row["code"] else []
         said += [f"job {', '.join(row['jobs'])}"] if row["jobs"] else []
         said += [f"for {', '.join(row['needs'])}"] if row["state"] == "waiting" and row["needs"] else []
@@ -40,16 +37,14 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for name, step in inside.read_json(folder / GRAPH_FILE).items():
         record = Record.read(folder / RECORDS / f"{name}.json")
         log = str(folder / RECORDS / f"{name}.log")
-        row = {"step": name, "needs": step["needs"], "code": None, "seconds": 0.0, "jobs": [], "log": log}
+        row = {"step": name, "needs": step["needs"], "code": None, "jobs": [], "log": log}
         row["state"] = "given" if step["use"] else "waiting"
         if record is not None:
-            row |= {"code": record.code, "seconds": record.seconds}
-            row["state"] = "failed" if record.code else "done"
+            row |= {"code": record.code, "state": "failed" if record.code else "done"}
         if record is not None and record.code is None:
             is_held = _is_held(folder / RECORDS / f"{name}.lock")
             row["jobs"] = [] if is_held else jobs_named(record.job(name))
             row["state"] = "running" if is_held else "sent" if row["jobs"] else "stopped"
-            row["seconds"] += time.time() - record.begun if is_held else 0.0
         yield row
 
 

@@ -16,7 +16,7 @@ from tests.conftest import descendants
 from tests.launcher.conftest import environment
 from tests.zeromt.pipeline import graph
 from tests.zeromt.pipeline.conftest import Run, begun, command
-from zeromt.pipeline.keys import Keys
+from zeromt.pipeline.keys import plan
 from zeromt.pipeline.recipe import Pipeline
 
 KILLS = 10
@@ -29,7 +29,7 @@ def results(folder: Path) -> dict[str, str]:
     steps["all"] = {"run": f"echo {' '.join(f'{{{name}}}' for name in given)}"}
     file = folder / "results.yaml"
     file.write_text(yaml.safe_dump({"output": str(folder), "steps": steps}, sort_keys=False))
-    return dict(Keys(Pipeline.read(str(file))).plan()["all"].record.material["inputs"])
+    return dict(plan(Pipeline.read(str(file)))["all"].record.material["inputs"])
 
 
 def kill(driver: "subprocess.Popen[bytes]", *, all_at_once: bool) -> None:

@@ -65,9 +65,6 @@ def test_references_become_paths_and_needs(tmp_path: Path) -> None:
     placed = {"output": "out/second", "name": "run", "plugins": [str(Path("my.py").absolute())]}
     assert pipeline.config("run") == placed
     assert pipeline.config("parts") == {"output": "out/second/.pipeline", "name": "parts", "seed": 1}
-    assert pipeline.wanted(["last"]) == ["first", "last"]
-    with pytest.raises(UserError, match="STEP: 'x': no such step"):
-        pipeline.wanted(["x"])
 
 
 def test_what_runs_a_step(tmp_path: Path) -> None:
@@ -81,7 +78,7 @@ def test_what_runs_a_step(tmp_path: Path) -> None:
     pipeline = read(tmp_path, steps=steps, place=place, output=str(tmp_path))
     local = read(tmp_path, steps=steps, output=str(tmp_path))
     record = Record(key="key", material={}, begun=0.0, attempt="job")
-    here = {name: Driver(local, [], Supervisor()).commands(name, record) for name in steps}
+    here = {name: Driver(local, Supervisor()).commands(name, record) for name in steps}
     assert here == {
         "trained": [["zeromt", "launch", "local", "my.yaml", "--nproc", "1", "seed=2"]],
         "parts": [
@@ -91,7 +88,7 @@ def test_what_runs_a_step(tmp_path: Path) -> None:
     }
     launch = ["zeromt", "launch", "slurm", "--wait", "--site", "cpu", "--set", 'python="/p"']
     to = str(tmp_path / "my" / "printed")
-    there = {name: Driver(pipeline, [], Supervisor()).commands(name, record) for name in steps}
+    there = {name: Driver(pipeline, Supervisor()).commands(name, record) for name in steps}
     assert there == {
         "trained": [[*launch, "--nproc", "1", "--job-name", "trained.job", "my.yaml", "seed=2"]],
         "parts": [[*launch, "--job-name", "parts.job", "--array", "2", "--", "zeromt", "score", "x", "-m", "y"]],

