@@ -6,7 +6,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
-from zeromt.translating.lines import CHUNK_LINES, read_chunks
+from zeromt.translating.lines import read_chunks
 
 
 @pytest.fixture
@@ -47,28 +46,6 @@ def test_an_output_that_is_an_input(arguments: list[str], lines: Path, trained: 
     before = contents(lines)
     assert "; give another" in refused(arguments[0], str(run), *arguments[1:])
     assert contents(lines) == before, "an input has changed"
-
-
-def test_a_file_of_the_run_that_is_none_of_its_own(lines: Path, trained: TrainedRun) -> None:
-    run = Path(shutil.copytree(trained.folder, lines / "RUN"))
-    for _ in range(2):
-        assert main(["translate", str(run), "-i", str(lines / "s"), "-o", str(run / "translations")]) == 0
-    assert len((run / "translations").read_text().splitlines()) == 5
-
-
-def test_full_standard_output_is_not_the_files_fault(
-    lines: Path, trained: TrainedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (lines / "o").write_text("old")
-    with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        source, reference = str(lines / "s"), str(lines / "r")
-        run = ["evaluate", str(trained.folder), "--source", source, "--reference", reference, "-o", str(lines / "o")]
-        code = main(run)
-        said = capsys.readouterr().err
-    assert said.startswith("zeromt: error: standard output: No space left on device")
-    assert code == 1
-    assert (lines / "o").read_text() == "old"
 
 
 def test_scores_are_shown_whatever_becomes_of_the_file(
@@ -118,26 +95,6 @@ def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedR
     finally:
         process.kill()
         process.wait()
-
-
-def test_a_pipe_that_gives_a_little_all_the_time(tmp_path: Path) -> None:
-    """It is never idle, and its lines are translated all the same, though there is no end and no whole chunk."""
-    os.mkfifo(tmp_path / "in")
-    is_answered = threading.Event()
-
-    def write() -> None:
-        with (tmp_path / "in").open("wb", buffering=0) as file:
-            while not is_answered.wait(0.05):
-                file.write(b"a line\n")
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    with contextlib.ExitStack() as stack:
-        chunks = read_chunks(stack, str(tmp_path / "in"))
-        first = next(chunk for chunk in chunks if chunk is not None)
-        is_answered.set()
-        thread.join()
-    assert 1 <= len(first.sources) < CHUNK_LINES
 
 
 @pytest.mark.parametrize("name", ["s.gz", "s"])

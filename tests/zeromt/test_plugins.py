@@ -196,13 +196,6 @@ class TestTraining:
         assert done.code == 0, done.err
         assert "weights alone go on" in done.out + done.err
 
-    def test_a_file_that_has_nothing_to_do_with_the_checkpoint_may_come(self, run: Path, forked: Forked) -> None:
-        (run / "meddles.py").write_text(MEDDLES.replace("step == 4", "False"))
-        more = ("training.max_updates=7", "trackers=[meddles]", "--plugins", "meddles.py")
-        done = forked.zeromt("train", "my.yaml", *more, cwd=run)
-        assert done.code == 0, done.err
-        assert (run / "runs" / "run" / "tracked").read_text() == "7\n"
-
     def test_an_edit_while_it_runs_reaches_no_rank_that_is_started_again(self, folder: Path, forked: Forked) -> None:
         more = ("trackers=[meddles]", "plugins=[halves.py, meddles.py]")
         done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2", *more), cwd=folder).finish()
@@ -232,20 +225,6 @@ class TestUsing:
         (run / "halves.py").write_text(HALVES + "\n")
         line = _refused(forked.zeromt(*command, "--plugins", "halves.py", cwd=run))
         assert f"was made with another version of the plugin halves.py (SHA-256 {then})" in line
-
-    def test_an_average_has_it(self, run: Path, forked: Forked) -> None:
-        plugins = ("--plugins", "halves.py")
-        done = forked.zeromt("average", "runs/run", "--last", "2", "-o", "made", *plugins, cwd=run)
-        assert done.code == 0, done.err
-        assert (run / "made" / "plugins").exists()
-        (run / "text").write_text("a b c\n")
-        assert forked.zeromt("translate", "made", "-i", "text", *plugins, cwd=run).code == 0
-
-    def test_needs_none(self, run: Path, forked: Forked) -> None:
-        done = forked.zeromt("status", "runs/run", cwd=run)
-        assert done.code == 0, done.err
-        done = forked.zeromt("inspect", "runs/run/checkpoints/step-00000006", cwd=run)
-        assert f"plugin          halves.py (schedule halves) {sha256(run / 'halves.py')[:12]}" in done.out
 
 
 def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked: Forked) -> None:

@@ -13,9 +13,8 @@ from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
-from tests.zeromt.exporting.made import make_run, make_tokenizer
+from tests.zeromt.made import make_run, make_tokenizer
 from trainer.checkpoint.format import StoredTensors, read_checkpoint
-from trainer.checkpoint.weights_only import check_reset
 from trainer.inference.loading import load_trained
 from trainer.runs.layout import checkpoint_folder
 from zeromt.averaging.average import average, check_alike, choose
@@ -104,14 +103,6 @@ def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Pa
     assert found[0].manifest["step"] == max(scores, key=lambda s: (scores[s], s))  # of equals the newer
     with pytest.raises(UserError, match="--best: 3, and 2 checkpoints"):
         choose(trained.folder, last=None, best=3)
-
-
-@pytest.mark.parametrize("reset", [set(), {"data"}, {"optimizer"}])
-def test_training_goes_on_from_weights_where_all_else_begins_anew(reset: set[str], run: Path) -> None:
-    checkpoint = read_checkpoint(run / "checkpoints" / "step-00000004")
-    check_reset(checkpoint, {"data", "optimizer"})
-    with pytest.raises(UserError, match="holds weights only"):
-        check_reset(checkpoint, reset)
 
 
 def test_an_average_is_inspected_translated_with_and_trained_on(

@@ -1,4 +1,4 @@
-"""Commands on a stranger's run or dataset whose files are FIFOs, devices, sockets or deep JSON."""
+"""Commands on a stranger's run or dataset whose files are FIFOs, devices or sockets."""
 
 import os
 import shutil
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from configs.process.files.inside import MOST_LEVELS
 from tests.conftest import Refused
 from tests.small import small_runs
 from zeromt.cli.main import main
@@ -79,44 +78,3 @@ def test_inspect_names_what_is_no_plain_file(name: str, stranger: Path, capsys: 
         said = "".join(capsys.readouterr())
         assert Path(name).name in said
         assert f"is {kind}" in said or "is a folder or device" in said
-
-
-@pytest.mark.parametrize("command", ["translate", "evaluate"])
-def test_a_checkpoint_that_is_no_plain_file_is_refused(command: str, stranger: Path, refused: Refused) -> None:
-    for step in ("step-00000005", "step-00000010"):
-        (stranger / "checkpoints" / step / "manifest.json").unlink()
-        os.mkfifo(stranger / "checkpoints" / step / "manifest.json")
-    (stranger.parent / "text").write_text("A line.\n")
-    options = {"translate": ["-i", "text"], "evaluate": ["--source", "text", "--reference", "text"]}[command]
-    assert "manifest.json': is a FIFO" in refused(command, str(stranger), *options)
-
-
-def test_stop_follows_no_link(stranger: Path, refused: Refused) -> None:
-    (stranger / "STOP").symlink_to(stranger.parent / "new")
-    (stranger / "status.json").write_text(
-        f'{{"state": "running", "pid": {os.getpid()}, "host": "{os.uname().nodename}"}}'
-    )
-    assert "STOP': is a link, through which nothing is written" in refused("stop", str(stranger), "--no-wait")
-    assert not (stranger.parent / "new").exists()
-
-
-DEEP = [
-    ("status.json", "status"),
-    ("ledger.json", "status"),
-    ("metrics.jsonl", "report"),
-    (f"{CHECKPOINT}/state.json", "inspect"),
-    (f"{CHECKPOINT}/manifest.json", "inspect"),
-    ("dataset/index.json", "inspect"),
-    ("config.yaml", "report"),
-]
-
-
-@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 10_000])
-@pytest.mark.parametrize(("name", "command"), DEEP)
-def test_deep_json_is_no_traceback(
-    name: str, command: str, levels: int, stranger: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (stranger / name).write_text("[" * levels + "]" * levels)
-    is_inside = command == "inspect" and "/" in name
-    assert main([command, str((stranger / name).parent if is_inside else stranger)]) in (0, 1, 2)
-    assert len(capsys.readouterr().err.splitlines()) <= 1

@@ -18,7 +18,7 @@ from tests.conftest import Call
 from tests.forked import Forked
 from tests.launcher.conftest import environment
 from tests.trainer.on_a_terminal import CODES
-from tests.zeromt.exporting.made import make_run
+from tests.zeromt.made import make_run
 from zeromt.cli.main import main
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2066\u200f\x7f"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from configs import CorpusFiles, PrepareSection
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import Refused
 from tests.forked import Forked
@@ -57,21 +56,6 @@ def test_they_change_nothing_but_the_index(
     assert "said holds another dataset (train.licence was ['CC-BY-4.0', None] and is None, " in message
 
 
-def test_they_are_counted_by_file(folder: Path) -> None:
-    settings = ["prepare.output=said", "prepare.record_places=true", "prepare.blocks_per_shard=2"]
-    assert main([*PREPARE, *settings, f"prepare.train={SOURCES}"]) == 0
-    dataset = Dataset.load("said")
-    names = [str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs)]
-    assert dataset.index.sources is not None
-    assert [entry.pairs for entry in dataset.index.sources] == [names.count("a.en"), names.count("b.en")]
-
-
-def test_parts_without_them_are_not_merged(folder: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*PREPARE, "--part", "1/1"]) == 0
-    capsys.readouterr()
-    assert "(train.licence was None and is 'x')" in refused(*PREPARE, "prepare.train.licence=x", "--merge")
-
-
 def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None:
     def train(*words: str) -> None:
         done = forked.zeromt("train", "small.yaml", *words, cwd=folder)
@@ -93,9 +77,3 @@ def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None
         head, _, *rows = ([cell.strip() for cell in row.strip("|").split("|")] for row in table.strip().splitlines())
         assert head == ["files", "pairs", "licence", "attribution"]
         assert [[file, *said] for file, _, *said in rows] == [[f"<code>{file}</code>", *said] for file, *said in wanted]
-
-
-def test_held_out_sets_have_none() -> None:
-    files = CorpusFiles(source=["a"], target=["b"], licence="x")
-    [problem] = PrepareSection(train=files, valid=files).problems()
-    assert problem.startswith("valid: ")
