@@ -82,7 +82,7 @@ class ModelPart(Component):
         raise NotImplementedError
 
     def plain_weights(self, weights: Mapping[str, Any], model: Any) -> dict[str, Any]:
-        """Weights with which other programs compute the same function (see `zeromt.exporting.plain`).
+        """Weights with which other programs compute the same function (see `zeromt.formats.plain`).
 
         Args:
             weights: this part's weights in one layer, by their names in the part.

@@ -21,6 +21,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
 
 
+def test_a_tool_can_be_deleted() -> None:
+    """A folder of `zeromt` with an `options.py` is imported by nothing else of the product."""
+    graph = grimp.build_graph("configs", "data_pipeline", "launcher", "model", "trainer", "zeromt", cache_dir=None)
+    tools = {f"zeromt.{path.parent.name}" for path in (REPO / "zeromt").glob("*/options.py")}
+    assert len(tools) > 10
+    for tool in tools:
+        inside = {tool, *graph.find_descendants(tool)}
+        assert {one for module in inside for one in graph.find_modules_that_directly_import(module)} <= inside
+
+
 def test_the_workflow_leaves_no_folder_of_tests_out() -> None:
     workflow = yaml.safe_load((REPO / ".github/workflows/ci.yml").read_text())
     named = " ".join(workflow["jobs"]["test"]["strategy"]["matrix"]["folders"]).split()

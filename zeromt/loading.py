@@ -15,13 +15,14 @@ from configs.load import parse_tree
 from configs.plugins import load_named
 from configs.process.files import expand
 from configs.process.text import visible_name
-from trainer.inference.loading import TrainedModel, load_trained
+from trainer.checkpoint.format import Checkpoint
+from trainer.inference.loading import TrainedModel, with_checkpoints
 from trainer.inference.translation.languages import language_tags
-from trainer.inference.translation.sources import SourceCounts, expects_tag
-from trainer.inference.translation.translator import Translation, Translator
-from zeromt.evaluating.command import score_set, set_of_lines
-from zeromt.evaluating.scoring import Wanted
-from zeromt.evaluating.translation_cache import Work, keep
+from trainer.inference.translation.sources import SourceCounts
+from trainer.inference.translation.translator import Translation
+from zeromt.translator.engine import Engine
+from zeromt.translator.scored import Wanted, score_set, set_of_lines
+from zeromt.translator.worker import Chunk, How, Options, Worker
 
 T = TypeVar("T")
 
@@ -45,23 +46,30 @@ def load(
         UserError: there is no whole checkpoint, or a plugin is missing or differs; the message is one line.
     """
     load_named([str(plugin) for plugin in _as_list(plugins, (str, Path), "plugins")])
-    trained = load_trained(Path(expand(str(path))), raw=raw_weights, precision=precision)
-    fields = {field.name: getattr(trained, field.name) for field in dataclasses.fields(trained)}
-    return LoadedModel(**fields, raw_weights=raw_weights)
+    options = Options(run=expand(str(path)), raw_weights=raw_weights, precision=precision)
+
+    def loaded(checkpoints: Sequence[Checkpoint]) -> LoadedModel:
+        engine = Engine(options, checkpoints)
+        worker = Worker([checkpoint.folder for checkpoint in checkpoints], options)
+        engine.use(worker)
+        fields = {field.name: getattr(worker.trained, field.name) for field in dataclasses.fields(TrainedModel)}
+        return LoadedModel(**fields, engine=engine)
+
+    return with_checkpoints([options.run], loaded)
 
 
 @dataclasses.dataclass(kw_only=True, slots=True, frozen=True)
 class LoadedModel(TrainedModel):
     """A model with its tokenizer. Thread-safe: threads take turns.
 
-    A line that is longer than the model's positions loses its end, with a warning (`warnings`) that names it; other odd
-    sources are warned of as by `zeromt translate`.
+    It translates as `zeromt translate` does. A line that is longer than the model's positions loses its end, with a
+    warning (`warnings`); of other odd sources, too.
 
     Fields of the configuration's `evaluation.search` (`beam=4`, `length_penalty=0.6`, `no_repeat_ngram=3` ...) are
     keyword arguments of every method that translates; what is not given is the run's.
     """
 
-    raw_weights: bool = False
+    engine: Engine = dataclasses.field(repr=False, compare=False)
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False, compare=False)
     """Held while the model computes."""
 
@@ -139,11 +147,8 @@ class LoadedModel(TrainedModel):
         lines, given = _as_text(sources, "sources"), _as_text(targets, "targets")
         if len(lines) != len(given):
             raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
-        translator = self._translator(self.config.evaluation.search, (source_language, target_language))
-        with self.lock:
-            translations = translator.score_part(lines, given, rank=0, world_size=1)
-        self._warn(translator.counts)
-        return [one for one in translations if one is not None]
+        how = self._how(self.config.evaluation.search, (source_language, target_language))
+        return [one for [one] in self._run(Chunk(sources=lines, targets=given), how)]
 
     def evaluate(
         self,
@@ -158,8 +163,6 @@ class LoadedModel(TrainedModel):
         """Translate and score; each figure comes with its signature, such as `bleu` and `bleu_signature`.
 
         `truncated` is the number of sources that were cut at the model's positions.
-
-        The translations are kept in the run's folder, as `zeromt evaluate` keeps them, for `zeromt compare`.
 
         Args:
             sources: sentences.
@@ -181,19 +184,13 @@ class LoadedModel(TrainedModel):
         named = None if metrics is None else _as_list(metrics, str, "metrics")
         wanted = Wanted.of(named, None, lowercase=False)
         languages = (source_language, target_language)
-        text = set_of_lines(lines, columns, languages, self.config.prepare, self.tokenizer)
-        section = self._search(search)
-        tags = language_tags(self.config.prepare, self.tokenizer, source=source_language, target=target_language)
-        translator = Translator(self.model, self.tokenizer, section, self.device, tags=tags)
+        text = set_of_lines(self.engine, lines, columns, languages)
+        how = self._how(self._search(search), languages)
         with self.lock:
-            done = score_set(
-                text, wanted, self.config.evaluation, lambda given: [one.text for [one] in translator.translate(given)]
-            )
-        weights = self.checkpoint.weights_kind(raw=self.raw_weights)
-        work = Work(text=text, search=section, tags=tags, weights=weights, precision=self.precision)
-        keep(self.checkpoint, work, done.hypotheses)
-        self._warn(translator.counts)
-        return {**done.figures, "truncated": translator.counts.truncated}
+            done = score_set(self.engine, text, wanted, how)
+            said = self.engine.warnings()
+        _warn(said, depth=1)
+        return done.figures
 
     def _translate(
         self,
@@ -206,17 +203,16 @@ class LoadedModel(TrainedModel):
         section = self._search(search)
         if number < 1 or (section.sampler is None and number > section.beam):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
-        translator = self._translator(section, languages)
-        with self.lock:
-            translations = translator.translate(given, n_best=number)
-        self._warn(translator.counts, depth=2)
-        return translations
+        return self._run(Chunk(sources=given), self._how(section, languages, number), depth=3)
 
-    def _warn(self, counts: SourceCounts, *, depth: int = 1) -> None:
-        """Warn of odd sources, once a call, at the caller's line: `depth` methods of this class are between."""
-        is_expected = expects_tag(self.checkpoint, self.config)
-        for said in counts.warnings(self.tokenizer, self.model.max_positions, expects_tag=is_expected):
-            warnings.warn(said, stacklevel=depth + 2)
+    def _run(self, chunk: Chunk, how: How, *, depth: int = 2) -> list[list[Translation]]:
+        """Translate or score, and warn of odd sources at the caller's line, `depth` methods of this class above."""
+        with self.lock:
+            self.engine.counts = SourceCounts()
+            [found] = self.engine.translate([chunk], how)
+            said = self.engine.warnings()
+        _warn(said, depth=depth)
+        return found
 
     def _search(self, search: dict[str, Any]) -> SearchSection:
         """The run's search section, overridden by the given fields."""
@@ -231,10 +227,15 @@ class LoadedModel(TrainedModel):
             raise UserError("\n".join(problems))
         return section
 
-    def _translator(self, section: SearchSection, languages: tuple[str | None, str | None]) -> Translator:
+    def _how(self, section: SearchSection, languages: tuple[str | None, str | None], number: int = 1) -> How:
         source, target = languages
         tags = language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
-        return Translator(self.model, self.tokenizer, section, self.device, tags=tags)
+        return How(section=section, number=number, tags=tags)
+
+
+def _warn(warnings_: Iterable[str], *, depth: int) -> None:
+    for one in warnings_:
+        warnings.warn(one, stacklevel=depth + 2)
 
 
 def _columns(references: Iterable[str] | Iterable[Sequence[str]]) -> list[list[str]]:

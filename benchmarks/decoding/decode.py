@@ -25,7 +25,7 @@ from configs.components import ScoredText, make
 from data_pipeline.tokenizer import EOS_ID
 from trainer.inference.loading import TrainedModel
 from trainer.metrics.scoring import Scorer
-from zeromt.exporting.command import load_exact
+from zeromt.formats.check import load_exact
 
 OURS = "zeromt"
 IN_BF16 = "zeromt bf16"

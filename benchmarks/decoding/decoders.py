@@ -21,7 +21,7 @@ from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
 from trainer.inference.translation.translator import Translator, cut_batches
 from trainer.ranks.process import tune_process
-from zeromt.exporting.command import load_exact
+from zeromt.formats.check import load_exact
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -16,7 +16,7 @@ from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
-from tests.zeromt.exporting.made import TAG, make_tokenizer
+from tests.zeromt.made import TAG, make_tokenizer
 
 LINES = [line for pair in PAIRS for line in pair]
 THEIRS: dict[str, dict[str, Any]] = {

@@ -35,7 +35,7 @@ OUTPUT_OPTIONS = ("-o", "--output", "--to", "--jsonl")
 TYPED_OUTPUT = re.compile(rf"(?:^|\0)(?:{'|'.join(OUTPUT_OPTIONS)})[=\0]?([^\0]*)")
 MAY_CHANGE = {
     "train": "runs/", "launch": "runs/", "stop": "runs/", "prepare": "(?!corpus/|runs/)", "score": "dataset",
-    "evaluate": ".*/eval/kept/", "compare": ".*/eval/kept/", "report": ".*/report[.]",
+    "report": ".*/report[.]",
 }  # fmt: skip
 """Names that a command may change unasked, as regular expressions."""
 LISTED = "No space left on device|File too large|Broken pipe"

@@ -138,7 +138,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 MORE: dict[str, tuple[str, ...]] = {
     RUN: (
         "STOP", "launch.lock", "requeues.json", "logs/launch.log",
-        "failures", "failures/1/rank0.log", "plugins", "queue", "logs", "pairs", "eval", "eval/kept", "checkpoints",
+        "failures", "failures/1/rank0.log", "plugins", "queue", "logs", "pairs", "eval", "checkpoints",
         CHECKPOINT.removeprefix(f"{RUN}/"), "checkpoints/step-00000015", "checkpoints/tmp-x", "metrics.prom",
     ),
     DATASET: (

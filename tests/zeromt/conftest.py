@@ -5,7 +5,7 @@ import pytest
 from data_pipeline.tokenizer import Tokenizer
 from tests.launcher.conftest import workplace
 from tests.trainer.conftest import place, trained
-from tests.zeromt.exporting.made import make_tokenizer
+from tests.zeromt.made import make_tokenizer
 
 __all__ = ["place", "trained", "workplace"]
 

@@ -13,7 +13,6 @@
     checkpoints/step-00000500/   state.json, config.yaml, the tokenizer and the weights; manifest.json lists them
     checkpoints/tmp-*            a checkpoint being written or deleted; ignored
     eval/step-00000500.hyp       translations behind a score
-    eval/kept/HASH-HASH.hyp      translations of any set by a checkpoint and a search
     plugins/NAME-HASH.py         files with components that the run was started with
     events.out.tfevents.*        what TensorBoard reads
     pairs/  logs/  failures/
@@ -116,16 +115,6 @@ def hypotheses_file(run: Path, step: int, name: str | None = None) -> Path:
         name: of the set, if there are several.
     """
     return file_in(run / EVALUATIONS, f"{step_folder(step)}.{'' if name is None else f'{name}.'}hyp")
-
-
-def kept_hypotheses(checkpoint: str, work: str) -> str:
-    """The path in the run's folder of translations made after training, without suffix.
-
-    Args:
-        checkpoint: SHA-256 of its manifest.
-        work: hash of what was translated, and how.
-    """
-    return f"{EVALUATIONS}/kept/{checkpoint[:12]}-{work[:12]}"
 
 
 def list_steps(checkpoints: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from types import FrameType
 
 from configs.process.signals import STOP_SIGNALS, STOPPED, tell_in_handler
 from launcher import resolve
+from zeromt.cli.core import tools
 
 
 def prepare(
@@ -72,11 +73,11 @@ def train(
 
 
 def status(*, run: str | None, as_json: bool) -> int:
-    """`zeromt status`: print what runs are doing, or how far a pipeline or the translation of a corpus is."""
-    if run is not None and resolve("zeromt.pipeline.options:is_pipeline")(run):
-        return int(resolve("zeromt.pipeline.status:status")(Path(run), as_json=as_json))
-    if run is not None and resolve("zeromt.translating.options:is_corpus")(run):
-        return int(resolve("zeromt.translating.corpus:status")(Path(run), as_json=as_json))
+    """`zeromt status`: print what runs are doing, or how far the folder of a tool is."""
+    for tool in tools():
+        marker, target = getattr(tool, "STATUS", ("", ""))
+        if run is not None and marker and (Path(run) / marker).is_file():
+            return int(resolve(target)(Path(run), as_json=as_json))
     return int(resolve("launcher.monitoring.show:status")(run=run, as_json=as_json))
 
 

@@ -2,8 +2,10 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 from launcher.options import node, running, slurm, values
@@ -41,15 +43,21 @@ _BEGIN_WITH = ("init", "prepare", "launch local", "train", "status", "translate"
 """The commands of a first hour, which stand first in their groups."""
 
 
-def commands() -> dict[str, Command]:
-    """Every command, by groups, as help lists them.
+def tools() -> Iterator[ModuleType]:
+    """The `options.py` of each tool: its `COMMANDS` and, if it has folders of its own, its `STATUS`.
 
-    A tool is a folder of `zeromt` with an `options.py`, whose `COMMANDS` imports nothing heavy.
+    A tool is a folder of `zeromt` with such a module, which imports nothing heavy.
     """
-    by_name = dict(_CORE)
     for folder in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if folder.ispkg and util.find_spec(name := f"zeromt.{folder.name}.options") is not None:
-            by_name |= importlib.import_module(name).COMMANDS
+            yield importlib.import_module(name)
+
+
+def commands() -> dict[str, Command]:
+    """Every command, by groups, as help lists them."""
+    by_name = dict(_CORE)
+    for tool in tools():
+        by_name |= tool.COMMANDS
     first = {name: place for place, name in enumerate(_BEGIN_WITH)}
     groups = get_args(Group)
     return dict(sorted(by_name.items(), key=lambda item: (groups.index(item[1].group), first.get(item[0], len(first)))))

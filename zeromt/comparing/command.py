@@ -1,5 +1,6 @@
 """`zeromt compare`: runs beside one another, as one table or as JSON."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,19 +9,21 @@ from typing import Any
 
 from configs.errors import UserError
 from configs.process.environment import restored_environment
+from configs.process.streams import tell
 from configs.process.text import to_json, visible_name
-from trainer.inference.loading import find_checkpoint, while_they_last
-from trainer.ranks.process import tune_process
-from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE
+from trainer.checkpoint.format import Checkpoint
+from trainer.evaluation.sets import SetText
+from trainer.inference.loading import with_checkpoints
+from trainer.runs.layout import LEDGER_FILE, METRICS_FILE, STATUS_FILE, run_of
 from trainer.runs.ledger import read_device_seconds, read_figures
 from trainer.runs.metrics_file import Line, number, read_lines
 from trainer.runs.parents import hash_of
 from trainer.runs.status import read_status
-from zeromt.comparing.hypotheses import How, translations
 from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
 from zeromt.comparing.significance import score_runs
-from zeromt.evaluating.command import parse_set
-from zeromt.evaluating.scoring import Wanted
+from zeromt.translator.engine import Engine
+from zeromt.translator.scored import Wanted, how_of, parse_set, translated
+from zeromt.translator.worker import Options
 
 SIGNIFICANT = 0.05
 """sacreBLEU's own threshold."""
@@ -71,47 +74,61 @@ def compare_runs(
     if wanted.commands:
         raise UserError(f"--metrics: {wanted.commands[0].name} is a command; allowed are such as bleu, chrf, ter")
     named = [parse_set(text) for text in sets or ()]
-    how = How(search=search, raw=raw_weights, precision=precision)
-    tune_process()
+    how = Options(run="", search=search, raw_weights=raw_weights, precision=precision)
 
-    def compare(subjects: Sequence[Subject]) -> dict[str, Any]:
+    def compare(whole: Sequence[Checkpoint]) -> dict[str, Any]:
+        subjects = subjects_of(runs, [Engine(how, [checkpoint]) for checkpoint in whole])
         shared, left = shared_sets(subjects, named)
         notes = [] if shared else ["nothing is scored: there is no set that every run has; --set names one"]
         if left:
             notes.append(f"not every run has {', '.join(left)}; --set {left[0]} has all of them translate it")
-        made = [translations(one, [texts[n] for texts in shared], how) for n, one in enumerate(subjects)]
+        made = [_translations(one, [texts[n] for texts in shared]) for n, one in enumerate(subjects)]
         scored = []
         for place, (text, *_) in enumerate(shared):
-            hypotheses = [of_run[place] for of_run in made]
             scores = score_runs(
-                wanted.scorer(subjects[0].config.evaluation, text),
+                wanted.scorer(subjects[0].engine.config.evaluation, text),
                 [untagged(line) for line in text.sources],
                 text.references,
-                [one.lines for one in hypotheses],
+                [of_run[place] for of_run in made],
                 bootstrap=bootstrap,
                 randomisation=randomisation,
             )
             about = {"name": text.name, "languages": "-".join(text.languages), "role": text.role}
             sizes = {"pairs": len(text.sources), "references": len(text.references)}
-            files = [None if one.file is None else str(one.file) for one in hypotheses]
-            scored.append({**about, **sizes, "files": files, "scores": scores})
+            scored.append({**about, **sizes, "scores": scores})
         fields = differing([_fields(subject) for subject in subjects])
         return {"runs": [_run(subject) for subject in subjects], "sets": scored, "fields": fields, "notes": notes}
 
-    found = while_they_last(
-        lambda: [find_checkpoint(Path(run)) for run in runs], lambda whole: compare(subjects_of(runs, whole))
-    )
+    found = with_checkpoints(runs, compare)
     print(to_json(found, indent=1) if as_json else "\n".join(to_lines(found)), flush=True)
     return 0
 
 
+def _translations(subject: Subject, texts: Sequence[SetText]) -> list[list[str]]:
+    """A run's translations of each set; its model is only loaded if there is one.
+
+    Raises:
+        UserError: the model cannot be loaded, or knows none of a set's languages.
+    """
+    engine = subject.engine
+    with contextlib.ExitStack() as stack:
+        if texts:
+            tell(f"zeromt: {subject.label}: translating {', '.join(text.name for text in texts)}")
+            engine.start(stack)
+        found = [translated(engine, text, how_of(engine, text)) for text in texts]
+    engine.warn()
+    return found
+
+
 def _run(subject: Subject) -> dict[str, Any]:
+    [checkpoint] = subject.engine.checkpoints
+    folder = run_of(checkpoint.folder)
     return {
         "label": subject.label,
         "path": subject.path,
-        "step": int(subject.checkpoint.manifest["step"]),
-        "checkpoint": hash_of(subject.checkpoint.folder),
-        "cost": {} if subject.folder is None else read_cost(subject.folder),
+        "step": int(checkpoint.manifest["step"]),
+        "checkpoint": hash_of(checkpoint.folder),
+        "cost": {} if folder is None else read_cost(folder),
     }
 
 
@@ -139,8 +156,8 @@ def read_cost(folder: Path) -> dict[str, Any]:
 
 
 def _fields(subject: Subject) -> dict[str, Any]:
-    config = {k: v for k, v in dataclasses.asdict(subject.config).items() if k not in ELSEWHERE}
-    manifest = subject.checkpoint.manifest
+    config = {k: v for k, v in dataclasses.asdict(subject.engine.config).items() if k not in ELSEWHERE}
+    manifest = subject.engine.checkpoints[0].manifest
     return {**config, "fingerprint of": manifest["fingerprints"], "version of": manifest["versions"]}
 
 

@@ -2,7 +2,7 @@
 
 from launcher.options.parser import Command, Parser, add_plugins, add_raw_weights
 from launcher.options.values import existing, whole
-from zeromt.translating.options import add_metrics, add_precision, add_search
+from zeromt.translator.arguments import add_metrics, add_precision, add_search
 
 
 def add_compare(parser: Parser) -> None:

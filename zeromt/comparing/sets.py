@@ -3,58 +3,36 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from configs import HeldOutSection, RunConfig, UserError, load_saved
+from configs import HeldOutSection, RunConfig, UserError
 from configs.components import unknown
 from data_pipeline.pieces import cut_tag
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import Checkpoint
 from trainer.datasets import dataset_names
 from trainer.evaluation.sets import SetText, all_sets, load_sets, tagged
-from trainer.runs.layout import CONFIG, run_of
+from zeromt.translator.engine import Engine
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """One of the runs."""
 
     label: str
     """Unique among the runs."""
     path: str
     """As the user gave it."""
-    checkpoint: Checkpoint
-    config: RunConfig
-    """The checkpoint's."""
-    tokenizer: Tokenizer
-
-    @property
-    def folder(self) -> Path | None:
-        """The run's; None for a checkpoint outside a run."""
-        return run_of(self.checkpoint.folder)
+    engine: Engine
+    """That translates by its checkpoint."""
 
 
-def subjects_of(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> list[Subject]:
-    """Runs by what they are called; where two have one name, by their numbers and paths.
-
-    Raises:
-        UserError: a configuration or tokenizer cannot be read.
-    """
+def subjects_of(paths: Sequence[str], engines: Sequence[Engine]) -> list[Subject]:
+    """Runs by what they are called; where two have one name, by their numbers and paths."""
     labels = [Path(path).resolve().name for path in paths]
     if len(set(labels)) < len(labels):
         labels = [f"{number}: {path}" for number, path in enumerate(paths, start=1)]
-    return [
-        Subject(
-            label=label,
-            path=path,
-            checkpoint=checkpoint,
-            config=load_saved(checkpoint.folder / CONFIG, any_version=True),
-            tokenizer=Tokenizer.load(checkpoint.folder),
-        )
-        for label, path, checkpoint in zip(labels, paths, checkpoints, strict=True)
-    ]
+    return [Subject(*one) for one in zip(labels, paths, engines, strict=True)]
 
 
 def shared_sets(
@@ -72,7 +50,7 @@ def shared_sets(
     reads_theirs = not named or any(isinstance(one, str) or one.prepared is not None for one in named)
     own = [_own(subject) if reads_theirs else {} for subject in subjects]
     if named:
-        chosen = [_named(one, own, subjects[0].config) for one in named]
+        chosen = [_named(one, own, subjects[0].engine.config) for one in named]
         left: list[str] = []
     else:
         shared = set[str].intersection(*map(set, own))
@@ -85,7 +63,7 @@ def shared_sets(
 
 
 def _own(subject: Subject) -> dict[str, SetText]:
-    return {_key(text): text for text in all_sets(subject.config, subject.tokenizer)}
+    return {_key(text): text for text in all_sets(subject.engine.config, subject.engine.tokenizer)}
 
 
 def _named(wanted: str | HeldOutSection, own: Sequence[Mapping[str, SetText]], config: RunConfig) -> SetText:
@@ -104,8 +82,9 @@ def _named(wanted: str | HeldOutSection, own: Sequence[Mapping[str, SetText]], c
 
 def _for(subject: Subject, text: SetText) -> SetText:
     """A set with the tags that a run knows; its own comes before lines that are left without one."""
-    known = [line if subject.tokenizer.cut_tag(line)[0] is not None else untagged(line) for line in text.sources]
-    return replace(text, sources=tagged(known, text.languages[1], subject.config.prepare, subject.tokenizer))
+    tokenizer, prepare = subject.engine.tokenizer, subject.engine.config.prepare
+    known = [line if tokenizer.cut_tag(line)[0] is not None else untagged(line) for line in text.sources]
+    return replace(text, sources=tagged(known, text.languages[1], prepare, tokenizer))
 
 
 def _key(text: SetText) -> str:

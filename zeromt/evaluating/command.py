@@ -2,29 +2,27 @@
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from configs import EvaluationSection, HeldOutSection, PrepareSection, RunConfig, UserError
+from configs import HeldOutSection, RunConfig, UserError
 from configs.components import Metric, unknown
+from configs.components.training import SIGNATURE
 from configs.evaluation import QueuedMetric
 from configs.process.environment import restored_environment
 from configs.process.files import check_apart
 from configs.process.files.inside import written
+from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.datasets import dataset_names
-from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set, tagged
+from trainer.evaluation.sets import SetText, all_sets, load_sets, read_set
 from trainer.inference.loading import places_of
-from trainer.inference.translation.languages import LanguageTags, language_tags
-from trainer.inference.translation.sources import SourceCounts
-from zeromt.evaluating.scoring import Wanted, figures_of, show
-from zeromt.evaluating.translation_cache import Work, keep
-from zeromt.translating.engine import Engine, started
-from zeromt.translating.search import parse_option
-from zeromt.translating.worker import Chunk, Options
+from zeromt.translator.engine import Engine, started
+from zeromt.translator.scored import Evaluated, Wanted, how_of, parse_set, score_set, set_of_lines
+from zeromt.translator.worker import Options
 
 
 @restored_environment()
@@ -49,7 +47,7 @@ def run(
         sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
         output: a file for the translations of one set.
         as_json: print JSON on a terminal too.
-        how: fields of `zeromt.translating.worker.Options`.
+        how: fields of `zeromt.translator.worker.Options`.
 
     Raises:
         UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
@@ -63,12 +61,11 @@ def run(
     with contextlib.ExitStack() as stack:
         files = read_set(source, reference, place="--source") if source is not None and reference is not None else None
         engine = started(stack, options)
-        engine.modifiers = []  # a score is of lines as they are, as in training
         if files is None:
             texts = _sets(engine.config, engine.tokenizer, chosen)
         else:
             languages = (options.source_language, options.target_language)
-            texts = [set_of_lines(*files, languages, engine.config.prepare, engine.tokenizer)]
+            texts = [set_of_lines(engine, *files, languages)]
         if output is not None and len(texts) > 1:
             raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
         done = [_of_set(engine, text, wanted, is_of_files=files is not None) for text in texts]
@@ -80,36 +77,6 @@ def run(
         with written(output, "--output") as file:
             file.writelines(f"{h}\n" for h in done[0].hypotheses)
     return 0
-
-
-def set_of_lines(
-    sources: Sequence[str],
-    references: Sequence[Sequence[str]],
-    languages: tuple[str | None, str | None],
-    prepare: PrepareSection,
-    tokenizer: Tokenizer,
-) -> SetText:
-    """A set of lines, with the run's tag; see `trainer.evaluation.sets.tagged`.
-
-    Args:
-        sources, references: the lines.
-        languages: of source and target; None for the run's.
-        prepare, tokenizer: the run's.
-    """
-    source, target = languages[0] or prepare.source_language, languages[1] or prepare.target_language
-    lines = tagged(sources, target, prepare, tokenizer)
-    return SetText(name="files", languages=(source, target), sources=lines, references=references)
-
-
-def tags_of(text: SetText, prepare: PrepareSection, tokenizer: Tokenizer) -> LanguageTags | None:
-    """The tags with which a set's sources and translations begin.
-
-    Raises:
-        UserError: the model does not know these languages.
-    """
-    if not prepare.tag_both_sides:
-        return None
-    return language_tags(prepare, tokenizer, source=text.languages[0], target=text.languages[1])
 
 
 def _sets(config: RunConfig, tokenizer: Tokenizer, wanted: Sequence[str | HeldOutSection]) -> list[SetText]:
@@ -138,71 +105,14 @@ def _named(name: str, known: Mapping[str, HeldOutSection]) -> HeldOutSection:
     return known[name]
 
 
-@dataclass(kw_only=True, slots=True, frozen=True)
-class Evaluated:
-    """A set, translated and scored."""
-
-    text: SetText
-    hypotheses: Sequence[str]
-    figures: Mapping[str, Any]
-    """Scores, rounded for reading, each with its signature."""
-    metrics: Sequence[Metric | QueuedMetric]
-    seconds: float
-
-
-def score_set(
-    text: SetText, wanted: Wanted, section: EvaluationSection, translate: Callable[[list[str]], Sequence[str]]
-) -> Evaluated:
-    """Translate and score a set.
-
-    Args:
-        text: the set.
-        wanted: metrics.
-        section: the run's, for metrics that are not named.
-        translate: gives the translation of each line.
-
-    Raises:
-        UserError: a metric cannot be computed here.
-    """
-    scorer = wanted.scorer(section, text)
-    begin = time.monotonic()
-    hypotheses = translate(list(text.sources))
-    seconds = time.monotonic() - begin
-    return Evaluated(
-        text=text,
-        hypotheses=hypotheses,
-        figures=figures_of(scorer, text, hypotheses, wanted.commands),
-        metrics=[*scorer.metrics, *wanted.commands],
-        seconds=seconds,
-    )
-
-
 def _of_set(engine: Engine, text: SetText, wanted: Wanted, *, is_of_files: bool) -> Evaluated:
-    """Translate and score a set; a single model's translations are kept for `zeromt compare`."""
-    engine.counts = SourceCounts()
-    about = {}
-    if not is_of_files:
-        engine.tags = tags_of(text, engine.config.prepare, engine.tokenizer)
-        about = {"role": text.role, "languages": "-".join(text.languages)}
-
-    def translate(lines: list[str]) -> list[str]:
-        [found] = engine.translate([Chunk(first=0, sources=lines)])
-        return [translations[0].text for translations in found]
-
-    done = score_set(text, wanted, engine.config.evaluation, translate)
-    options, checkpoint = engine.options, engine.checkpoints[0]
-    if not (options.ensemble or options.paragraphs or options.quantization):
-        weights = checkpoint.weights_kind(raw=options.raw_weights)
-        kept = Work(text=text, search=engine.section, tags=engine.tags, weights=weights, precision=engine.precision)
-        keep(checkpoint, kept, done.hypotheses)
+    """Translate and score a set."""
+    about = {} if is_of_files else {"role": text.role, "languages": "-".join(text.languages)}
+    done = score_set(engine, text, wanted, engine.how if is_of_files else how_of(engine, text))
     engine.warn()
     pairs = len(text.sources)
-    work = {
-        "pairs": pairs,
-        "truncated": engine.counts.truncated,
-        "seconds": round(done.seconds, 2),
-        "sentences_per_second": round(pairs / max(done.seconds, 1e-3), 2),
-    }
+    speed = round(pairs / max(done.seconds, 1e-3), 2)
+    work = {"pairs": pairs, "seconds": round(done.seconds, 2), "sentences_per_second": speed}
     return dataclasses.replace(done, figures={**about, **done.figures, **work})
 
 
@@ -239,13 +149,28 @@ def _check_sets(
             raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
 
 
-def parse_set(text: str) -> str | HeldOutSection:
-    """A set given by name, or written as an item of `evaluation.sets`.
+def show(
+    report: Mapping[str, Any],
+    sets: Mapping[str, Mapping[str, Any]],
+    metrics: Sequence[Metric | QueuedMetric],
+    *,
+    as_json: bool,
+) -> None:
+    """Print the scores: JSON for programs; on a terminal, without `--json`, a line a set, with a signature at its end.
 
-    Raises:
-        UserError: the text is neither.
+    Args:
+        report: all of it.
+        sets: the figures of each set, by its name.
+        metrics: that they are scores of.
+        as_json: print JSON on a terminal too.
     """
-    if not text.lstrip().startswith("{"):
-        return text
-    section: EvaluationSection = parse_option("--set", [f"sets[0]={text}"], EvaluationSection)
-    return section.sets[0]
+    if as_json or not sys.stdout.isatty():
+        print(json.dumps(report, indent=1), flush=True)
+        return
+    for name, figures in sets.items():
+        values = [figures[metric.key()] for metric in metrics]
+        shown = ["-" if v is None else f"{v:.{metric.digits}f}" for metric, v in zip(metrics, values, strict=True)]
+        scores = "  ".join(f"{metric.label()} {text}" for metric, text in zip(metrics, shown, strict=True))
+        made = f"{figures['pairs']:,} pairs, {figures['sentences_per_second']:.1f} a second"
+        signature = figures[f"{metrics[0].key()}{SIGNATURE}"]
+        print(visible(f"{name}  {scores}  {made}  ({signature})"), flush=True)

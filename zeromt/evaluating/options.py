@@ -2,7 +2,7 @@
 
 from launcher.options.parser import Command, Parser
 from launcher.options.values import existing_file, new_file
-from zeromt.translating.options import add_metrics, add_paragraphs, add_runs, add_search
+from zeromt.translator.arguments import add_metrics, add_paragraphs, add_runs, add_search
 
 
 def add_evaluate(parser: Parser) -> None:

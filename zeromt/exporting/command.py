@@ -5,17 +5,14 @@ from typing import Any
 
 import torch
 
-from configs import UserError, load_saved
+from configs import UserError
 from configs.process.environment import restored_environment
-from data_pipeline.tokenizer import Tokenizer
-from trainer.checkpoint.format import Checkpoint
-from trainer.checkpoint.model_files import load_model
-from trainer.inference.loading import TrainedModel, places_of, with_checkpoints
+from trainer.inference.loading import places_of
 from trainer.ranks.process import tune_process
-from trainer.runs.layout import CONFIG
 from trainer.runs.new_folder import check_new, new_folder
-from zeromt.exporting import as_ctranslate2, as_huggingface, model_card
-from zeromt.exporting.check import find_text, make_sample
+from zeromt.exporting import model_card
+from zeromt.formats import as_ctranslate2, as_huggingface
+from zeromt.formats.check import find_text, load_exact, make_sample
 
 
 @restored_environment()
@@ -68,26 +65,3 @@ def run(
         print(note)
     print(f"exported step {trained.checkpoint.manifest['step']} of {run} to {output}")
     return 0
-
-
-def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
-    """Load the newest whole checkpoint of a run, or the one that was named; for `raw` see `load_weights`.
-
-    Raises:
-        UserError: there is no whole checkpoint.
-    """
-    return with_checkpoints([str(path)], lambda checkpoints: _load(checkpoints[0], raw=raw))
-
-
-def _load(checkpoint: Checkpoint, *, raw: bool) -> TrainedModel:
-    config = load_saved(checkpoint.folder / CONFIG)
-    tokenizer = Tokenizer.load(checkpoint.folder)
-    model = load_model(checkpoint, config.model, tokenizer, seed=config.seed, raw=raw)
-    return TrainedModel(
-        model=model.eval(),
-        tokenizer=tokenizer,
-        config=config,
-        device=torch.device("cpu"),
-        checkpoint=checkpoint,
-        precision="fp32",
-    )

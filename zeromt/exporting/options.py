@@ -2,11 +2,9 @@
 
 from launcher.options.parser import Command, Parser, add_new_folder, add_plugins, add_raw_weights, add_run
 from launcher.options.values import existing_file
+from zeromt.translator.arguments import QUANTIZATIONS
 
 FORMATS = ("huggingface", "ctranslate2")
-QUANTIZATIONS = (
-    "float32", "float16", "bfloat16", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16",
-)  # fmt: skip
 
 
 def add_export(parser: Parser) -> None:

@@ -23,8 +23,8 @@ from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
 from model.parameters import Vocabularies as Sizes
 from model.parameters import parameters
-from zeromt.exporting.as_huggingface import load_transformers, their_name
-from zeromt.exporting.check import check_logits, make_sample
+from zeromt.formats.as_huggingface import load_transformers, their_name
+from zeromt.formats.check import check_logits, make_sample
 from zeromt.importing.generation import read_search
 from zeromt.importing.pieces import Vocabularies, language_of, read_vocabularies
 

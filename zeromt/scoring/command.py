@@ -26,9 +26,9 @@ from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import write_score
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.languages import language_tags
-from zeromt.translating.engine import Engine
-from zeromt.translating.store import Store
-from zeromt.translating.worker import Chunk, Options
+from zeromt.translator.engine import Engine
+from zeromt.translator.store import Store
+from zeromt.translator.worker import Chunk, How, Options
 
 LOG_PROB, REVERSE, DUAL = "log_prob", "reverse_log_prob", "dual"
 BLOCKS = 4
@@ -101,19 +101,21 @@ def _judge(store: Store, engine: Engine, data: Dataset, name: str, missing: Sequ
     prepare, languages = engine.config.prepare, [data.source_language, data.target_language]
     if name == REVERSE:
         languages.reverse()
+    tags = None
     if prepare.tag_both_sides:
-        engine.tags = language_tags(prepare, engine.tokenizer, source=languages[0], target=languages[1])
+        tags = language_tags(prepare, engine.tokenizer, source=languages[0], target=languages[1])
+    how = How(section=engine.section, tags=tags)
 
     def pairs() -> Iterator[Chunk]:
         for number in missing:
             sources, targets = _texts(data, number)
             sources, targets = (targets, sources) if name == REVERSE else (sources, targets)
-            yield Chunk(first=0, sources=sources, targets=targets)
+            yield Chunk(sources=sources, targets=targets)
 
     with contextlib.ExitStack() as stack:
         engine.start(stack)
         progress = stack.enter_context(Progress(f"scoring {name}", sum(_num_pairs(data, chunk) for chunk in missing)))
-        for number, found in zip(missing, engine.translate(pairs(), progress.advance), strict=True):
+        for number, found in zip(missing, engine.translate(pairs(), how, progress.advance), strict=True):
             store.write(number, [one.log_prob / (len(one.ids) + 1) for [one] in found])
 
 

@@ -2,7 +2,7 @@
 
 from launcher.options.parser import Command, Parser, add_plugins, add_raw_weights
 from launcher.options.values import existing, new_file, part
-from zeromt.translating.options import add_precision, add_processes
+from zeromt.translator.arguments import add_precision, add_processes
 
 
 def add_score(parser: Parser) -> None:

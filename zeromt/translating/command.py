@@ -18,9 +18,9 @@ from launcher.options.values import new_file
 from trainer.inference.loading import places_of
 from trainer.inference.translation.translator import Translation
 from zeromt.translating import corpus
-from zeromt.translating.engine import started
 from zeromt.translating.lines import read_chunks, survey
-from zeromt.translating.worker import Options
+from zeromt.translator.engine import started
+from zeromt.translator.worker import Options
 
 _SETTING = re.compile(r"[a-z][a-z_0-9.-]*=\S*")
 """`beam=5`, as fields are set for other commands."""
@@ -40,7 +40,6 @@ def run(
     to: str | None,
     n_best: int,
     score: bool,
-    prefix: bool,
     candidates: int,
     **how: Any,
 ) -> int:
@@ -57,7 +56,6 @@ def run(
         part, merge, chunk_lines, choose, to: see `zeromt.translating.corpus.run`.
         n_best: translations of a line to write.
         score: score the translations behind a tab on each line.
-        prefix: begin translations with what is behind a tab on each line.
         candidates: translations of a line to choose from.
         how: further fields of `Options`.
 
@@ -66,15 +64,14 @@ def run(
     """
     in_parts = part is not None or merge
     options = Options(run=run, candidates=max(n_best, candidates), **how)
-    of_lines = {"--n-best": n_best > 1, "--score": score, "--prefix": prefix}
+    of_lines = {"--n-best": n_best > 1, "--score": score}
     of_parts = {"--chunk-lines": chunk_lines, "--choose": choose, "--to": to}
     for option, value in (of_lines if in_parts else of_parts).items():
         if value:
             raise UserError(f"{option}: {'with' if in_parts else 'without'} --part or --merge; leave one of them out")
     _check_sentences(sentences, {"--input": input, "--part": part, "--merge": merge})
-    alone = {"--paragraphs": options.paragraphs, "--quantization": options.quantization}
-    _apart("--score", score, {"--n-best": n_best > 1, "--prefix": prefix, "--mbr": options.mbr, **alone})
-    _apart("--prefix", prefix, alone)
+    own = {"--paragraphs": options.paragraphs, "--quantization": options.quantization}
+    _apart("--score", score, {"--n-best": n_best > 1, "--mbr": options.mbr, **own})
     _apart("--mbr", options.mbr, {"--n-best": n_best > 1})
     if options.mbr is not None and candidates == 1:
         raise UserError("--mbr: with one candidate; give --candidates 16 or more, and --sample --epsilon 0.02")
@@ -89,15 +86,14 @@ def run(
     file = input[0] if input else None
     _check_output(options, output, file)
     with contextlib.ExitStack() as stack:
-        beside = "targets" if score else "prefixes" if prefix else None
-        chunks = read_chunks(stack, file, beside, sentences=sentences)
+        chunks = read_chunks(stack, file, has_targets=score, sentences=sentences)
         lines = stack.enter_context(_open_output(output))
         total = survey([Path(file)])[0] if file is not None and Path(file).is_file() else None
         engine = started(stack, options)
         is_quiet = output is None and os.isatty(1)  # the translations themselves go to the terminal
         progress = stack.enter_context(Progress("translating", total, unit="lines", is_quiet=is_quiet))
         number = 0
-        for found in engine.translate(chunks, progress.advance):
+        for found in engine.translate(chunks, on_lines=progress.advance):
             for translations in found:
                 lines.writelines(_rendered(number, translations, n_best=n_best, is_scored=score))
                 number += 1

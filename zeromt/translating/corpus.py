@@ -20,10 +20,10 @@ from configs.process.files import check_apart, disk_errors, inside, naming
 from configs.process.progress import Progress, say
 from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.translator import Translation
-from zeromt.translating.engine import Engine
 from zeromt.translating.lines import CHUNK_LINES, read_files, survey
-from zeromt.translating.store import Store, path_of, read_material
-from zeromt.translating.worker import Chunk, Options
+from zeromt.translator.engine import Engine
+from zeromt.translator.store import Store, path_of, read_material
+from zeromt.translator.worker import Chunk, Options
 
 FAILED = "the model's output is not a number"
 TOO_LONG = "longer than the model holds, in one sentence"
@@ -117,7 +117,7 @@ def _make_part(
         if missing:
             bar = stack.enter_context(Progress(f"translating part {number}/{of}", total, unit="lines"))
             engine.start(stack)
-            for found in engine.translate(sources(), bar.advance):
+            for found in engine.translate(sources(), on_lines=bar.advance):
                 chunk, texts = taken.popleft()
                 store.write(chunk, [_record(text, one) for text, one in zip(texts, found, strict=True)])
                 done += len(texts)

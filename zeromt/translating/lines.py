@@ -7,15 +7,14 @@ import os
 import select
 import stat
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from configs import UserError
 from configs.process.files import explain, status_of
 from data_pipeline.preparation.lines import MAX_LINE_BYTES, read_blocks, unpacked
-from zeromt.translating.worker import Chunk
+from zeromt.translator.worker import Chunk
 
 CHUNK_LINES = 2048
 """Lines that are read, sorted by length and translated together; fewer if no more come for a while."""
@@ -23,24 +22,22 @@ CHUNK_CHARACTERS = 16 << 20
 """Fewer, too, where they are long."""
 IDLE_SECONDS = 0.2
 """Seconds after which a silent pipe or terminal is idle: the lines so far are translated."""
-PATIENCE_SECONDS = 1.0
-"""The same for the total time waited since lines were last translated, for an input that trickles."""
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
 Row = tuple[str, str]
-"""A source, and what stands beside it."""
+"""A source, and its translation if there is one."""
 
 
 def read_chunks(
-    stack: contextlib.ExitStack, input: str | None, beside: str | None = None, *, sentences: Sequence[str] = ()
+    stack: contextlib.ExitStack, input: str | None, *, has_targets: bool = False, sentences: Sequence[str] = ()
 ) -> Iterator[Chunk | None]:
     """The input in chunks, with None where it pauses. Files may be compressed (.gz, .zst, .xz, .bz2).
 
     Args:
         stack: closes streams.
         input: a file; None for standard input.
-        beside: what stands behind a tab on each line, by its field of `Chunk`; None if nothing does.
+        has_targets: behind a tab on each line stands its translation.
         sentences: in place of the input.
 
     Raises:
@@ -52,7 +49,7 @@ def read_chunks(
     except UnicodeEncodeError:
         raise UserError("SENTENCE: is not UTF-8; set the terminal to it, or give a file (-i)") from None
     lines = lines_of([text] if sentences else _blocks(stack, input), name)
-    return _cut(_rows(lines, name, has_two=beside is not None), beside)
+    return _cut(_rows(lines, name, has_targets=has_targets), has_targets=has_targets)
 
 
 def read_files(files: Iterable[Path]) -> Iterator[str]:
@@ -104,13 +101,8 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
-def _cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | None]:
-    """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None.
-
-    Args:
-        rows: of the input.
-        beside: the field of `Chunk` for what stands beside the sources.
-    """
+def _cut(rows: Iterable[Row | None], *, has_targets: bool) -> Iterator[Chunk | None]:
+    """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None."""
     held: list[Row] = []
     first = size = 0
     for row in itertools.chain(rows, [None]):
@@ -118,31 +110,29 @@ def _cut(rows: Iterable[Row | None], beside: str | None) -> Iterator[Chunk | Non
             held.append(row)
             size += len(row[0]) + len(row[1])
         if held and (row is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
-            others: dict[str, Any] = {} if beside is None else {beside: [other for _, other in held]}
-            yield Chunk(first=first, sources=[source for source, _ in held], **others)
+            targets = [target for _, target in held] if has_targets else None
+            yield Chunk(first=first, sources=[source for source, _ in held], targets=targets)
             first, size = first + len(held), 0
             held.clear()
         if row is None:
             yield None
 
 
-def _rows(lines: Iterable[str | None], name: str, *, has_two: bool) -> Iterator[Row | None]:
+def _rows(lines: Iterable[str | None], name: str, *, has_targets: bool) -> Iterator[Row | None]:
     number = 0
     for line in lines:
         if line is None:
             yield None
             continue
         number += 1
-        if not has_two:
+        if not has_targets:
             yield line, ""
             continue
-        source, tab, other = line.partition("\t")
-        if not tab or "\t" in other:
-            raise UserError(
-                f"{name}: line {number} has {line.count(chr(9))} tabs; with --score or --prefix a line is source TAB "
-                "translation, or its beginning"
-            )
-        yield source, other
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            tabs = line.count("\t")
+            raise UserError(f"{name}: line {number} has {tabs} tabs; with --score a line is source TAB translation")
+        yield source, target
 
 
 def _blocks(stack: contextlib.ExitStack, name: str | None) -> Iterator[bytes | None]:
@@ -174,15 +164,11 @@ def _stream(file: IO[bytes]) -> Iterator[bytes | None]:
         while block := file.read(READ_BYTES):
             yield block
         return
-    is_idle, waited = True, 0.0
+    is_idle = True
     while True:
-        if not is_idle:
-            begin = time.monotonic()
-            has_more = bool(select.select([descriptor], [], [], IDLE_SECONDS)[0])
-            waited += time.monotonic() - begin
-            if not has_more or waited >= PATIENCE_SECONDS:
-                is_idle, waited = True, 0.0
-                yield None
+        if not is_idle and not select.select([descriptor], [], [], IDLE_SECONDS)[0]:
+            is_idle = True
+            yield None
         if not (block := os.read(descriptor, READ_BYTES)):
             return
         is_idle = False

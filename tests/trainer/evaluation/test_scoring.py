@@ -8,7 +8,7 @@ from sacrebleu import utils
 from configs import UserError
 from configs.components import ScoredText, make
 from tests.conftest import Refused
-from tests.zeromt.exporting.made import make_tokenizer
+from tests.zeromt.made import make_tokenizer
 from trainer.metrics.common import choose
 from trainer.metrics.scoring import Scorer
 

@@ -9,14 +9,14 @@ from sentencepiece import SentencePieceProcessor
 
 from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE
-from tests.zeromt.exporting.made import ENGLISH, make_tokenizer
-from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
+from tests.zeromt.formats.test_snippets import ctranslate2_snippet
 from tests.zeromt.importing.made import SIZES, shaken
+from tests.zeromt.made import ENGLISH, make_tokenizer
 from trainer.inference.loading import TrainedModel, load_trained
 from trainer.inference.translation.languages import language_tags
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
-from zeromt.exporting.command import load_exact
+from zeromt.formats.check import load_exact
 
 LENGTH = 12
 """Pieces written, the language's tag among them."""

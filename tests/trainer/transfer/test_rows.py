@@ -11,7 +11,7 @@ import torch
 from configs import PrepareSection, RunConfig
 from data_pipeline.tokenizer import EOS_ID, Tokenizer, match
 from tests.model.flat import section_of
-from tests.zeromt.exporting.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
+from tests.zeromt.made import SMALL, TAG, make_model, make_tagged, make_tokenizer
 from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run

@@ -1,99 +1,92 @@
-"""Scores, intervals and tests are sacreBLEU's, digit by digit, on the files that `compare` names."""
+"""Scores, intervals and tests are sacreBLEU's, digit by digit, on the same files."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from configs.components import Metric, ScoredText, Scoring, make
-from tests.conftest import Call, environment
+from tests.conftest import bundled, environment
 from tests.waiting import PATIENCE
-from tests.zeromt.comparing.conftest import Planted
 from trainer.metrics.common import Bleu
-from zeromt.comparing.significance import can_resample
+from trainer.metrics.scoring import Scorer
+from zeromt.comparing.significance import can_resample, score_runs
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF2", "chrfpp": "chrF2++", "ter": "TER"}
-
-
-def compared(call: Call, planted: Planted, *arguments: str, runs: Sequence[str] | None = None) -> Any:
-    runs = planted.runs if runs is None else runs
-    done = call("compare", *runs, "--json", *arguments, cwd=planted.root)
-    assert done.code == 0, done.err
-    return json.loads(done.out)
+NAMES = {"bleu": "BLEU", "chrfpp": "chrF2++", "ter": "TER"}
+METRICS: list[Metric] = [make("metric", "ter"), make("metric", "bleu"), make("metric", "chrf", word_order=2)]
+THEIRS = ("-m", "ter", "bleu", "chrf", "--chrf-word-order", "2")
 
 
-def sacrebleu(planted: Planted, references: Sequence[object], files: Sequence[str], *arguments: str) -> str:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two references of 60 sentences, and what two systems make of them."""
+    folder = tmp_path_factory.mktemp("systems")
+    reference = bundled("fr", slice(60)).decode().splitlines()
+    texts = {
+        "first": reference,
+        "second": [line[::-1] if number % 3 else f"{line} aussi" for number, line in enumerate(reference)],
+        "one": [worse(line, number % 4) for number, line in enumerate(reference)],
+        "two": [worse(line, -~number % 3) for number, line in enumerate(reference)],
+    }
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def worse(line: str, how: int) -> str:
+    """A translation that is right, or has lost, swapped or repeated a word."""
+    words = line.split(" ")
+    changed = {0: words, 1: words[1:] or words, 2: [*words[1:], words[0]], 3: [*words, words[-1]]}
+    return " ".join(changed[how])
+
+
+def scored(folder: Path, systems: Sequence[str], references: Sequence[str] = ("first",), **how: int) -> dict[str, Any]:
+    """The figures of each system by sacreBLEU's names of the metrics."""
+    scorer = Scorer(METRICS, ScoredText(target_language="fr"), num_references=len(references))
+    texts, given = ([(folder / one).read_text().splitlines() for one in names] for names in (references, systems))
+    found = score_runs(scorer, [""] * 60, texts, given, **{"bootstrap": 0, "randomisation": 0, **how})
+    return {NAMES[metric["key"]]: metric["runs"] for metric in found}
+
+
+def sacrebleu(folder: Path, *words: str) -> str:
     """What its command prints, figures with four digits."""
-    command = [sys.executable, "-m", "sacrebleu", *map(str, references), "-i", *files, "-w", "4", *arguments]
+    command = [sys.executable, "-m", "sacrebleu", *words, "-w", "4", *THEIRS]
     variables = {**environment(), "NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=planted.root, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def paired(planted: Planted, files: Sequence[str], *arguments: str) -> dict[str, Any]:
-    """The cells of its table, by metric and system; its JSON fails on its own numbers."""
-    lines = sacrebleu(planted, planted.references, files, "-f", "latex", *arguments).splitlines()
-    rows = [[cell.strip() for cell in line.rstrip("\\ ").split(" & ")] for line in lines if " & " in line]
-    metrics = [head.partition(" ")[0] for head in rows[0][1:]]
-    return {name: [row[1 + place] for row in rows[1:]] for place, name in enumerate(metrics)}
+def test_paired_tests_have_sacrebleus_digits(folder: Path) -> None:
+    words = ("first", "second", "-i", "one", "two", "-f", "latex", "--paired-ar", "--paired-ar-n", "100")
+    table = [line for line in sacrebleu(folder, *words).splitlines() if " & " in line]  # its JSON fails on its numbers
+    rows = [[cell.strip() for cell in line.rstrip("\\ ").split(" & ")] for line in table]
+    for metric, runs in scored(folder, ["one", "two"], ["first", "second"], randomisation=100).items():
+        column = next(place for place, head in enumerate(rows[0]) if head.partition(" ")[0] == metric)
+        first, second = runs
+        p = f"{second['score']:.4f} (p = {second['p']:.4f}){'*' if second['p'] < 0.05 else ''}"
+        assert [row[column] for row in rows[1:]] == [f"{first['score']:.4f}", p]
 
 
-def cell(run: Mapping[str, Any], p: float | None) -> str:
-    """A figure of ours as sacreBLEU writes it."""
-    text = f"{run['score']:.4f}"
-    return text if p is None else f"{text} (p = {p:.4f}){'*' if p < 0.05 else ''}"
-
-
-OURS = ("--metrics", "ter", "bleu", "{kind: chrf, word_order: 2}")
-THEIRS = ("-m", "ter", "bleu", "chrf", "--chrf-word-order", "2")
-KEYS = ("ter", "bleu", "chrfpp")
-
-
-def test_paired_tests_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
-    first, second = planted.references
-    option = f"{{name: planted, source: {planted.source}, references: [{first}, {second}]}}"
-    [one] = compared(call, planted, "--set", option, *OURS, "--randomisation", "100")["sets"]
-    scores = {metric["key"]: metric["runs"] for metric in one["scores"]}
-    assert tuple(scores) == KEYS
-    randomised = paired(planted, one["files"], *THEIRS, "--paired-ar", "--paired-ar-n", "100")
-    for key, runs in scores.items():
-        assert [cell(run, run.get("p")) for run in runs] == randomised[NAMES[key]]
-
-
-def test_intervals_have_sacrebleus_digits(call: Call, planted: Planted) -> None:
-    done = call("compare", planted.runs[1], "--json", "--set", planted.option, *OURS, cwd=planted.root)
-    assert done.code == 0, done.err
-    [one] = json.loads(done.out)["sets"]
-    scores = {NAMES[metric["key"]]: metric["runs"] for metric in one["scores"]}
-    arguments = ("-f", "json", *THEIRS, "--confidence")
-    printed = json.loads(sacrebleu(planted, planted.references[:1], one["files"], *arguments))
-    assert {single["name"] for single in printed} == scores.keys()
-    for single in printed:
-        [run] = scores[single["name"]]
+def test_intervals_have_sacrebleus_digits(folder: Path) -> None:
+    found = scored(folder, ["two"], bootstrap=1000)
+    for theirs in json.loads(sacrebleu(folder, "first", "-i", "two", "-f", "json", "--confidence")):
+        [run] = found[theirs["name"]]
         figures = tuple(round(run[name], 4) for name in ("score", "mean", "interval"))
-        assert figures == (single["score"], single["confidence_mean"], single["confidence_var"])
+        assert figures == (theirs["score"], theirs["confidence_mean"], theirs["confidence_var"])
 
 
-def test_identical_runs_have_p_1(call: Call, planted: Planted) -> None:
-    """sacreBLEU's own p is its least there: it counts the samples that differ by more than nothing."""
-    run = planted.runs[0]
-    found = compared(call, planted, "--set", planted.option, "--metrics", "bleu", "ter", runs=[run, run])
-    assert [metric["runs"][1]["p"] for metric in found["sets"][0]["scores"]] == [1.0, 1.0]
-    assert len({run["label"] for run in found["runs"]}) == 2
-
-
-def test_three_runs_are_tested_beside_the_first(call: Call, planted: Planted) -> None:
-    small, mixture = planted.runs
-    arguments = ("--set", planted.option, "--bootstrap", "100", "--randomisation", "0")
-    found = compared(call, planted, *arguments, runs=[small, mixture, small])
-    pair = compared(call, planted, *arguments)
-    for three, two in zip(found["sets"][0]["scores"], pair["sets"][0]["scores"], strict=True):
-        assert three["runs"][:2] == two["runs"]
-        assert three["runs"][1]["difference"] == two["runs"][1]["score"] - two["runs"][0]["score"]
-        assert three["runs"][2]["score"] == three["runs"][0]["score"]
-        assert three["runs"][1]["p"] is None
+def test_each_is_tested_beside_the_first_and_equal_ones_have_p_1(folder: Path) -> None:
+    """sacreBLEU's own p of equal ones is its least: it counts the samples that differ by more than nothing."""
+    pair = scored(folder, ["one", "two"], randomisation=100)
+    for metric, runs in scored(folder, ["one", "two", "one"], randomisation=100).items():
+        assert runs[:2] == pair[metric]
+        assert (runs[2]["score"], runs[2]["p"]) == (runs[0]["score"], 1.0)
+        assert runs[1]["difference"] == runs[1]["score"] - runs[0]["score"]
 
 
 def test_only_what_is_sacrebleus_is_resampled() -> None:
@@ -103,7 +96,6 @@ def test_only_what_is_sacrebleus_is_resampled() -> None:
         def score(self, scoring: Scoring, **_: Any) -> float:
             return 0.0
 
-    metrics: list[Metric] = [make("metric", kind) for kind in ("bleu", "chrf", "ter")]
-    assert all(can_resample(metric, metric.build(text)) for metric in metrics)
-    assert not can_resample(OfSources(kind="bleu"), metrics[0].build(text))
-    assert not can_resample(metrics[0], object())
+    assert all(can_resample(metric, metric.build(text)) for metric in METRICS)
+    assert not can_resample(OfSources(kind="bleu"), METRICS[1].build(text))
+    assert not can_resample(METRICS[1], object())

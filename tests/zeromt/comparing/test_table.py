@@ -8,34 +8,42 @@ from pathlib import Path
 import pytest
 
 from configs import HeldOutSection, UserError
-from tests.conftest import Call
-from tests.zeromt.comparing.conftest import Planted
+from tests.conftest import Call, bundled
+from tests.small import small_runs
 from trainer.inference.loading import find_checkpoint
 from zeromt.comparing.command import differing, read_cost
-from zeromt.comparing.sets import Subject, shared_sets, subjects_of, untagged
+from zeromt.comparing.sets import shared_sets, subjects_of, untagged
+from zeromt.translator.engine import Engine
+from zeromt.translator.worker import Options
 
-FAST = ("--bootstrap", "20", "--randomisation", "20")
+SMALL = small_runs() / "runs"
 
 
-def test_one_table(call: Call, planted: Planted) -> None:
-    shutil.copytree(planted.root / planted.runs[0], planted.root / "runs" / "sm\nall", dirs_exist_ok=True)
-    runs = (*planted.runs, "runs/sm\nall")
-    done = call("compare", *runs, "--set", planted.option, *FAST, cwd=planted.root)
+@pytest.fixture
+def option(tmp_path: Path) -> str:
+    """A set of ten sentences, for `--set`."""
+    for language in ("en", "fr"):
+        (tmp_path / f"x.{language}").write_bytes(bundled(language, slice(10)))
+    return f"{{name: x, source: {tmp_path}/x.en, references: [{tmp_path}/x.fr]}}"
+
+
+def test_one_table(call: Call, option: str, tmp_path: Path) -> None:
+    shutil.copytree(SMALL / "small", tmp_path / "sm\nall")
+    runs = (str(SMALL / "small"), str(SMALL / "mixture"), "sm\nall")
+    done = call("compare", *runs, "--set", option, "--bootstrap", "20", "--randomisation", "20", cwd=tmp_path)
     assert done.code == 0, done.err
     table, _, notes = done.out.partition("\n\n")
     rows = [re.split("  +", line) for line in table.splitlines()]
     assert rows[0] == ["", "small", "mixture", "sm\\nall"]
     assert {len(row) for row in rows if row[0]} == {4}
     heads = [row[0] for row in rows]
-    for head in ("checkpoint", "planted BLEU", "planted chrF", "training.max_updates", "state", "goodput"):
+    for head in ("checkpoint", "x BLEU", "x chrF", "training.max_updates", "state", "goodput"):
         assert head in heads
     assert "name" not in heads
-    p = next(row for row in rows if row[1] == "p")
-    assert p[2] == "-"
-    assert "planted: validation, en-fr, 60 sentences" in notes
-    assert "planted BLEU: nrefs:1|" in notes
-    assert re.search(r"^planted BLEU +[\d.]+ ± [\d.]+ ", table, re.MULTILINE)
-    assert re.search(r"^  difference +- +[+-][\d.]+ ", table, re.MULTILINE)
+    assert next(row for row in rows if row[1] == "p")[2] == "-"
+    assert "x: validation, en-fr, 10 sentences" in notes
+    assert "x BLEU: nrefs:1|" in notes
+    assert re.search(r"^x BLEU +[\d.]+ ± [\d.]+ ", table, re.MULTILINE)
     assert next(row for row in rows if row[0] == "updates")[1] == "10"
 
 
@@ -54,24 +62,21 @@ def test_fields_that_differ() -> None:
     assert differing([one, one]) == {}
 
 
-def subjects(*runs: str) -> list[Subject]:
-    return subjects_of(runs, [find_checkpoint(Path(run)) for run in runs])
-
-
-def test_sets_that_not_all_have_are_named(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(planted.root)
-    one, two = subjects(*planted.runs)
-    more = HeldOutSection(name="more", source=str(planted.source), references=[str(planted.references[0])])
-    evaluation = dataclasses.replace(two.config.evaluation, sets=[more])
-    two = dataclasses.replace(two, config=dataclasses.replace(two.config, evaluation=evaluation))
-    assert shared_sets([one, two], []) == ([], ["dataset", "more"])
-    [[asked, _]], _ = shared_sets([one, two], ["more"])
-    assert asked.sources == planted.source.read_text(encoding="utf-8").splitlines()
+def test_sets_that_not_all_have_are_named(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small_runs())
+    paths = [str(SMALL / name) for name in ("small", "mixture")]
+    engines = [Engine(Options(run=path), [find_checkpoint(Path(path))]) for path in paths]
+    more = HeldOutSection(name="more", source=f"{tmp_path}/x.en", references=[f"{tmp_path}/x.fr"])
+    evaluation = dataclasses.replace(engines[1].config.evaluation, sets=[more])
+    engines[1].config = dataclasses.replace(engines[1].config, evaluation=evaluation)
+    subjects = subjects_of(paths, engines)
+    assert shared_sets(subjects, []) == ([], ["dataset", "more"])
+    [[asked, _]], _ = shared_sets(subjects, ["more"])
+    assert asked.sources == (tmp_path / "x.en").read_text(encoding="utf-8").splitlines()
     with pytest.raises(UserError, match=r"--set: .*mroe.*more"):
-        shared_sets([one, two], ["mroe"])
+        shared_sets(subjects, ["mroe"])
 
 
 def test_tags_are_no_text() -> None:
-    assert [untagged(line) for line in (">>fra<< a", ">>fra<<a", "a >>fra<< b", ">> a", "")] == [
-        "a", "a", "a >>fra<< b", ">> a", "",
-    ]  # fmt: skip
+    given = (">>fra<< a", ">>fra<<a", "a >>fra<< b", ">> a", "")
+    assert [untagged(line) for line in given] == ["a", "a", "a >>fra<< b", ">> a", ""]

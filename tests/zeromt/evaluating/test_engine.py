@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Refused
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
+from tests.zeromt.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
 
 SEARCH = ("--max-length-ratio", "1", "--max-length-extra", "2")

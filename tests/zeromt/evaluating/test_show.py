@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from configs.components import make
-from zeromt.evaluating.scoring import show
+from zeromt.evaluating.command import show
 
 SETS = {
     name: {

@@ -10,12 +10,12 @@ from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Refused
 from tests.trainer.conftest import TrainedRun
-from tests.zeromt.exporting.made import greedy, make_run
-from tests.zeromt.exporting.test_ctranslate2 import their_greedy as ctranslate2_greedy
-from tests.zeromt.exporting.test_huggingface import their_greedy as transformers_greedy
+from tests.zeromt.formats.test_ctranslate2 import their_greedy as ctranslate2_greedy
+from tests.zeromt.formats.test_huggingface import their_greedy as transformers_greedy
+from tests.zeromt.made import greedy, make_run
 from zeromt.cli.main import main
-from zeromt.exporting.command import load_exact
-from zeromt.exporting.plain import optional
+from zeromt.formats.check import load_exact
+from zeromt.formats.plain import optional
 
 
 @pytest.mark.parametrize(

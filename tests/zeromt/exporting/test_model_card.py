@@ -25,11 +25,11 @@ def planted(run: Path, text: str, language: str) -> TrainedModel:
     trained = load_trained(run)
     prepare = dataclasses.replace(trained.config.prepare, source_language=language, target_language=language)
     entry = {"files": [text], "pairs": 3, "licence": text, "attribution": text}
-    trained.checkpoint.manifest |= {
-        "versions": {text: text},
-        "fingerprints": {"data": [text], "tokenizer": text},
-        "sources": [entry, {**entry, "licence": None}],
-    }
+    trained.checkpoint.manifest.update(
+        versions={text: text},
+        fingerprints={"data": [text], "tokenizer": text},
+        sources=[entry, {**entry, "licence": None}],
+    )
     trained.checkpoint.manifest["files"][STATE] = {"bytes": 0, "sha256": ""}
     line = {"kind": "evaluation", "step": trained.checkpoint.manifest["step"], text: 1.0, f"{text}_signature": text}
     (run / METRICS_FILE).write_text(f"{json.dumps(line)}\n")

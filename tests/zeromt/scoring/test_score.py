@@ -16,7 +16,7 @@ from data_pipeline.preparation.readers.lines import JsonLines
 from data_pipeline.prepared.dataset import Dataset
 from model import Transformer
 from tests.conftest import Refused
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
+from tests.zeromt.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
 from zeromt.scoring import command as scoring
 

@@ -25,7 +25,7 @@ def translate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Translate:
 
 def translating(patch: pytest.MonkeyPatch, folder: Path) -> Translate:
     """Runs `zeromt translate` in a folder, until the patch is taken back."""
-    patch.setattr("zeromt.translating.engine.tune_process", lambda: None)  # not for the process of the tests
+    patch.setattr("zeromt.translator.engine.tune_process", lambda: None)  # not for the process of the tests
     patch.chdir(folder)
     return lambda *words: main(["translate", *words])
 

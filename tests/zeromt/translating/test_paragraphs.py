@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zeromt.exporting.made import TAG, make_run, make_tokenizer
+from tests.zeromt.made import TAG, make_run, make_tokenizer
 from zeromt.cli.main import main
 
 LINES = [

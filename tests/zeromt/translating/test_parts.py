@@ -14,8 +14,8 @@ import zstandard
 from tests.conftest import Refused, Start, small_disk, zeromt
 from tests.waiting import wait_until
 from tests.zeromt.translating.conftest import Translate, translating, write_lines
-from zeromt.translating.mbr import expected_utilities
-from zeromt.translating.splitting import join, parts_of
+from zeromt.translator.mbr import expected_utilities
+from zeromt.translator.splitting import join, parts_of
 
 SEARCH = ("--max-length-ratio", "1", "--max-length-extra", "2", "--chunk-lines", "4")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from configs import SearchSection, UserError
+from configs import SearchSection
 from data_pipeline.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from model import Transformer
 from model.kernels import packed_weights
@@ -72,29 +72,23 @@ class Translator:
         rank: int,
         world_size: int,
         n_best: int = 1,
-        prefixes: Sequence[str] | None = None,
-        first: int = 0,
         keys: Sequence[int] | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
     ) -> list[list[Translation] | None]:
         """Like `translate`, but only every `world_size`-th batch, starting at `rank`; None for the other ranks' lines.
 
         Args:
-            prefixes: one for each line, with which its translation begins; an empty line stays empty.
-            first: number of the first line.
             keys: seed each line's samples; the lines' numbers by default.
 
         Raises:
             Interrupted: `stop_requested`, which is called before every batch, returned true.
-            UserError: a prefix is too long.
         """
         sources = self._encode(lines)
         results: list[list[Translation] | None] = [None] * len(lines)
         if rank == 0:
             empty = Translation(text="", log_prob=0.0, score=0.0, ids=[])
             results = [[empty] if len(source) == 1 else None for source in sources]
-        has_prefixes = prefixes is not None or self._tags is not None
-        forced = self._encode_prefixes(prefixes or [""] * len(lines), first) if has_prefixes else None
+        forced = None if self._tags is None else [self._tags.target]
         rows_each = self._section.beam if self._section.sampler is None else n_best
         widths = {i: len(source) for i, source in enumerate(sources) if len(source) > 1}
         batches = cut_batches(widths, self._section.batch_tokens // rows_each)
@@ -107,8 +101,8 @@ class Translator:
                     self._pad([sources[i] for i in rows]),
                     self._section,
                     n_best=n_best,
-                    prefixes=None if forced is None else [forced[i] for i in rows],
-                    keys=[first + i if keys is None else keys[i] for i in rows],
+                    prefixes=None if forced is None else [forced] * len(rows),
+                    keys=rows if keys is None else [keys[i] for i in rows],
                 )
                 texts = iter(self._tokenizer.decode_target([h.ids for hypotheses in by_row for h in hypotheses]))
                 for i, hypotheses in zip(rows, by_row, strict=True):
@@ -152,14 +146,6 @@ class Translator:
         sources = encode_source(self._tokenizer, lines, self._tags)
         self.counts.note(self._tokenizer, lines, sources, longest)
         return [[*s[:longest], EOS_ID] for s in sources]
-
-    def _encode_prefixes(self, prefixes: Sequence[str], first: int) -> list[list[int]]:
-        encoded = encode_target(self._tokenizer, prefixes, self._tags)
-        longest = self._model.max_positions - 1
-        for number, prefix in enumerate(encoded, start=first + 1):
-            if len(prefix) > longest:
-                raise UserError(f"--prefix: line {number} has {len(prefix)} pieces; allowed is at most {longest}")
-        return encoded
 
 
 def _translation(text: str, hypothesis: Hypothesis) -> Translation:

@@ -34,10 +34,10 @@ OTHERS = {
     ],
     "a new folder or file with a name that cannot be guessed": [
         "zeromt/doctor/checks.py",
-        "zeromt/exporting/as_ctranslate2.py",
+        "zeromt/formats/as_ctranslate2.py",
         "zeromt/exporting/command.py",
-        "zeromt/exporting/as_huggingface.py",
-        "zeromt/exporting/search_file.py",
+        "zeromt/formats/as_huggingface.py",
+        "zeromt/formats/search_file.py",
         "zeromt/inspecting/found.py",
     ],
     "a checkpoint's folder, which rank 0 has just made": ["trainer/checkpoint/format.py"],

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from configs import SearchSection
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, make_run, make_tokenizer
+from tests.zeromt.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from trainer.inference.translation.translator import Translator
 from trainer.ranks import precision
 from trainer.ranks.precision import translating_precision

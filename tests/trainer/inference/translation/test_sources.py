@@ -13,8 +13,8 @@ from tests.trainer.conftest import TrainedRun
 from trainer.inference.translation.languages import LanguageTags, encode_source
 from trainer.inference.translation.sources import SourceCounts
 from zeromt.cli.main import main
-from zeromt.translating import engine
 from zeromt.translating.lines import read_chunks
+from zeromt.translator import engine
 
 LINES = [f"the cat {number} sat" for number in range(100)]
 
@@ -76,6 +76,6 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
     """At the beginning of a file; a tokenizer may keep it."""
     (tmp_path / "in").write_text("\ufeffa\tc\n\ufeffb\td\n")
     with contextlib.ExitStack() as stack:
-        chunk, _ = read_chunks(stack, str(tmp_path / "in"), "prefixes")
+        chunk, _ = read_chunks(stack, str(tmp_path / "in"), has_targets=True)
     assert chunk is not None
-    assert (chunk.sources, chunk.prefixes) == (["a", "\ufeffb"], ["c", "d"])
+    assert (chunk.sources, chunk.targets) == (["a", "\ufeffb"], ["c", "d"])

@@ -22,9 +22,9 @@ from data_pipeline.pieces import tag_of
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, Tokenizer
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import own_language_tags
-from zeromt.exporting.check import Sample, Text, check_logits
-from zeromt.exporting.plain import optional, part_problems, parts, plain_weights, tag_notes
-from zeromt.exporting.search_file import longest_of_all, mean_penalty, write_search
+from zeromt.formats.check import Sample, Text, check_logits
+from zeromt.formats.plain import optional, part_problems, parts, plain_weights, tag_notes
+from zeromt.formats.search_file import longest_of_all, mean_penalty, write_search
 
 OPTION = "--format huggingface"
 _PROGRAM = "huggingface"

@@ -11,10 +11,10 @@ import torch
 
 from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
-from tests.zeromt.exporting.made import ENGLISH, TAG, make_run, make_tagged
+from tests.zeromt.made import ENGLISH, TAG, make_run, make_tagged
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
-from zeromt.exporting.command import load_exact
+from zeromt.formats.check import load_exact
 
 DOCS = Path(__file__).parents[3] / "docs" / "export.md"
 SHORT = SearchSection(max_length_ratio=1.0, max_length_extra=3)

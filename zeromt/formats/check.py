@@ -7,13 +7,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from configs import CorpusFiles, RunConfig, UserError
+from configs import CorpusFiles, RunConfig, UserError, load_saved
 from configs.process.streams import tell
 from data_pipeline.preparation.corpus import read_whole
 from data_pipeline.preparation.report import is_dataset
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from model import Transformer
+from trainer.checkpoint.format import Checkpoint
+from trainer.checkpoint.model_files import load_model
+from trainer.inference.loading import TrainedModel, with_checkpoints
+from trainer.runs.layout import CONFIG
 
 TOLERANCE = 1e-4
 _NUM_LINES = 16
@@ -45,6 +49,30 @@ class Sample:
         step = 4
         begins = range(0, len(self.sources), step)
         return [(pad(self.sources[i : i + step]), pad(self.targets[i : i + step])) for i in begins]
+
+
+def load_exact(path: Path, *, raw: bool = False) -> TrainedModel:
+    """The newest whole checkpoint of a run, or the one that was named, in fp32 on the CPU; for `raw`: `load_weights`.
+
+    Raises:
+        UserError: there is no whole checkpoint.
+    """
+
+    def load(checkpoints: Sequence[Checkpoint]) -> TrainedModel:
+        [checkpoint] = checkpoints
+        config = load_saved(checkpoint.folder / CONFIG)
+        tokenizer = Tokenizer.load(checkpoint.folder)
+        model = load_model(checkpoint, config.model, tokenizer, seed=config.seed, raw=raw)
+        return TrainedModel(
+            model=model.eval(),
+            tokenizer=tokenizer,
+            config=config,
+            device=torch.device("cpu"),
+            checkpoint=checkpoint,
+            precision="fp32",
+        )
+
+    return with_checkpoints([str(path)], load)
 
 
 def find_text(config: RunConfig, source: str | None, reference: str | None) -> Text | None:

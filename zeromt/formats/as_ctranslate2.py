@@ -19,10 +19,10 @@ from model import Transformer
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import LanguageTags, encode_source, own_language_tags
 from trainer.metrics.scoring import Scorer
-from zeromt.exporting.as_huggingface import refuse
-from zeromt.exporting.check import Sample, Text, accept, logits_of, pad
-from zeromt.exporting.plain import optional, part_problems, parts, plain_weights, tag_notes
-from zeromt.exporting.search_file import ctranslate2_options, write_search
+from zeromt.formats.as_huggingface import refuse
+from zeromt.formats.check import Sample, Text, accept, logits_of, pad
+from zeromt.formats.plain import optional, part_problems, parts, plain_weights, tag_notes
+from zeromt.formats.search_file import ctranslate2_options, write_search
 
 _PROGRAM = "ctranslate2"
 """Its name in the model's parts."""

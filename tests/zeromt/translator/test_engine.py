@@ -1,15 +1,16 @@
-"""What stands between lines and the models: modifiers, which are undone."""
+"""What stands between lines and the models: modifiers, which are undone, by commands and from Python."""
 
 import contextlib
 from typing import Any
 
 import pytest
 
+import zeromt
 from configs.components import make
 from data_pipeline.stream.modifiers.texts import Noise, Prefix
 from tests.trainer.conftest import TrainedRun
-from zeromt.translating.engine import Engine, started
-from zeromt.translating.worker import Chunk, Options
+from zeromt.translator.engine import Engine, started
+from zeromt.translator.worker import Chunk, Options
 
 
 def _translated(engine: Engine, lines: list[str]) -> list[str]:
@@ -36,4 +37,11 @@ def test_what_modifiers_put_in_comes_out_of_the_translations(
         monkeypatch.setattr(Prefix, "to_translate", second)
         engine.modifiers = [make("modifier", "noise"), make("modifier", "prefix", text="N")]
         given = [f"5 N {lines[0]}", lines[1], f"N {lines[2]}"]
-        assert _translated(engine, given) == [f"{plain[0]} N 5", plain[1], f"{plain[2]} N"]
+        undone = [f"{plain[0]} N 5", plain[1], f"{plain[2]} N"]
+        assert _translated(engine, given) == undone
+        loaded = zeromt.load(trained.folder)
+        loaded.engine.modifiers = engine.modifiers
+        assert loaded.translate(given) == undone
+        by_score = loaded.evaluate(given, plain, metrics=["bleu"])
+        loaded.engine.modifiers = []
+        assert by_score == loaded.evaluate(given, plain, metrics=["bleu"]), "a score is of lines as they are"

@@ -11,7 +11,7 @@ from trainer.inference.loading import load_ensemble
 from trainer.inference.translation.languages import LanguageTags
 from trainer.inference.translation.sources import SourceCounts
 from trainer.inference.translation.translator import OnLines, Translation, Translator, nobody
-from zeromt.translating.mbr import Utility
+from zeromt.translator.mbr import Utility
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -44,65 +44,74 @@ class Options:
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
+class How:
+    """How lines are translated."""
+
+    section: SearchSection
+    number: int = 1
+    """Translations of a line."""
+    tags: LanguageTags | None = None
+    """With which sources and translations begin."""
+    modifies: bool = True
+    """Lines are as the run's modifiers want them, and translations as if those were not there."""
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
 class Chunk:
     """Lines that are translated together."""
 
-    first: int
+    first: int = 0
     """Number of the first line, from 0."""
     sources: list[str]
     targets: list[str] | None = None
     """Translations to score, instead of translating."""
-    prefixes: list[str] | None = None
+
+
+@dataclass(kw_only=True, slots=True, frozen=True)
+class Task:
+    """The texts of a chunk as the model gets them."""
+
+    sources: list[str]
+    targets: list[str] | None = None
     keys: list[int] | None = None
-    """Seeds of each line's samples; by default their numbers."""
-    tags: LanguageTags | None = None
+    """Seeds of each text's samples; by default their numbers."""
+    how: How
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
 class Answer:
-    """One process's part of a chunk's translations: None for the lines of the other processes."""
+    """One process's part of a task's translations: None for the texts of the other processes."""
 
     lines: list[list[Translation] | None]
     counts: SourceCounts
-    """Counts over the sources of the whole chunk."""
+    """Counts over the sources of the whole task."""
 
 
-Work = Callable[[Iterable[Chunk | None], OnLines], Iterator[Answer]]
-"""From chunks, with None where the input pauses, to the answers in order."""
+Work = Callable[[Iterable[Task | None], OnLines], Iterator[Answer]]
+"""From tasks, with None where the input pauses, to the answers in order."""
 
 
 class Worker:
-    """Loads the models, and does this process's part of each chunk.
+    """Loads the models, and does this process's part of each task.
 
     Args:
         folders: verified checkpoints; several are an ensemble.
-        options: for all but their languages and their search.
-        section: of the search.
+        options: for the weights and their precision.
     """
 
-    def __init__(
-        self, folders: Sequence[Path], options: Options, section: SearchSection, *, rank: int = 0, world_size: int = 1
-    ) -> None:
+    def __init__(self, folders: Sequence[Path], options: Options, *, rank: int = 0, world_size: int = 1) -> None:
         checkpoints = [read_checkpoint(folder) for folder in folders]
-        self._model, trained = load_ensemble(checkpoints, raw=options.raw_weights, precision=options.precision)
-        self._tokenizer, self._device = trained.tokenizer, trained.device
-        self._section, self._number = section, options.candidates
+        self._model, self.trained = load_ensemble(checkpoints, raw=options.raw_weights, precision=options.precision)
         self._share: dict[str, Any] = {"rank": rank, "world_size": world_size}
 
-    def do(self, chunk: Chunk, on_lines: OnLines = nobody) -> Answer:
-        """This process's part of a chunk; `on_lines` is called for every finished batch."""
-        translator = Translator(self._model, self._tokenizer, self._section, self._device, tags=chunk.tags)
+    def do(self, task: Task, on_lines: OnLines = nobody) -> Answer:
+        """This process's part of a task; `on_lines` is called for every finished batch."""
+        how, trained = task.how, self.trained
+        translator = Translator(self._model, trained.tokenizer, how.section, trained.device, tags=how.tags)
         translator.on_lines = on_lines
-        if chunk.targets is None:
-            lines = translator.translate_part(
-                chunk.sources,
-                **self._share,
-                n_best=self._number,
-                prefixes=chunk.prefixes,
-                first=chunk.first,
-                keys=chunk.keys,
-            )
+        if task.targets is None:
+            lines = translator.translate_part(task.sources, **self._share, n_best=how.number, keys=task.keys)
         else:
-            scored = translator.score_part(chunk.sources, chunk.targets, **self._share)
+            scored = translator.score_part(task.sources, task.targets, **self._share)
             lines = [None if one is None else [one] for one in scored]
         return Answer(lines=lines, counts=translator.counts)

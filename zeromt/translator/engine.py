@@ -13,25 +13,25 @@ from typing import Any
 
 import torch
 
-from configs import RunConfig, UserError, load_saved
+from configs import UserError, load_saved
 from configs.components import TextModifier
 from configs.process.streams import tell
 from data_pipeline.pieces import cut_tag
 from data_pipeline.tokenizer import Tokenizer
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, with_checkpoints
-from trainer.inference.translation.languages import LanguageTags, encode_source, language_tags
+from trainer.inference.translation.languages import encode_source, language_tags
 from trainer.inference.translation.sources import SourceCounts, expects_tag
 from trainer.inference.translation.translator import OnLines, Translation, nobody
 from trainer.ranks.device import choose_device
 from trainer.ranks.precision import translating_precision
 from trainer.ranks.process import tune_process
 from trainer.runs.layout import CONFIG, model_identity
-from zeromt.translating.mbr import ranked
-from zeromt.translating.pool import Pool
-from zeromt.translating.search import search_section
-from zeromt.translating.splitting import joined, parts_of
-from zeromt.translating.worker import Answer, Chunk, Options, Work, Worker
+from zeromt.translator.mbr import ranked
+from zeromt.translator.pool import Pool
+from zeromt.translator.search import search_section
+from zeromt.translator.splitting import joined, parts_of
+from zeromt.translator.worker import Answer, Chunk, How, Options, Task, Work, Worker
 
 _NEXT_PART = 1 << 44
 """Between the seeds of the parts of a line that is split; more than lines of any corpus."""
@@ -74,6 +74,7 @@ class Engine:
         self.tokenizer = Tokenizer.load(checkpoints[0].folder)
         self.max_positions = min(config.model.max_positions for config in configs)
         self.section = search_section(self.config.evaluation.search, options.search, options.candidates)
+        self._work: Work
         self.counts = SourceCounts()
         """Counts over all sources so far."""
         taught = {one.kind: one for stream in self.config.streams for one in stream.augment if one.probability > 0}
@@ -83,14 +84,15 @@ class Engine:
             raise UserError(f"--quantization: {options.quantization} with {what}; allowed is one run, and no sampler")
 
     @cached_property
-    def tags(self) -> LanguageTags | None:
-        """The tags of the languages that are wanted; may be set to others.
+    def how(self) -> How:
+        """How lines are translated unless it is said otherwise.
 
         Raises:
-            UserError: the model does not know them.
+            UserError: the model does not know the languages.
         """
         source, target = self.options.source_language, self.options.target_language
-        return language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
+        tags = language_tags(self.config.prepare, self.tokenizer, source=source, target=target)
+        return How(section=self.section, number=self.options.candidates, tags=tags)
 
     @property
     def precision(self) -> str:
@@ -118,48 +120,52 @@ class Engine:
         tune_process()
         folders, wanted = [checkpoint.folder for checkpoint in self.checkpoints], self.options.processes
         if self.options.quantization is not None:
-            self._work = _alone(_ExportWorker(stack, self))
+            self.use(_ExportWorker(stack, self))
             return
         number = wanted if wanted is not None else torch.cuda.device_count() or len(os.sched_getaffinity(0))
         if number == 1:
-            self._work = _alone(Worker(folders, self.options, self.section))
+            self.use(Worker(folders, self.options))
             return
         visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
         gpus = visible.split(",") if torch.cuda.is_available() else [None]
-        pool = Pool(folders, self.options, self.section, [gpus[i % len(gpus)] for i in range(number)])
+        pool = Pool(folders, self.options, [gpus[i % len(gpus)] for i in range(number)])
         stack.callback(pool.close)
         self._work = pool.answers
 
+    def use(self, worker: "Worker | _ExportWorker") -> None:
+        """Translate in this process."""
+        self._work = lambda tasks, on_lines: (worker.do(task, on_lines) for task in tasks if task is not None)
+
     def translate(
-        self, chunks: Iterable[Chunk | None], on_lines: OnLines = nobody
+        self, chunks: Iterable[Chunk | None], how: How | None = None, on_lines: OnLines = nobody
     ) -> Iterator[list[list[Translation]]]:
         """The translations of the lines of each chunk, in order, best first; none where the model cannot hold a line.
 
-        Lines are as the run's modifiers want them, and translations as if those were not there.
-
         Args:
             chunks: taken a few ahead; a None among them asks for all before it.
+            how: as the options say, unless given.
             on_lines: called with the number of lines just done.
 
         Raises:
             UserError: a line is wrong.
         """
+        chosen = how or self.how
         waiting: deque[tuple[list[list[str]], list[list[Undo]]]] = deque()
 
-        def prepared(chunk: Chunk) -> Chunk:
-            by_line = [self._parts(line) for line in chunk.sources]
-            is_plain = chunk.targets is None and chunk.prefixes is None
+        def prepared(chunk: Chunk) -> Task:
+            by_line = [self._parts(line, chosen) for line in chunk.sources]
             texts: list[str] = []
             keys: list[int] = []
             undo: list[list[Undo]] = []
             for key, parts in enumerate(by_line, start=chunk.first):
                 for number, text in enumerate(parts):
-                    changed, undoing = self._modified(text) if is_plain else (text, [])
+                    modifies = chosen.modifies and chunk.targets is None
+                    changed, undoing = self._modified(text) if modifies else (text, [])
                     texts.append(changed)
                     undo.append(undoing)
                     keys.append(key + number * _NEXT_PART)
             waiting.append((by_line, undo))
-            return dataclasses.replace(chunk, sources=texts, keys=keys, tags=self.tags)
+            return Task(sources=texts, targets=chunk.targets, keys=keys, how=chosen)
 
         given = (None if chunk is None else prepared(chunk) for chunk in chunks)
         for answer in self._work(given, on_lines):
@@ -169,19 +175,26 @@ class Engine:
             found = (_undone(line, undoing) for line, undoing in pairs if line is not None)
             yield [self._of_line([next(found) for _ in parts]) for parts in by_line]
 
-    def warn(self) -> None:
-        """Print warnings about the sources to stderr."""
-        warn(self.counts, self.tokenizer, self.config, self.checkpoints[0])
+    def warnings(self) -> list[str]:
+        """Warnings about the sources so far, one line each."""
+        is_expected = expects_tag(self.checkpoints[0], self.config)
+        return self.counts.warnings(self.tokenizer, self.config.model.max_positions, expects_tag=is_expected)
 
-    def _parts(self, line: str) -> list[str]:
+    def warn(self) -> None:
+        """Print them to stderr."""
+        for line in self.warnings():
+            tell(f"zeromt: {line}")
+
+    def _parts(self, line: str, how: How) -> list[str]:
         """The texts to translate in place of a line."""
         if not (self._splits or self.options.paragraphs):
             return [line]
-        tag = line[: len(line) - len(self.tokenizer.cut_tag(line)[1])]
-        return parts_of(line, tag, self._fits, paragraphs=self.options.paragraphs)
 
-    def _fits(self, text: str) -> bool:
-        return not self._splits or len(encode_source(self.tokenizer, [text], self.tags)[0]) < self.max_positions
+        def fits(text: str) -> bool:
+            return not self._splits or len(encode_source(self.tokenizer, [text], how.tags)[0]) < self.max_positions
+
+        tag = line[: len(line) - len(self.tokenizer.cut_tag(line)[1])]
+        return parts_of(line, tag, fits, paragraphs=self.options.paragraphs)
 
     def _modified(self, line: str) -> tuple[str, list[Undo]]:
         """The line as the run's modifiers want it, and what undoes that."""
@@ -202,9 +215,8 @@ class _ExportWorker:
     """Translates by a run's export, which is made here and lost at the end."""
 
     def __init__(self, stack: contextlib.ExitStack, engine: Engine) -> None:
-        from zeromt.exporting import as_ctranslate2  # a tool of its own, which little of this needs
-        from zeromt.exporting.check import find_text, make_sample
-        from zeromt.exporting.command import load_exact
+        from zeromt.formats import as_ctranslate2  # a tool of its own, which little of this needs
+        from zeromt.formats.check import find_text, load_exact, make_sample
 
         options, self._tokenizer, self._longest = engine.options, engine.tokenizer, engine.max_positions
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zeromt-")))
@@ -215,21 +227,16 @@ class _ExportWorker:
         self._exported = as_ctranslate2.Exported(
             folder, self._tokenizer, engine.section, max_positions=self._longest, workers=workers
         )
-        self._number = options.candidates
 
-    def do(self, chunk: Chunk, on_lines: OnLines) -> Answer:
+    def do(self, task: Task, on_lines: OnLines) -> Answer:
         counts = SourceCounts()
-        rows = encode_source(self._tokenizer, chunk.sources, chunk.tags)
-        counts.note(self._tokenizer, chunk.sources, rows, self._longest - 1)
+        rows = encode_source(self._tokenizer, task.sources, task.how.tags)
+        counts.note(self._tokenizer, task.sources, rows, self._longest - 1)
         lines: list[list[Translation] | None] = []
-        for found in self._exported.candidates(chunk.sources, self._number, tags=chunk.tags):
+        for found in self._exported.candidates(task.sources, task.how.number, tags=task.how.tags):
             lines.append([Translation(text=text, log_prob=score, score=score, ids=[]) for text, score in found])
         on_lines(len(lines))
         return Answer(lines=lines, counts=counts)
-
-
-def _alone(worker: Worker | _ExportWorker) -> Work:
-    return lambda chunks, on_lines: (worker.do(chunk, on_lines) for chunk in chunks if chunk is not None)
 
 
 def _undone(translations: Sequence[Translation], undo: Sequence[Undo]) -> list[Translation]:
@@ -237,10 +244,3 @@ def _undone(translations: Sequence[Translation], undo: Sequence[Undo]) -> list[T
     for one in undo:
         found = [dataclasses.replace(translation, text=one(translation.text)) for translation in found]
     return found
-
-
-def warn(counts: SourceCounts, tokenizer: Tokenizer, config: RunConfig, checkpoint: Checkpoint) -> None:
-    """Print warnings about sources to stderr."""
-    positions, is_expected = config.model.max_positions, expects_tag(checkpoint, config)
-    for line in counts.warnings(tokenizer, positions, expects_tag=is_expected):
-        tell(f"zeromt: {line}")

@@ -9,7 +9,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from tests.small import FILES
 from trainer.inference.translation.translator import Translation
-from zeromt.translating.mbr import Utility, expected_utilities, ranked
+from zeromt.translator.mbr import Utility, expected_utilities, ranked
 
 
 def candidate(text: str, log_prob: float = 0.0) -> Translation:

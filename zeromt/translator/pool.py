@@ -1,7 +1,7 @@
 """Translation in several processes, each with its own models: one per GPU, or several on a CPU.
 
-Every process gets every chunk of lines and does its part of the batches, so that batches and translations are the same
-for any number of processes.
+Every process gets every task and does its part of the batches, so that batches and translations are the same for any
+number of processes.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ from pathlib import Path
 
 import torch
 
-from configs import SearchSection, UserError
+from configs import UserError
 from configs.plugins import dumps, loads
 from configs.process.signals import PR_SET_PDEATHSIG, prctl
 from configs.process.streams import filter_terminals
 from trainer.inference.translation.translator import OnLines, nobody
 from trainer.ranks.process import tune_process
-from zeromt.translating.worker import Answer, Chunk, Options, Worker
+from zeromt.translator.worker import Answer, Options, Task, Worker
 
 AHEAD = 2
-"""Chunks in flight before the first answer is waited for."""
+"""Tasks in flight before the first answer is waited for."""
 
 _worker: Worker
 """Of this process, if it is one of a pool's."""
@@ -37,13 +37,11 @@ class Pool:
     """Processes that translate together; `close` ends them at once.
 
     Args:
-        folders, options, section: see `Worker`.
+        folders, options: see `Worker`.
         devices: the GPU that each process sees; None for a CPU.
     """
 
-    def __init__(
-        self, folders: Sequence[Path], options: Options, section: SearchSection, devices: Sequence[str | None]
-    ) -> None:
+    def __init__(self, folders: Sequence[Path], options: Options, devices: Sequence[str | None]) -> None:
         spawn, number = get_context("spawn"), len(devices)
         threads = max(1, len(os.sched_getaffinity(0)) // number)
         self._executors = [
@@ -54,7 +52,7 @@ class Pool:
             with _none_is_killed():
                 started = [executor.submit(os.getpid) for executor in self._executors]
                 self._processes = [future.result() for future in started]
-                given = dumps((folders, options, section))
+                given = dumps((folders, options))
                 loading = [executor.submit(_load, given, rank, number) for rank, executor in enumerate(self._executors)]
                 for future in loading:
                     future.result()
@@ -62,12 +60,12 @@ class Pool:
             self.close()
             raise
 
-    def answers(self, chunks: Iterable[Chunk | None], on_lines: OnLines = nobody) -> Iterator[Answer]:
-        """The answers to the chunks, in order; a None among the chunks asks for all answers before it.
+    def answers(self, tasks: Iterable[Task | None], on_lines: OnLines = nobody) -> Iterator[Answer]:
+        """The answers to the tasks, in order; a None among the tasks asks for all answers before it.
 
         Args:
-            chunks: of lines.
-            on_lines: called with the number of lines of each chunk.
+            tasks: taken a few ahead.
+            on_lines: called with the number of lines of each task.
 
         Raises:
             UserError: a line or a setting is wrong.
@@ -75,10 +73,10 @@ class Pool:
         """
         waiting: deque[list[Future[Answer]]] = deque()
         with _none_is_killed():
-            for chunk in itertools.chain(chunks, [None]):
-                if chunk is not None:
-                    waiting.append([executor.submit(_do, chunk) for executor in self._executors])
-                while len(waiting) > (0 if chunk is None else AHEAD):
+            for task in itertools.chain(tasks, [None]):
+                if task is not None:
+                    waiting.append([executor.submit(_do, task) for executor in self._executors])
+                while len(waiting) > (0 if task is None else AHEAD):
                     answers = [future.result() for future in waiting.popleft()]
                     columns = zip(*(answer.lines for answer in answers), strict=True)
                     lines = [next((line for line in column if line is not None), None) for column in columns]
@@ -123,9 +121,9 @@ def _load(given: bytes, rank: int, world_size: int) -> None:
         _worker = Worker(*loads(given), rank=rank, world_size=world_size)
 
 
-def _do(chunk: Chunk) -> Answer:
+def _do(task: Task) -> Answer:
     with _plain_errors():
-        return _worker.do(chunk)
+        return _worker.do(task)
 
 
 @contextlib.contextmanager

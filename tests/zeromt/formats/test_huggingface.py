@@ -1,5 +1,6 @@
 """What Transformers loads from an export computes what the model does, for every option that it has."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,17 @@ import torch
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 from tests.model.flat import section_of
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run
-from zeromt.exporting import as_huggingface, command
-from zeromt.exporting.as_huggingface import architecture, problems, reordered
-from zeromt.exporting.check import ExportError
+from tests.zeromt.made import ENGLISH, FRENCH, SMALL, TAG, export_as, greedy, make_run
+from zeromt.formats import as_huggingface
+from zeromt.formats.as_huggingface import architecture, problems, reordered
+from zeromt.formats.check import ExportError
 
 transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
 
 LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs", ""]
 
 
-def export(run: Path, output: Path, **changes: Any) -> None:
-    names = ("quantization", "source", "reference")
-    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
-    assert command.run(run=str(run), format="huggingface", output=str(output), **{**options, **changes}) == 0
+export = partial(export_as, "huggingface")
 
 
 def their_greedy(folder: Path, lines: list[str], longest: int = 12) -> list[list[int]]:
@@ -70,17 +68,6 @@ def test_two_vocabularies(ties: str, separate: Tokenizer, tmp_path: Path) -> Non
     assert theirs.batch_decode(ids, skip_special_tokens=True) == [
         line.replace(" ⁇ ", "").strip() for line in separate.decode_target(ids)
     ]
-
-
-def test_saved_again_by_transformers_it_is_the_same_model(joint: Tokenizer, tmp_path: Path) -> None:
-    """Marian does not save its positions, so they must be those that it computes by itself."""
-    make_run(tmp_path / "run", joint, norm_position="post")
-    export(tmp_path / "run", tmp_path / "out")
-    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
-    model.save_pretrained(tmp_path / "again")
-    again = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "again")
-    ids = torch.tensor([[5, 6, 7, 2]])
-    assert again(input_ids=ids, decoder_input_ids=ids).logits.equal(model(input_ids=ids, decoder_input_ids=ids).logits)
 
 
 def test_the_tokenizers_agree(joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """What CTranslate2 loads from an export computes what the model does, for every option that it has."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,20 +8,17 @@ import pytest
 
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.zeromt.exporting.made import ENGLISH, FRENCH, TAG, greedy, make_run
-from zeromt.exporting import as_ctranslate2, command
-from zeromt.exporting.check import ExportError
-from zeromt.exporting.plain import plain_weights
+from tests.zeromt.made import ENGLISH, FRENCH, TAG, export_as, greedy, make_run
+from zeromt.formats import as_ctranslate2
+from zeromt.formats.check import ExportError
+from zeromt.formats.plain import plain_weights
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
 
 LINES = [*ENGLISH[:5], f"{TAG} {ENGLISH[0]}", "</s> dogs"]
 
 
-def export(run: Path, output: Path, **changes: Any) -> None:
-    names = ("quantization", "source", "reference")
-    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
-    assert command.run(run=str(run), format="ctranslate2", output=str(output), **{**options, **changes}) == 0
+export = partial(export_as, "ctranslate2")
 
 
 def their_greedy(folder: Path, tokenizer: Tokenizer, lines: list[str], longest: int = 12) -> list[list[int]]:

@@ -1,0 +1,1 @@
+"""Models in the formats of other programs; every export is compared with the model itself."""
