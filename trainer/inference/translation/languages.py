@@ -80,7 +80,9 @@ def encode_source(tokenizer: Tokenizer, lines: Sequence[str], tags: LanguageTags
 
     A line without text, with or without a tag, has no pieces: its translation is empty.
     """
-    rows = [row if tokenizer.num_text_pieces(row) else [] for row in tokenizer.encode_source(lines)]
+    encoded = zip(lines, tokenizer.encode_source(lines), strict=True)
+    # what Python takes for blank may be a piece, as U+0085 is the unknown one
+    rows = [row if line.strip() and tokenizer.num_text_pieces(row) else [] for line, row in encoded]
     if tags is None:
         return rows
     return [[tags.source, *row] if row and tokenizer.num_text_pieces(row) == len(row) else row for row in rows]

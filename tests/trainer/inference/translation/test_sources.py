@@ -28,7 +28,7 @@ def tokenizer() -> Tokenizer:
 @pytest.mark.parametrize("is_both_sides", [False, True])
 def test_a_tag_alone_is_a_blank_line(tokenizer: Tokenizer, is_both_sides: bool) -> None:
     tags = LanguageTags(source=tokenizer.tag_id(">>deu<<"), target=0) if is_both_sides else None
-    for blank in ("", " ", ">>fra<<", ">>fra<< ", ">>fra<< \u200b", "\ufeff>>fra<<  "):
+    for blank in ("", " ", "\x85", "\u2028 \x1c", ">>fra<<", ">>fra<< ", ">>fra<< \u200b", "\ufeff>>fra<<  "):
         assert encode_source(tokenizer, [blank], tags) == [[]], blank
     [row] = encode_source(tokenizer, [">>fra<< cat"], tags)
     assert encode_source(tokenizer, ["\ufeff>>fra<< cat"], tags) == [row]
