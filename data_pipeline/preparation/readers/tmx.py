@@ -21,6 +21,9 @@ CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
 """Elements within a segment whose content is another program's markup, and no text."""
 NO_XML = LeftOut("units that are no XML")
 _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+PLACEHOLDER = "\ufffc"
+"""What stands for a `ph`: Unicode's character for an object that is no text."""
+_BETWEEN_WORDS = re.compile(rf"(?<=\w){PLACEHOLDER}+(?=\w)")
 _LINE_END = re.compile(r"[ \t]*[\r\n]\s*")
 _BEGIN = re.compile(r"<tu(?=[\s>])")
 _END = re.compile(r"</tu\s*>")
@@ -141,9 +144,15 @@ def _texts(element: ElementTree.Element) -> Iterator[str]:
     for inner in element:
         if inner.tag not in CODES:
             yield from _texts(inner)
+        elif inner.tag == "ph":
+            yield PLACEHOLDER
         yield inner.tail or ""
 
 
 def _on_one_line(text: str) -> str:
-    """The text without the line ends, and the indentation, that only make a file easy to read."""
+    """The text without the line ends, and the indentation, that only make a file easy to read.
+
+    A placeholder between two words, such as a line break of another program, is a space.
+    """
+    text = _BETWEEN_WORDS.sub(" ", text).replace(PLACEHOLDER, "")
     return _LINE_END.sub(" ", text).strip(" \t") if "\n" in text or "\r" in text else text

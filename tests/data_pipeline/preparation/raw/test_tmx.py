@@ -97,6 +97,20 @@ def write(folder: Path, units: str, **fields: Any) -> CorpusFiles:
     return named(["a.tmx"], "tmx", **fields)
 
 
+@pytest.mark.parametrize(
+    ("segment", "expected"),
+    [
+        ('cat<ph x="1">{1}</ph>dog', "cat dog"),
+        ("cat<ph/><ph/>dog", "cat dog"),
+        ("cat <ph/>dog<ph/>.", "cat dog."),
+        ("un<bpt i='1'/>re<ept i='1'/>al", "unreal"),
+    ],
+)
+def test_a_placeholder_between_words_is_a_space(segment: str, expected: str, tmp_path: Path) -> None:
+    found = spans_of(write(tmp_path, unit(("lang", "en", segment), ("lang", "fr", "b"))), tmp_path, 1)
+    assert [pair for _, _, raw in found for pair in pairs_of(raw)] == [(expected, "b")]
+
+
 def test_what_makes_no_pair_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bad character leaves out its unit, and no other."""
     alone = [
