@@ -7,7 +7,7 @@ from model import Objective, SpecialIds, build_transformer
 from model.flops import BatchShape
 from model.kernels import use_kernels
 from model.layout import first_possible
-from model.loss import CrossEntropy, OutputLayer
+from model.loss import CrossEntropy
 from tests.device.meter import Meter
 from tests.device.pseudo import DEVICE, metered, without_numbers
 from trainer.engines.layouts import full_batch
@@ -41,18 +41,3 @@ def make_objective(section: ModelSection, vocab: int) -> Objective:
     """The training objective of the model, in training mode."""
     model = build_transformer(section, source_vocab_size=vocab, target_vocab_size=vocab, special=SPECIAL, seed=1)
     return Objective(model, CrossEntropy(0.1)).train()
-
-
-def logits_moved(*, rows: int, width: int, vocab: int, kernels: str) -> float:
-    """How often 16-bit logits move between GPU and memory while the loss is computed, except in matmuls.
-
-    Operators that move less than the size of all logits are ignored.
-    """
-    with without_numbers(), torch.device(DEVICE):
-        layer = OutputLayer(width, vocab, padding_id=SPECIAL.pad).bfloat16()
-        use_kernels(layer, DEVICE, kernels)
-        hidden = torch.empty((rows, width), dtype=torch.bfloat16, requires_grad=True)
-        with metered() as meter:
-            layer(hidden, torch.empty(rows, dtype=torch.long), CrossEntropy(0.1))
-    logits = 2 * rows * vocab
-    return sum(call.bytes for call in meter.calls if not call.flops and call.bytes >= logits) / logits

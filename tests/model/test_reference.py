@@ -2,21 +2,22 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from configs import ConfigError, ModelSection, UserError, preset_model
+from configs import ConfigError, ModelSection, SearchSection, UserError, preset_model
 from model import SpecialIds, Transformer, build_transformer
 from model.attention import MultiHeadAttention, attention_weights
 from model.dropout import Dropout
 from model.kernels.cpu.training import CpuDropout
 from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
-from tests.model.flat import flat, nested
-from tests.model.notebooks import log_probabilities, tiny_notebook
+from model.search import search
+from tests.model.flat import nested
+from tests.model.notebooks import Notebook, log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad
 
 SOURCES = pad([[5, 9, 3, 16, 7, EOS], [4, EOS], [11, 3, 3, EOS]], width=8)
@@ -24,7 +25,7 @@ TARGETS = pad([[BOS, 6, 5], [BOS, 10, 4, 8, 12], [BOS]])
 IS_REAL = TARGETS != PAD
 
 
-def ours_of(preset: str, theirs: nn.Module, **overrides: Any) -> Transformer:
+def ours_of(preset: str, theirs: Notebook, **overrides: Any) -> Transformer:
     return load(preset, theirs.state_dict(), num_heads=3, special=SPECIAL, **overrides)
 
 
@@ -46,15 +47,34 @@ def test_loaded_weights_compute_the_same(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", NOTEBOOKS)
-def test_search_steps_compute_the_same(preset: str) -> None:
+def test_a_search_finds_the_most_probable_tokens(preset: str) -> None:
+    theirs = tiny_notebook(preset)
+    section = SearchSection(beam=1, max_length_ratio=1e-9, max_length_extra=6)
+    for source, (found,) in zip(SOURCES, search(ours_of(preset, theirs), SOURCES, section), strict=True):
+        ids = [BOS]
+        while len(ids) < 6 and ids[-1] != EOS:
+            ids.append(EOS + int(log_probabilities(theirs, source[None], torch.tensor([ids]))[0, -1, EOS:].argmax()))
+        assert found.ids == [token for token in ids[1:] if token != EOS]
+
+
+@pytest.mark.parametrize("preset", NOTEBOOKS)
+def test_updates_are_the_same(preset: str) -> None:
     theirs = tiny_notebook(preset)
     ours = ours_of(preset, theirs)
-    target = torch.tensor([[BOS, 6, 5, 11, 9]] * len(SOURCES))
-    with torch.no_grad():
-        expected = log_probabilities(theirs, SOURCES, target)
-        state = ours.start(SOURCES)
-        for t in range(target.shape[1]):
-            torch.testing.assert_close(ours.step(target[:, t], state), expected[:, t], rtol=0, atol=1e-5)
+    trained: list[Tensor] = [
+        tensor.requires_grad_() for name, tensor in theirs.weights.items() if not name.endswith("pe")
+    ]
+    for _ in range(3):
+        both: list[tuple[list[Tensor], Tensor]] = [
+            ([*ours.parameters()], our_log_probabilities(ours)),
+            (trained, log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]),
+        ]
+        for parameters, found in both:
+            gradients = torch.autograd.grad(-found[:, 5].sum(), parameters)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, gradients, alpha=-0.01)
+    expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+    torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("preset", NOTEBOOKS)
@@ -62,12 +82,12 @@ def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPa
     """Training with masks that the shape and the rate alone decide: a dropout too many, too few, at another place or
     rate, and the outputs differ."""
 
-    def masked(module: Any, x: Tensor) -> Tensor:
-        if not module.training or module.p == 0:
+    def masked(module: Any, x: Tensor, p: float = 0.1) -> Tensor:
+        p = getattr(module, "p", p)
+        if not module.training or p == 0:
             return x
-        generator = torch.Generator().manual_seed(sum(x.shape))
-        kept: Tensor = torch.rand(x.shape, generator=generator) >= module.p
-        return cast(Tensor, x * kept / (1 - module.p))
+        kept = torch.rand(x.shape, generator=torch.Generator().manual_seed(sum(x.shape))) >= p
+        return x * kept / (1 - p)
 
     def in_steps(
         self: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool
@@ -78,8 +98,9 @@ def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPa
     for kind in (Dropout, CpuDropout):
         monkeypatch.setattr(kind, "forward", masked)
     monkeypatch.setattr(MultiHeadAttention, "attend", in_steps)  # torch's own draws masks that nothing here sees
-    monkeypatch.setattr(nn.Dropout, "forward", masked)
-    theirs = tiny_notebook(preset).train()
+    monkeypatch.setattr(Notebook, "drop", masked)
+    theirs = tiny_notebook(preset)
+    theirs.training = True
     ours = ours_of(preset, theirs).train()
     with torch.no_grad():
         expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
@@ -87,38 +108,17 @@ def test_dropout_stands_where_it_stood(preset: str, monkeypatch: pytest.MonkeyPa
         assert (our_log_probabilities(ours.eval()) - expected).abs().max() > 1e-2
 
 
-def parallel(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"module.{name}": tensor for name, tensor in state.items()}
-
-
-def without_buffers(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state.items() if not name.endswith(("pe", "mask"))}
-
-
-def in_double_precision(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.to(torch.float64) for name, tensor in state.items()}
-
-
-def other_spelling(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    swap = {".linear_1.": ".linear_l.", ".linear_l.": ".linear_1."}
-    out = {}
-    for name, tensor in state.items():
-        found = next((a for a in swap if a in name), None)
-        out[name.replace(found, swap[found]) if found else name] = tensor
-    return out
-
-
-def scalars_without_a_dimension(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.squeeze() if tensor.shape == (1,) else tensor for name, tensor in state.items()}
-
-
 CHANGES: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
-    "notebook_annotated_fr": parallel,
-    "notebook_gelu_dk": without_buffers,
-    "notebook_learned_pos": in_double_precision,
-    "notebook_prenorm_viz": other_spelling,
-    "notebook_postnorm_es": scalars_without_a_dimension,
+    "notebook_annotated_fr": lambda state: {f"module.{name}": tensor for name, tensor in state.items()},
+    "notebook_gelu_dk": lambda state: {
+        **{name: tensor for name, tensor in state.items() if not name.endswith("pe")},
+        "decoder.transformer_blocks.0.attention_1.causal_mask": torch.ones(9, 9),
+    },
+    "notebook_learned_pos": lambda state: {name: tensor.double() for name, tensor in state.items()},
+    "notebook_prenorm_viz": lambda state: {name.replace("linear_l", "linear_1"): t for name, t in state.items()},
+    "notebook_postnorm_es": lambda state: {n: t.squeeze() if t.shape == (1,) else t for n, t in state.items()},
 }
+"""Under a parallel wrapper, with other buffers, in double precision, in the other spelling, with plain scalars."""
 
 
 @pytest.mark.parametrize(("preset", "change"), CHANGES.items())
@@ -132,14 +132,11 @@ def test_ways_of_saving(preset: str, change: Callable[[dict[str, Tensor]], dict[
 
 def test_projections_without_biases_where_both_are_found() -> None:
     theirs = tiny_notebook("notebook_learned_pos")
-    for name, parameter in theirs.named_parameters():
-        if name.endswith(("queries.bias", "keys.bias", "values.bias")):
-            nn.init.zeros_(parameter)
-    state = {n: t for n, t in theirs.state_dict().items() if not n.endswith(("ies.bias", "keys.bias", "values.bias"))}
-    ours = load("notebook_learned_pos", state, num_heads=3, special=SPECIAL)
-    assert not flat(ours.section).attention_bias
+    biases = ("queries.bias", "keys.bias", "values.bias")
+    theirs.weights = {name: tensor for name, tensor in theirs.weights.items() if not name.endswith(biases)}
     with torch.no_grad():
         expected = log_probabilities(theirs, SOURCES, TARGETS)[IS_REAL]
+        ours = ours_of("notebook_learned_pos", theirs)
         torch.testing.assert_close(our_log_probabilities(ours), expected, rtol=0, atol=1e-5)
 
 

@@ -1,6 +1,5 @@
 """Training and a search's steps are one model, whatever part of an attention somebody overrides."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,6 @@ from model import Objective, SpecialIds, Transformer, build_transformer, steppin
 from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
 from model.kernels import use_kernels
-from model.kernels.cpu.decoding import packed_weights
 from model.layout import first_possible
 from model.loss import CrossEntropy
 from model.stepping import check_steps, steps_apart
@@ -34,13 +32,6 @@ class Scaled(MultiHeadAttention):
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         query, key, value = super().project(queries_BLD, memory_BSD)
         return 3 * query, key, value
-
-
-class Sharp(MultiHeadAttention):
-    """Scores are three times as large."""
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, *, is_causal: bool) -> Tensor:
-        return super().attend(3 * query, key, value, bias, is_causal=is_causal)
 
 
 class Forgetful(MultiHeadAttention):
@@ -74,7 +65,7 @@ def small(attention: type[MultiHeadAttention] = MultiHeadAttention, **fields: An
     return model.eval()
 
 
-@pytest.mark.parametrize("attention", [MultiHeadAttention, Scaled, Sharp])
+@pytest.mark.parametrize("attention", [MultiHeadAttention, Scaled])
 @pytest.mark.parametrize("fields", [{}, {"num_heads": 4, "num_kv_heads": 2}, {"positions": "rotary"}])
 def test_an_override_changes_training_and_steps_alike(
     attention: type[MultiHeadAttention], fields: dict[str, Any]
@@ -83,19 +74,6 @@ def test_an_override_changes_training_and_steps_alike(
     assert steps_apart(model) < 1e-5
     plain, found = (m(SOURCE, TARGET) for m in (small(**fields), model))
     assert torch.allclose(plain, found) == (attention is MultiHeadAttention)
-
-
-@pytest.mark.parametrize("kernels", ["cpu", "cuda", "packed"])
-def test_kernels_make_queries_in_the_same_place(kernels: str) -> None:
-    """Those of a search, too, which has the memory's keys and values."""
-    model = small()
-    expected, apart = model(SOURCE, TARGET), steps_apart(model)
-    if kernels != "packed":
-        use_kernels(Objective(model, CrossEntropy(0.1)), CPU, "cuda" if kernels == "cuda" else "auto")
-    with packed_weights([model]) if kernels == "packed" else contextlib.nullcontext():
-        with torch.no_grad():
-            torch.testing.assert_close(model(SOURCE, TARGET), expected)
-        assert max(apart, steps_apart(model)) < 1e-5
 
 
 def test_a_search_projects_no_memory_again() -> None:

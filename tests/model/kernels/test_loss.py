@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.device.budget_model import logits_moved
-from model import Objective
 from model import loss as plain_loss
 from model.components.loss import CHUNK_BYTES, most_rows
 from model.kernels import use_kernels
@@ -19,7 +17,7 @@ from model.loss import CrossEntropy, OutputLayer
 from tests.flops import flop_counter
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
-from tests.model.reference import BOS, EOS, PAD, logits_of, pad, smoothed_losses, tiny_model, tiny_section
+from tests.model.reference import EOS, PAD
 
 WIDTH, VOCAB, PADDED = 6, 17, 64
 TARGETS = torch.tensor([[4, 16, 9, EOS, PAD], [EOS, PAD, PAD, PAD, PAD], [7, 8, 3, 5, EOS]])
@@ -209,13 +207,6 @@ def test_chunks_on_a_gpu_are_aligned_and_no_larger_than_planned() -> None:
             assert -(-tokens // chunk) == -(-tokens // most), "no more chunks than needed"
 
 
-def test_passes_over_the_logits() -> None:
-    """Moved by what is no matmul; it was nine passes of operators, some of them over fp32."""
-    moved = {kernels: logits_moved(rows=512, width=64, vocab=37_000, kernels=kernels) for kernels in ("plain", "cuda")}
-    assert moved["cuda"] <= 3.01, moved
-    assert moved["plain"] >= 9, moved
-
-
 @interpreted.needed
 def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> None:
     """Against torch in fp64: in fp32 its own gradient is 5e-5 off that at 256,206 pieces with smoothing."""
@@ -229,16 +220,3 @@ def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> No
     for name, (got, one) in blocks.items():
         assert torch.isfinite(one).all(), name
         torch.testing.assert_close(got, one, rtol=1e-6, atol=1e-6, msg=name)
-
-
-def test_sums_add_up_over_any_split_of_a_batch() -> None:
-    """What makes an update independent of how it is cut into micro-batches."""
-    objective = Objective(tiny_model(tiny_section()), CrossEntropy(0.1))
-    sources, targets = [[5, 6, EOS], [7, EOS], [8, 9, 10, EOS]], [[4, EOS], [5, 6, 7, EOS], [EOS]]
-    inputs = [[BOS, *row[:-1]] for row in targets]
-    whole = objective(pad(sources), pad(inputs), pad(targets))
-    parts = [objective(pad([s]), pad([i]), pad([t])) for s, i, t in zip(sources, inputs, targets, strict=True)]
-    assert whole.loss_sum.item() == pytest.approx(sum(p.loss_sum.item() for p in parts), rel=1e-6)
-    logits = logits_of(objective.model, pad(sources), pad(inputs)).flatten(0, 1)
-    loss, nll = smoothed_losses(logits, pad(targets).flatten(), 0.1)
-    assert [x.item() for x in whole] == pytest.approx([loss.item(), nll.item()], rel=1e-6)

@@ -158,32 +158,6 @@ def assert_same(found: list[Hypothesis], expected: list[Found]) -> None:
             assert other == pytest.approx(h.score, abs=SCORE), place
 
 
-class Uncached:
-    """In place of a state: what was decoded so far. `step` decodes it all anew, one row for each hypothesis."""
-
-    def __init__(self, source_BS: Tensor) -> None:
-        self.source_BS = source_BS
-        self.ids: Tensor | None = None
-
-    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        if self.ids is not None:
-            self.ids = self.ids[rows]
-        if sources is not None:
-            self.source_BS = self.source_BS[sources]
-
-
-def without_cache(model: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a model decode in full at every step."""
-
-    def step(last_N: Tensor, state: Uncached) -> Tensor:
-        state.ids = last_N[:, None] if state.ids is None else torch.cat([state.ids, last_N[:, None]], dim=1)
-        sources = state.source_BS.repeat_interleave(len(last_N) // len(state.source_BS), dim=0)
-        return F.log_softmax(logits_of(model, sources, state.ids)[:, -1], dim=-1)
-
-    monkeypatch.setattr(model, "start", Uncached)
-    monkeypatch.setattr(model, "step", step)
-
-
 @st.composite
 def constraints(draw: st.DrawFn, vocab: int) -> tuple[dict[str, Any], list[list[int]] | None]:
     """Fields of the search section, and a prefix for each source or none at all."""

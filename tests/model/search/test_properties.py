@@ -24,7 +24,6 @@ from tests.model.search.plain import (
     peaked_model,
     section_of,
     wants_to_end,
-    without_cache,
 )
 
 pytestmark = pytest.mark.usefixtures("candidate_groups")
@@ -83,33 +82,6 @@ class TestProperties:
             (alone,) = search(model, pad(sources[i : i + 1]), section, keys=[i])
             assert_same(alone, [(hypothesis.ids, hypothesis.score)])
 
-    @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
-    def test_a_translation_does_not_depend_on_the_cache(
-        self, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for seed in range(5):
-            model, section = peaked_model(seed, vocab=9), section_of(no_repeat_ngram=2, min_length_extra=2, **fields)
-            n_best = section.beam if section.sampler is None else 2
-            cached = search(model, pad(SOURCES), section, n_best=n_best)
-            without_cache(model, monkeypatch)
-            for one, other in zip(cached, search(model, pad(SOURCES), section, n_best=n_best), strict=True):
-                assert_same(one, [(h.ids, h.score) for h in other])
-
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-    @pytest.mark.parametrize("beam", [1, 2, 6, 30])
-    def test_what_every_translation_has(self, beam: int, dtype: torch.dtype) -> None:
-        for seed in range(4):
-            model = peaked_model(seed, vocab=8).to(dtype)
-            section = section_of(beam=beam, max_length_ratio=0.5, max_length_extra=2)
-            for source, hypotheses in zip(SOURCES, search(model, pad(SOURCES), section, n_best=beam), strict=True):
-                limit = int(len(source) * 0.5) + 2
-                assert 1 <= len(hypotheses) <= beam
-                assert all(len(h.ids) + 1 <= limit for h in hypotheses)
-                assert all(EOS < token < 8 for h in hypotheses for token in h.ids)
-                assert all(-1e6 < h.score < 0 for h in hypotheses)
-                assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
-                assert len({tuple(h.ids) for h in hypotheses}) == len(hypotheses)
-
     @pytest.mark.parametrize("beam", [1, 3])
     @pytest.mark.parametrize("extra", [0, 1])
     def test_the_shortest_limit_leaves_the_end_mark(self, beam: int, extra: int) -> None:
@@ -128,12 +100,6 @@ class TestProperties:
         found = search(model, pad(SOURCES), section_of(beam=beam, max_length_extra=50))
         assert [len(h[0].ids) + 1 for h in found] == [6] * 4
 
-    def test_a_batch_that_ends_at_once(self) -> None:
-        model = wants_to_end(peaked_model(5), 5.0)
-        for beam in (1, 3):
-            found = search(model, pad(SOURCES), section_of(beam=beam))
-            assert [h[0].ids for h in found] == [[]] * 4
-
     @pytest.mark.parametrize("beam", [1, 3])
     def test_no_sentences(self, beam: int) -> None:
         assert search(peaked_model(1), torch.zeros((0, 4), dtype=torch.long), section_of(beam=beam)) == []
@@ -146,16 +112,6 @@ class TestProperties:
         for (only,) in search(model, pad(SOURCES), section_of(**fields)):
             assert only.ids == []
             assert math.isnan(only.score)
-
-    @pytest.mark.parametrize("seed", range(6))
-    def test_an_early_end_loses_nothing(self, seed: int) -> None:
-        """The best of one is the best of many, for which search goes on longer."""
-        model = peaked_model(seed, vocab=9)
-        for alpha in (0.0, 1.0, 4.0):
-            section = section_of(beam=5, length_penalty=alpha, max_length_extra=7)
-            few = search(model, pad(SOURCES), section, n_best=1)
-            many = search(model, pad(SOURCES), section, n_best=5)
-            assert [h[0].score for h in few] == pytest.approx([h[0].score for h in many], abs=SCORE)
 
     def test_it_ends_early(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = wants_to_end(peaked_model(5), 5.0)

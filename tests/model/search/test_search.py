@@ -4,12 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.search import Ensemble, max_length, search
-from tests.model.reference import BOS, EOS, pad
+from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
     SCORE,
     SOURCES,
@@ -119,15 +118,6 @@ class TestAgainstPlainSearch:
             assert hypothesis.ids == ids[:-1]
             assert hypothesis.log_prob == pytest.approx(total, abs=SCORE)
             assert hypothesis.score == pytest.approx(total / plain_penalty(len(ids), 0.7), abs=SCORE)
-
-    def test_rows_of_a_state_can_be_chosen_before_the_first_step(self) -> None:
-        model, rows = peaked_model(4), torch.tensor([2, 2, 1])
-        with torch.no_grad():
-            state = model.start(pad(SOURCES))
-            state.select(rows, rows)
-            chosen = model.step(torch.full((3,), BOS), state)
-            all_ = model.step(torch.full((4,), BOS), model.start(pad(SOURCES)))
-        torch.testing.assert_close(chosen, all_[rows], rtol=0, atol=1e-5)
 
 
 class TestArguments:

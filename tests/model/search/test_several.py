@@ -1,7 +1,5 @@
 """Ensembles, scores of given translations, and n-grams that must not return."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +12,6 @@ from tests.model.search.plain import (
     SCORE,
     SOURCES,
     Rules,
-    assert_same,
     next_log_probs,
     peaked_model,
     plain_penalty,
@@ -25,14 +22,6 @@ TARGETS = [[3, 4, 4], [], [5, 3, 6, 6, 4], [6]]
 
 
 class TestEnsemble:
-    @pytest.mark.parametrize("fields", [{}, {"beam": 1}, {"beam": 1, "sample": True}], ids=str)
-    def test_of_a_model_with_itself_is_the_model(self, fields: dict[str, int]) -> None:
-        for seed in range(4):
-            model, section = peaked_model(seed, vocab=9), section_of(**fields)
-            alone = search(model, pad(SOURCES), section)
-            for one, other in zip(alone, search(Ensemble([model] * 3), pad(SOURCES), section), strict=True):
-                assert_same(other, [(h.ids, h.score) for h in one])
-
     def test_models_of_other_sizes(self) -> None:
         models = [peaked_model(1), peaked_model(2, d_model=12, num_heads=3, decoder_layers=2, max_positions=9)]
         ensemble = Ensemble(models)
@@ -70,15 +59,6 @@ class TestScore:
             assert one.log_prob == pytest.approx(total, abs=SCORE)
             assert one.score == pytest.approx(total / plain_penalty(len(tokens), 0.6, kind), abs=SCORE)
 
-    @pytest.mark.parametrize("beam", [1, 3])
-    def test_is_what_search_gave(self, beam: int) -> None:
-        model, section = peaked_model(5, vocab=9), section_of(beam=beam)
-        prefixes = [[3], [], [4, 4], [8]]
-        found = [best[0] for best in search(model, pad(SOURCES), section, prefixes=prefixes)]
-        for one, other in zip(score(model, pad(SOURCES), [h.ids for h in found], section), found, strict=True):
-            assert one.log_prob == pytest.approx(other.log_prob, abs=SCORE)
-            assert one.score == pytest.approx(other.score, abs=SCORE)
-
     def test_beyond_the_positions(self) -> None:
         with pytest.raises(ValueError, match="7 tokens to score exceed max_positions=6"):
             score(peaked_model(1, max_positions=6), pad(SOURCES[:1]), [[3] * 6], section_of())
@@ -111,8 +91,3 @@ class TestConstraints:
             search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[prefix])
         with pytest.raises(ValueError, match="1 for 4 sources"):
             search(peaked_model(1), pad(SOURCES), section_of(), prefixes=[[]])
-
-    def test_the_longest_prefix(self) -> None:
-        (found,) = search(peaked_model(1), pad(SOURCES[:1]), section_of(), prefixes=[[3] * 15])
-        assert [h.ids for h in found] == [[3] * 15]
-        assert math.isfinite(found[0].score)

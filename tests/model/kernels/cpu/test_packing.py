@@ -5,14 +5,12 @@ import re
 
 import pytest
 import torch
-from torch import nn
 
 from model import kernels
 from model.kernels import cpu
 from model.kernels.cpu import decoding, use
 from model.kernels.cpu.decoding import packed_weights
 from model.search import search
-from tests.flops import flop_counter
 from tests.model.reference import pad
 from tests.model.search.plain import SOURCES, assert_same, peaked_model, section_of
 
@@ -52,29 +50,6 @@ def test_keeps_every_bit_in_bf16() -> None:
     with packed_weights([model]):
         assert any("forward" in vars(module) for module in model.modules())
         assert search(model, pad(SOURCES), section, n_best=4) == plain
-
-
-@pytest.mark.skipif(
-    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not multiply bf16 on this CPU"
-)
-@pytest.mark.parametrize("length", [1, 3])
-def test_bf16_comes_in_few_numbers_of_rows(length: int) -> None:
-    model = peaked_model(5).to(torch.bfloat16)
-    query = next(module for module in model.modules() if isinstance(module, nn.Linear))
-    x = torch.randn(70, length, query.weight.shape[1], dtype=torch.bfloat16)
-    plain = [query(x[:n]) for n in range(1, 71)]
-    flops = set()
-    with packed_weights([model]), torch.inference_mode():
-        for n, wanted in enumerate(plain, 1):
-            with flop_counter() as counter:
-                found = query(x[:n])
-            flops.add(counter.get_total_flops())
-            # Sums may come in another order; torch's own do too, with more than 64 rows or fewer.
-            torch.testing.assert_close(found, wanted)
-            filled = torch.zeros(-(-n * length // 32) * 32, 1, x.shape[2], dtype=x.dtype)
-            filled[: n * length, 0] = x[:n].flatten(0, 1)
-            assert torch.equal(query(filled)[: n * length, 0], found.flatten(0, 1)), "the rows beside change none"
-    assert flops == {2 * rows * query.weight.numel() for rows in range(32, 70 * length + 32, 32)}
 
 
 def test_leaves_other_precisions_alone() -> None:

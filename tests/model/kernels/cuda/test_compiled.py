@@ -6,9 +6,12 @@ before there is a GPU.
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from model.kernels.cuda.triton_kernels.launching import launch
 from tests.forked import Forked
 from tests.model.kernels.cuda import compiled
 
@@ -33,12 +36,27 @@ def test_no_batch_and_no_layer_compiles_anew(forked: Forked, tmp_path: Path) -> 
     assert not set(found) & {"tokens", "targets", "losses"}, "parts of other tensors, which begin anywhere"
 
 
-def test_what_is_compiled_is_launched_again(forked: Forked, tmp_path: Path) -> None:
-    """With the same arguments as by Triton's own way, which a tensor takes that does not begin at 16 bytes."""
-    variables = {"TRITON_CACHE_DIR": str(tmp_path / "cache")}
-    [found] = forked.ranks(1, compiled.launched, cwd=tmp_path, meet=False, variables=variables)
-    looks = [number for _, number in found]
-    assert looks == [1, 1, 1, 2, 3, 4]
-    given = [arguments for arguments, _ in found]
-    assert given[0] == given[1] == given[5] == [(3, 1, 1), True, True, 1, 2**30, 4 / 3, 64, 16]
-    assert given[2] == [*given[0][:3], 16, *given[0][4:]]
+class _Kernel:
+    """Compiles nothing and notes its launches; what was compiled is another one."""
+
+    def __init__(self) -> None:
+        self.fn, self.compiled = object(), self
+        self.launched: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: Any) -> Any:
+        def run(*arguments: Any, **constants: Any) -> Any:
+            self.launched.append((*arguments, *constants.values()))
+            return self.compiled
+
+        return run
+
+
+def test_what_is_compiled_is_launched_again() -> None:
+    """With the same arguments, unless a number is another or a tensor does not begin at 16 bytes."""
+    kernel: Any = _Kernel()
+    kernel.compiled = compiled_one = _Kernel()
+    wide, apart = torch.zeros(3, 64), torch.zeros(3 * 64 + 1)[1:].view(3, 64)
+    for x, site in ((wide, 1), (wide, 1), (wide, 16), (apart, 1), (apart, 1)):
+        launch(kernel, (3, 1, 1), [x], [site, 0.5], {"BLOCK": 8}, variant=[site], num_warps=4)
+    assert [(x.data_ptr(), *rest) for x, *rest in compiled_one.launched] == [(wide.data_ptr(), 1, 0.5, 8)]
+    assert [rest[:1] for _, *rest in kernel.launched] == [[1], [16], [1], [1]]

@@ -74,14 +74,6 @@ def test_layers_pairs_positions_and_lanes_are_independent() -> None:
     assert torch.equal(mine, mask(base, 0))
 
 
-def test_gradients_are_dropped_alike() -> None:
-    x = torch.randn(128, 36, dtype=torch.double, requires_grad=True)
-    out = torch.ops.zeromt.drop(x, tokens(), 3, 0.4)
-    out.sum().backward()
-    assert x.grad is not None
-    torch.testing.assert_close(out, x * x.grad)
-
-
 def test_sites_are_numbered_and_sides_known() -> None:
     objective = Objective(tiny_model(tiny_section(dropout=0.3)), CrossEntropy(0.1))
     use(objective)

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from model.kernels.cuda.linear import can_join, joined_linear
-from tests.device.pseudo import DEVICE, metered
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -30,11 +29,3 @@ def test_what_others_wait_for_is_called() -> None:
     joined_linear(torch.randn(3, 6), layers)
     assert calls == [1]
     assert not can_join([nn.Linear(6, 4), nn.Linear(6, 4, bias=False)])
-
-
-def test_a_search_copies_no_weights() -> None:
-    layers = [nn.Linear(6, 4).to(DEVICE) for _ in range(3)]
-    x = torch.randn(3, 6).to(DEVICE)
-    with metered() as meter, torch.no_grad():
-        joined_linear(x, layers)
-    assert meter.by_operator() == {"addmm": 3}

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from model.kernels import use_kernels
 from model.kernels.cuda import operators
-from model.kernels.cuda.linear import FirstLinear, LastLinear
-from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
 from tests.model.reference import tiny_model, tiny_section
@@ -26,22 +24,6 @@ def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> No
     [found] = interpreter.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False)
     for case, off in zip(cases, found, strict=True):
         assert off <= (1e-6 if case[2] == "float32" else 2e-2), case
-
-
-def test_kernels_of_a_feed_forward_sublayer() -> None:
-    """Of forward two matmuls and the residual; of backward four matmuls, ReLU, and two of the residual."""
-    layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]
-    use_kernels(layer, DEVICE, "cuda")
-    layer.to(DEVICE)
-    assert type(layer.feed_forward.inner) is FirstLinear
-    assert type(layer.feed_forward.outer) is LastLinear
-    x = torch.randn(2, 3, 12).to(DEVICE).requires_grad_()
-    with metered() as forward:
-        out = layer.feed_forward_residual(x, layer.feed_forward)
-    with metered() as backward:
-        out.backward(out.detach())
-    assert forward.num_kernels == 3, forward.by_operator()
-    assert backward.num_kernels == 7, backward.by_operator()
 
 
 def test_a_layer_by_itself_is_plain() -> None:

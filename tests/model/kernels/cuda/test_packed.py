@@ -10,10 +10,9 @@ from torch import Tensor
 from data_pipeline.stream.batch import MicroBatch
 from model import Objective
 from model.kernels.cuda import attention, use, ways
-from model.kernels.cuda.ways import packed_attention
 from model.layout import LayoutKind, first_possible
 from model.loss import CrossEntropy
-from tests.device.pseudo import DEVICE, metered
+from tests.device.pseudo import DEVICE
 from tests.flops import flop_counter
 from tests.model.kernels.cuda.batches import lane
 from tests.model.reference import tiny_model, tiny_section
@@ -62,20 +61,15 @@ def check(found: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
 
 @each_model
 def test_loss_and_gradients(option: dict[str, Any]) -> None:
-    """With dropout: padded lane by lane, packed so, and all lanes at once; the latter on a device as well."""
-    dropped = {**SHALLOW, **option, **DROPOUTS}
-    padded = trained(objective_of(dropped), PADDED, kind="padded")
-    check(trained(objective_of(dropped), PADDED, kind="flash"), padded)
-    check(trained(objective_of(dropped), MERGED, kind="flash"), padded)
-    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="flash", device=DEVICE), padded)
+    """With dropout: padded lane by lane, and all lanes at once, on a device as well.
 
-
-@each_model
-def test_whole_sublayers(option: dict[str, Any]) -> None:
-    """Of a device: attention, residual and norm as one function, and so of feed-forward layers with ReLU."""
-    dropped = {**SHALLOW, **option, "dropout": 0.3}
-    padded = trained(objective_of(dropped), PADDED, kind="padded")
-    check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="efficient", device=DEVICE), padded)
+    There attention, residual and norm are one function, and so are feed-forward layers with ReLU.
+    """
+    for dropouts in (DROPOUTS, {"dropout": 0.3}):
+        dropped = {**SHALLOW, **option, **dropouts}
+        padded = trained(objective_of(dropped), PADDED, kind="padded")
+        check(trained(objective_of(dropped), MERGED, kind="flash"), padded)
+        check(trained(objective_of(dropped).to(DEVICE), MERGED, kind="efficient", device=DEVICE), padded)
 
 
 FROZEN = {
@@ -200,33 +194,6 @@ def test_what_is_too_long_is_refused() -> None:
     objective = objective_of({"max_positions": 4})
     with pytest.raises(ValueError, match="max_positions=4"):
         trained(objective, PADDED, kind="flash")
-
-
-@pytest.mark.parametrize("way", ["flash", "efficient"])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_a_device_calls_torchs_kernels(is_causal: bool, way: LayoutKind) -> None:
-    """In half precision; with the sums and gradients of the plain way."""
-    batch = stage(LANES, SEEDS, CPU, kind=way)()
-    there = stage(LANES, SEEDS, DEVICE, kind=way)()
-    assert batch.layout is not None
-    assert there.layout is not None
-    queries, keys = batch.layout.target, batch.layout.target if is_causal else batch.layout.source
-    sizes = [len(queries.places), len(keys.places), len(keys.places)]
-    q, k, v = (torch.randn(n, 2, 8, dtype=torch.bfloat16, requires_grad=True) for n in sizes)
-    q_there, k_there, v_there = (x.detach().to(DEVICE).requires_grad_() for x in (q, k, v))
-    out = packed_attention(way, q, k, v, queries, keys, is_causal=is_causal, scale=0.3)
-    queries, keys = there.layout.target, there.layout.target if is_causal else there.layout.source
-    with metered() as meter:
-        found = packed_attention(way, q_there, k_there, v_there, queries, keys, is_causal=is_causal, scale=0.3)
-        torch.autograd.backward(found, torch.ones_like(found))
-    assert meter.num_kernels == 1 + (3 if way == "flash" else 1) + 1, meter.by_operator()
-    assert not meter.waits
-    torch.autograd.backward(out, torch.ones_like(out))
-    pairs = zip([found, q_there.grad, k_there.grad, v_there.grad], [out, q.grad, k.grad, v.grad], strict=True)
-    for mine, theirs in pairs:
-        assert mine is not None
-        assert theirs is not None
-        torch.testing.assert_close(mine.detach().cpu().float(), theirs.float(), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize(

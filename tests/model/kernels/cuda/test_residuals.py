@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from model.kernels import use_kernels
-from model.layout import Current, Layout, Side
 from model.loss import CrossEntropy
 from model.objective import Objective
 from tests.device.pseudo import DEVICE, metered
@@ -32,26 +31,6 @@ def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> No
     [found] = interpreter.ranks(1, interpreted.residuals, CASES, cwd=tmp_path, meet=False)
     for case, row in zip(CASES, found, strict=True):
         assert max(row.values()) <= (1e-5 if case[2] == "float32" else 2e-2), (case, row)
-
-
-def test_one_kernel_forward_and_two_backward() -> None:
-    """In place of four and of three, and of a sum for the bias of the linear layer before."""
-    layer: Any = tiny_model(tiny_section(residual="post", dropout=0.2)).train().encoder.layers[0]
-    use_kernels(layer, DEVICE, "cuda")
-    layer.to(DEVICE)
-    residual = layer.self_attention_residual
-    assert type(residual).__name__ == "CudaPostNorm"
-    x = torch.randn(2, 3, residual.norm.weight.numel()).to(DEVICE).requires_grad_()
-    places = torch.zeros(6, 4, dtype=torch.int32).to(DEVICE)
-    side = Side(places=places, bounds=None, longest=3)
-    assert isinstance(residual.dropout.current, Current)
-    with residual.dropout.current.using(Layout(source=side, target=side, kind="padded")), metered() as forward:
-        out = residual(x, layer.self_attention.output)
-    with metered() as backward:
-        out.backward(torch.ones_like(out))
-    assert forward.by_operator() == {"mm": 1, "zeromt::residual_norm": 1}
-    assert backward.by_operator()["zeromt::residual_norm_backward"] == 2
-    assert not backward.by_operator()["sum"]
 
 
 def test_a_module_with_hooks_is_called() -> None:
