@@ -238,10 +238,14 @@ class RunConfig:
 
     def problems(self) -> Iterator[str]:
         """Errors that concern several sections, one line each."""
-        limit = "max_updates" if self.schedule.counts == "updates" else "max_target_tokens"
-        length = getattr(self.training, limit)
-        if self.schedule.ends and length and (problem := self.schedule.length_problem(length)) is not None:
-            yield f"schedule.{problem} training.{limit}={length}"
+        schedule, most = self.schedule, self.training.max_updates
+        if schedule.ends and (problem := schedule.length_problem(most)) is not None:
+            yield f"schedule.{problem} training.max_updates={most}"
+        if schedule.ends_with == "minutes" and not (schedule.ends and self.training.max_minutes):
+            yield (
+                "schedule.ends_with: minutes; it needs training.max_minutes, and a schedule that has an end, such as "
+                "linear; set these, or ends_with: updates"
+            )
         stage, offload = self.engine.zero_stage, self.engine.offload_optimizer
         if (unsound := self.optimizer.stage_problem(stage, offload=offload)) is not None:
             yield f"optimizer.kind: {unsound}"
@@ -257,8 +261,6 @@ class RunConfig:
                 f"evaluation.queued_end_minutes: {self.evaluation.queued_end_minutes:g} is longer than other ranks "
                 f"wait; it must be less than supervision.save_minutes={most:g}"
             )
-        limits = {"tokens": self.training.max_target_tokens, "minutes": self.training.max_minutes}
-        yield from self.schedule.end_problems(limits)
         yield from self._phase_problems()
         yield from self._modifier_problems()
 
@@ -297,10 +299,6 @@ class RunConfig:
             updates = None if phase.until is None else phase.until.updates
             if phase.schedule is None:
                 continue
-            if phase.schedule.counts == "tokens":
-                yield f"{where}.schedule.warmup_tokens: a phase's schedule counts updates; set warmup_updates"
-                continue
-            yield from (f"{where}.schedule.{problem}" for problem in phase.schedule.unit_problems())
             if phase.schedule.ends_with != "updates":
                 yield f"{where}.schedule.ends_with: {phase.schedule.ends_with}; in a phase it must be updates"
             if phase.schedule.ends and updates is None and not is_last:

@@ -109,22 +109,13 @@ class Limits:
         """The present phase, if it has a schedule of its own."""
         return None if self.schedule is self._config.schedule else self._state.phase
 
-    def rate(self, seconds: float, step: int, *, target_tokens: int = 0) -> float:
-        """The learning rate of the next update.
-
-        Args:
-            seconds: see `schedule_end`.
-            step: see there.
-            target_tokens: of the next update.
+    def rate(self, seconds: float, step: int) -> float:
+        """The learning rate of the next update; for the arguments see `schedule_end`.
 
         Raises:
             UserError: see `checked_rate`.
         """
-        state, last = self._state, self.schedule_end(seconds, step)
-        if self.schedule.counts == "updates":
-            now = self._position(state.step + 1)
-        else:
-            now = state.target_tokens - state.skipped_tokens - state.schedule_start_tokens + target_tokens
+        now, last = self._position(self._state.step + 1), self.schedule_end(seconds, step)
         return checked_rate(self.schedule, now, self._config.optimizer.lr, last, self._followed())
 
     def _position(self, step: int) -> int:
@@ -155,16 +146,13 @@ class Limits:
         return [sign * scores[step] for step in sorted(scores)]
 
     def schedule_end(self, seconds: float, step: int) -> int:
-        """The update, or the number of target tokens, at which the schedule ends, in the schedule's own count.
+        """The update at which the schedule ends, in the schedule's own count.
 
         Args:
             seconds: of the run, on whose clock all ranks agree.
             step: updates done by then.
         """
         state, section, own = self._state, self._section, self._own_phase
-        if self.schedule.counts == "tokens":
-            most = state.start_tokens + (section.max_target_tokens or 0)
-            return most - state.skipped_tokens - state.schedule_start_tokens
         last, phase = self.last_step, phase_of(self._config, state)
         if own is not None and phase is not None and phase.until is not None and phase.until.updates is not None:
             last = min(last, own.step + phase.until.updates)

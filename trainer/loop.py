@@ -242,15 +242,14 @@ class Trainer:
             sums = HostCopy(on_device)
             self._finish_exchange()
             self._settle()  # the rate follows the updates that were applied
-            tokens = update.counts.target_tokens
-            lr = self._limits.rate(update.seconds, update.seconds_step, target_tokens=tokens)
+            lr = self._limits.rate(update.seconds, update.seconds_step)
             result = run.engine.step(lr)
             if _is_due(state.step + 1, run.config.stability.hash_every_updates):
                 digests = run.world.gather(run.engine.replica_digest())
                 if len(set(digests)) > 1:
                     raise TrainingError(f"step {state.step + 1}: the ranks' weights differ; their hashes are {digests}")
         state.step += 1
-        state.target_tokens += tokens
+        state.target_tokens += update.counts.target_tokens
         state.lr = lr
         run.pairs.write(state.step, update.micro_batches)
         self._previous = _Made(update=update, step=state.step, lr=lr, result=result, lanes=lanes, sums=sums)
@@ -284,7 +283,7 @@ class Trainer:
             return
         run, state, update = self.run, self.run.state, made.update
         is_applied, losses = made.result.applied, made.losses()
-        state.note_outcome(applied=is_applied, target_tokens=update.counts.target_tokens)
+        state.note_outcome(applied=is_applied)
         applied = losses if is_applied else None
         self._interval.add(update, applied, lr=made.lr, grad_norm=made.result.grad_norm)
         self._settled.append((made, sum(float(loss_sum) for loss_sum, _ in losses.values())))

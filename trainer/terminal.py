@@ -217,9 +217,8 @@ def _describe_until(until: UntilSection) -> str:
 
 def describe_schedule(schedule: Schedule, config: RunConfig) -> str:
     """Kind, warm-up, highest rate, what its end comes with, and the optimizer."""
-    limit = "tokens" if schedule.counts == "tokens" else schedule.ends_with
-    end = f", to its end with the {limit} limit" if schedule.ends else ""
-    warmup = f"{schedule.length('warmup'):,} {schedule.counts} up to {config.optimizer.lr:g}"
+    end = f", to its end with the {schedule.ends_with} limit" if schedule.ends else ""
+    warmup = f"{schedule.warmup_updates:,} updates up to {config.optimizer.lr:g}"
     return f"{schedule.kind}, {warmup}{end}; {config.optimizer.kind}"
 
 
@@ -232,7 +231,7 @@ def warnings_of(config: RunConfig) -> Iterator[str]:
             f"evaluation.every_updates={scored} is not a multiple of checkpoint.every_updates={saved}, so the best "
             f"step may have no checkpoint; set checkpoint.every_updates={scored}"
         )
-    if config.schedule.counts == "updates" and warmup > most:
+    if warmup > most:
         yield (
             f"schedule.warmup_updates={warmup} is above training.max_updates={most}, so the rate ends at "
             f"{most / warmup:.1%} of optimizer.lr; set schedule.warmup_updates to {max(most // 10, 1)} or so"

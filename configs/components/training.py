@@ -1,7 +1,7 @@
 """The base classes of what training is given: optimizers, schedules of the learning rate, metrics, trackers."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -96,83 +96,36 @@ _SEEN: dict[Scope, str] = {"element": "elements", "row": "rows and columns of ma
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class Schedule(Component):
-    """The learning rate as a pure function of what was applied: linear warm-up, then `factor` x peak.
-
-    It counts updates, or, with `warmup_tokens`, their target tokens. A length is a field for each, such as
-    `warmup_updates` and `warmup_tokens`; `length` gives the one that counts.
-    """
+    """The learning rate as a pure function of applied updates: linear warm-up, then `factor` x peak."""
 
     warmup_updates: Count = 4000
     """Number of updates over which the learning rate grows linearly to its peak."""
-    warmup_tokens: Count | None = None
-    """Number of target tokens of it, in place of `warmup_updates`. The schedule then counts target tokens in all."""
     ends_with: Literal["updates", "minutes"] = "updates"
-    """When a schedule ends that counts updates. updates: at `training.max_updates`; minutes: at `training.max_minutes`,
-    if that comes first at the mean speed so far. One that counts tokens ends at `training.max_target_tokens`.
-    """
+    """When a schedule that has an end reaches it. updates: at `training.max_updates`; minutes: at
+    `training.max_minutes`, if that comes first at the mean speed so far."""
     ends: ClassVar[bool] = False
     """Whether the schedule has an end, so that it depends on the number of the last update."""
     follows_scores: ClassVar[bool] = False
     """Whether the rate depends on evaluations, by the figure named in a field `metric`."""
 
-    @property
-    def counts(self) -> Literal["updates", "tokens"]:
-        """What it counts."""
-        return "updates" if self.warmup_tokens is None else "tokens"
-
-    def length(self, name: str) -> int:
-        """A length in what it counts, such as that of the `warmup`; 0 if that is not set."""
-        return getattr(self, f"{name}_{self.counts}") or 0
-
-    def unit_problems(self) -> Iterator[str]:
-        """Lengths, but for the warm-up's, in what it does not count: a field and what to do, one line each."""
-        other, has = ("updates", "has") if self.counts == "tokens" else ("tokens", "has no")
-        for field in dataclasses.fields(self):
-            name, _, unit = field.name.rpartition("_")
-            value = getattr(self, field.name)
-            if unit == other and name != "warmup" and value not in (field.default, None):
-                yield (
-                    f"{field.name}: {value} in a schedule that counts {self.counts}, as it {has} warmup_tokens; give "
-                    f"{name}_{self.counts} in its place"
-                )
-
-    def end_problems(self, limits: Mapping[str, float | None]) -> Iterator[str]:
-        """What is wrong with the end of a run's schedule, one line each.
-
-        Args:
-            limits: of the run, by what they count.
-        """
-        yield from (f"schedule.{problem}" for problem in self.unit_problems())
-        if self.ends and self.counts == "tokens" and limits["tokens"] is None:
-            yield (
-                f"schedule.warmup_tokens: {self.warmup_tokens} without training.max_target_tokens, at which a schedule "
-                "that counts tokens ends; set both"
-            )
-        if self.ends_with == "minutes" and (limits["minutes"] is None or self.counts == "tokens" or not self.ends):
-            yield (
-                "schedule.ends_with: minutes; it needs training.max_minutes, and a schedule of updates that has an "
-                "end, such as linear; set these, or ends_with: updates"
-            )
-
     def length_problem(self, most: int) -> str | None:
         """What is wrong with the lengths of a schedule that ends after so much: a field, up to `less than`."""
-        if (warmup := self.length("warmup")) < most:
+        if self.warmup_updates < most:
             return None
-        return f"warmup_{self.counts}: {warmup} leaves no {self.counts} to decay in; it must be less than"
+        return f"warmup_updates: {self.warmup_updates} leaves no updates to decay in; it must be less than"
 
     def rate(self, update: int, *, peak: float, last: int, scores: Sequence[float] = ()) -> float:
         """The learning rate of an update.
 
         Args:
-            update: number of the update, counting from 1 and only updates that were applied; in a schedule that counts
-                tokens, its own and those of applied updates before it.
+            update: number of the update, counting from 1 and only updates that were applied.
             peak: the highest rate, reached at the end of the warm-up.
-            last: number of the update at which a schedule that has an end reaches it, or of tokens.
+            last: number of the update at which a schedule that has an end reaches it.
             scores: of the evaluations since the schedule began, in order, signed so that the highest is best; given to
                 a schedule that follows them.
         """
-        if update <= (warmup := self.length("warmup")):
-            return peak * update / warmup
+        if update <= self.warmup_updates:
+            return peak * update / self.warmup_updates
         return peak * self.factor(update, last)
 
     def factor(self, update: int, last: int) -> float:
@@ -184,7 +137,7 @@ class Schedule(Component):
 
         Even without a warm-up, it is 0 at the first update, which has the peak rate.
         """
-        begin = max(self.length("warmup"), 1)
+        begin = max(self.warmup_updates, 1)
         return min(max((update - begin) / max(last - begin, 1), 0.0), 1.0)
 
 

@@ -18,7 +18,6 @@ from trainer.evaluation.scores import current_plateau
 from trainer.limits import Limits
 from trainer.terminal import warnings_of
 
-OF_TOKENS = ("schedule.warmup_tokens=9", "training.max_target_tokens=99")
 SETTINGS = ["training.tensorboard=false", "evaluation.max_pairs=2"]
 
 
@@ -90,9 +89,7 @@ class TestSchedulesAndClocks:
         limits = self.limits(TrainerState(**state), ends_with=ends_with)
         assert limits.schedule_end(seconds, state["step"]) == expected
 
-    @pytest.mark.parametrize(
-        "settings", [(), ("training.max_minutes=9", "schedule.kind=constant"), ("training.max_minutes=9", *OF_TOKENS)]
-    )
+    @pytest.mark.parametrize("settings", [(), ("training.max_minutes=9", "schedule.kind=constant")])
     def test_minutes_that_cannot_end_one(self, settings: tuple[str, ...]) -> None:
         with pytest.raises(ConfigError, match=r"^schedule\.ends_with: minutes; it needs training\.max_min"):
             load_run("debug", ["schedule.kind=cosine", "schedule.ends_with=minutes", *settings])

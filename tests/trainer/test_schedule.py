@@ -3,15 +3,12 @@
 import math
 import random
 import re
-from pathlib import Path
 
 import pytest
 import torch
 
 from configs import ConfigError, load_run
 from configs.components import make
-from tests.conftest import read_metrics
-from tests.forked import Forked
 from trainer.checkpoint.state import PhaseState, TrainerState
 from trainer.limits import Limits
 
@@ -117,65 +114,31 @@ class TestScores:
             load_run("debug", [*self.GIVEN, setting])
 
 
-class TestTokens:
-    """A schedule that counts target tokens."""
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "schedule={kind: linear, warmup_updates: 100}",
+            "schedule.warmup_updates: 100 leaves no updates to decay in; ",
+        ),
+        (
+            "schedule={kind: wsd, warmup_updates: 60, decay_updates: 50}",
+            "schedule.decay_updates: 50 after a warm-up of",
+        ),
+        ("phases=[{name: a, schedule: {kind: cosine, warmup_updates: 100}}]", "phases.0.schedule.warmup_updates: 100 "),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(setting: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_run("debug", ["training.max_updates=100", "schedule.warmup_updates=9", setting])
 
-    GIVEN = (
-        "schedule={kind: wsd, warmup_tokens: 1_000, decay_tokens: 2_000, decay: linear}",
-        "training.max_target_tokens=10_000",
-        "optimizer.lr=0.8",
+
+def test_a_limit_of_target_tokens_counts_from_the_last_reset() -> None:
+    limits = Limits(
+        load_run("debug", ["training.max_target_tokens=10_000"]),
+        state := TrainerState(step=9, start_step=7, target_tokens=14_999, start_tokens=5_000),
     )
-
-    @pytest.mark.parametrize(
-        ("tokens", "skipped", "next_tokens", "lr"),
-        [(0, 0, 250, 0.2), (500, 0, 250, 0.6), (1500, 1000, 250, 0.6), (8_000, 0, 500, 0.6), (9_500, 500, 1_000, 0.0)],
-    )
-    def test_its_own_and_those_of_applied_updates_count(
-        self, tokens: int, skipped: int, next_tokens: int, lr: float
-    ) -> None:
-        state = TrainerState(step=7, target_tokens=tokens, skipped_updates=skipped > 0, skipped_tokens=skipped)
-        limits = Limits(load_run("debug", self.GIVEN), state)
-        assert limits.rate(0.0, 7, target_tokens=next_tokens) == pytest.approx(lr)
-
-    def test_they_count_from_the_last_reset(self) -> None:
-        state = TrainerState(
-            step=9, start_step=7, schedule_start=7, target_tokens=5_500, schedule_start_tokens=5_000, start_tokens=5_000
-        )
-        limits = Limits(load_run("debug", self.GIVEN), state)
-        assert limits.rate(0.0, 9, target_tokens=250) == pytest.approx(0.6)
-        assert limits.schedule_end(0.0, 9) == 10_000
-        assert not limits.reached(0)
-        state.target_tokens = 15_000
-        [limit] = limits.reached(0)
-        assert limit.reason == "training.max_target_tokens=10,000, counted from step 7 is reached"
-
-    @pytest.mark.parametrize(
-        ("setting", "said"),
-        [
-            ("training.max_target_tokens=null", "schedule.warmup_tokens: 1000 without training.max_target_tokens, at"),
-            ("schedule.decay_updates=5", "schedule.decay_updates: 5 in a schedule that counts tokens, as it has warm"),
-            ("schedule.warmup_tokens=null", "schedule.decay_tokens: 2000 in a schedule that counts updates, as it has"),
-            ("schedule.warmup_tokens=10000", "schedule.warmup_tokens: 10000 leaves no tokens to decay in; it must be"),
-            ("schedule.decay_tokens=9500", "schedule.decay_tokens: 9500 after a warm-up of 1000; together no more"),
-            (
-                "phases=[{name: a, schedule: {kind: constant, warmup_tokens: 5}}]",
-                "phases.0.schedule.warmup_tokens: a ph",
-            ),
-        ],
-    )
-    def test_what_does_not_fit_is_refused(self, setting: str, said: str) -> None:
-        with pytest.raises(ConfigError, match=re.escape(said)):
-            load_run("debug", [*self.GIVEN, setting])
-
-    def test_in_a_run(self, place: Path, forked: Forked) -> None:
-        """Each rate is that of the tokens until then; the run ends with the update that has the last of them."""
-        wsd = "schedule={kind: wsd, warmup_tokens: 1500, decay_tokens: 2500}"
-        given = [wsd, "training.max_target_tokens=5000", "training.max_updates=1000", "name=tokens"]
-        done = forked.zeromt("train", "small.yaml", *given, cwd=place)
-        assert done.code == 0, done.err
-        schedule = load_run(str(place / "small.yaml"), given).schedule
-        lines = read_metrics(place / "runs" / "tokens")
-        counted = [line["total_target_tokens"] for line in lines]
-        assert counted[-2] < 5000 <= counted[-1]
-        rates = [schedule.rate(tokens, peak=0.003, last=5000) for tokens in counted]
-        assert [line["lr"] for line in lines] == pytest.approx(rates)
+    assert not limits.reached(0)
+    state.target_tokens = 15_000
+    [limit] = limits.reached(0)
+    assert limit.reason == "training.max_target_tokens=10,000, counted from step 7 is reached"

@@ -133,7 +133,6 @@ def restore(
         state.start_tokens = state.target_tokens
     if "optimizer" in reset:
         state.schedule_start = state.step - state.skipped_updates
-        state.schedule_start_tokens = state.target_tokens - state.skipped_tokens
         log.info("optimizer and learning rate begin anew, with the weights of step %d", state.step)
     num_steps = state.step - state.skipped_updates - state.schedule_start
     restore_optimizer(checkpoint, engine, num_steps=num_steps, reset="optimizer" in reset)

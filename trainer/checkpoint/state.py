@@ -31,8 +31,6 @@ class TrainerState:
     """Updates done, skipped ones included."""
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
-    skipped_tokens: int = 0
-    """Target tokens of skipped updates."""
     target_tokens: int = 0
     """Of updates done, skipped ones included."""
     lr: float = 0.0
@@ -43,8 +41,6 @@ class TrainerState:
     """Seconds of wall time in the loop, over all restarts."""
     schedule_start: int = 0
     """Number of applied updates when optimizer and learning rate were last reset."""
-    schedule_start_tokens: int = 0
-    """Their target tokens."""
     start_step: int = 0
     """Where limits are counted from: step, target tokens, seconds and epoch of the last `--reset`."""
     start_tokens: int = 0
@@ -73,10 +69,9 @@ class TrainerState:
     trained_since: dict[str, int] = field(default_factory=dict)
     """Of parameters that were frozen at first: updates that had been applied when they began to be trained."""
 
-    def note_outcome(self, *, applied: bool, target_tokens: int) -> None:
-        """Count an update of so many tokens among the skipped ones, if it was not applied."""
+    def note_outcome(self, *, applied: bool) -> None:
+        """Count an update among the skipped ones, if it was not applied."""
         self.skipped_updates += not applied
-        self.skipped_tokens += 0 if applied else target_tokens
         self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
 
     def note(self, step: int, figures: Mapping[str, float]) -> None:

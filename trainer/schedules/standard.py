@@ -55,8 +55,6 @@ class WarmupStableDecay(Schedule):
     ends: ClassVar[bool] = True
     decay_updates: Count = 0
     """Number of updates of the decay; 0 makes it a fifth of all."""
-    decay_tokens: Count | None = None
-    """Number of target tokens of it, in a schedule with `warmup_tokens`; without it, a fifth of all."""
     decay: Literal["sqrt", "linear"] = "sqrt"
     """Form of the decay: 1 - sqrt(t) (Hagele et al., 2024) or 1 - t, where t goes from 0 to 1."""
     min_lr_ratio: Ratio = 0.0
@@ -64,14 +62,14 @@ class WarmupStableDecay(Schedule):
 
     @override
     def length_problem(self, most: int) -> str | None:
-        warmup, decay = self.length("warmup"), self.length("decay")
+        warmup, decay = self.warmup_updates, self.decay_updates
         if warmup + decay <= most or warmup >= most:
             return super().length_problem(most)
-        return f"decay_{self.counts}: {decay} after a warm-up of {warmup}; together no more than"
+        return f"decay_updates: {decay} after a warm-up of {warmup}; together no more than"
 
     @override
     def factor(self, update: int, last: int) -> float:
-        length = self.length("decay") or max(last // 5, 1)
+        length = self.decay_updates or max(last // 5, 1)
         done = min(max((update - last + length) / length, 0.0), 1.0)
         return above(self.min_lr_ratio, 1 - (math.sqrt(done) if self.decay == "sqrt" else done))
 
@@ -85,7 +83,7 @@ class InverseSqrt(Schedule):
 
     @override
     def factor(self, update: int, last: int) -> float:
-        return max(self.min_lr_ratio, math.sqrt(max(self.length("warmup"), 1) / update))
+        return max(self.min_lr_ratio, math.sqrt(max(self.warmup_updates, 1) / update))
 
 
 @component("schedule", "plateau")

@@ -47,7 +47,6 @@ def test_it_decays_from_where_another_stood(place: Path, forked: Forked) -> None
     "own",
     [
         {"kind": "wsd", "warmup_updates": 2, "decay_updates": 3, "min_lr_ratio": 0.5, "decay": "linear"},
-        {"kind": "wsd", "warmup_tokens": 99, "decay_tokens": 99},
         {"kind": "wsd", "ends_with": "minutes"},
         {"kind": "cosine", "warmup_updates": 3, "min_lr_ratio": 0.5},
     ],
