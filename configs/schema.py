@@ -255,11 +255,11 @@ class RunConfig:
                 "logged separately; set it to auto or 1"
             )
         yield from self._figure_problems()
-        most = self.supervision.save_minutes
-        if self.evaluation.queued and self.evaluation.queued_end_minutes >= most:
+        longest = self.supervision.save_minutes
+        if self.evaluation.queued and self.evaluation.queued_end_minutes >= longest:
             yield (
                 f"evaluation.queued_end_minutes: {self.evaluation.queued_end_minutes:g} is longer than other ranks "
-                f"wait; it must be less than supervision.save_minutes={most:g}"
+                f"wait; it must be less than supervision.save_minutes={longest:g}"
             )
         yield from self._phase_problems()
         yield from self._modifier_problems()
