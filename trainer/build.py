@@ -25,7 +25,7 @@ from model.stepping import check_steps
 from trainer.checkpoint.format import SOURCES, TARGET_TAGS, Checkpoint
 from trainer.checkpoint.model_files import load_weights
 from trainer.checkpoint.newest import find_newest
-from trainer.checkpoint.resume import announce_changes, check_identity, restore, resumed_from
+from trainer.checkpoint.resume import announce_changes, check_finished, check_identity, restore, resumed_from
 from trainer.checkpoint.save import RunIdentity, Saver
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import check_reset
@@ -190,7 +190,7 @@ def _check_left(
         NothingToDo: a limit is reached, and the step has its scores; those of a finished run may be newer than its
             checkpoint.
         TrainingError: a limit is reached, with a validation loss that is not finite.
-        UserError: the data are others.
+        UserError: the data are others, or a finished run would have trained otherwise.
     """
     saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
     check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
@@ -204,6 +204,7 @@ def _check_left(
     status = read_status(Path(config.folder) / STATUS_FILE) if world.is_main else None
     is_finished = status is not None and (status.state, status.step) == ("finished", state.step)
     if limits and (state.step in state.best_scores or world.from_main(is_finished)):
+        check_finished(config, checkpoint)
         raise NothingToDo(limits, step=state.step)
 
 

@@ -109,6 +109,10 @@ class TestLimits:
             assert done.out.splitlines()[-1].startswith(f"runs/small: nothing to do: {said}")
             assert {**files(run), "status.json": b""} == {**before, "status.json": b""}
             assert (status(run)["state"], status(run)["step"]) == ("finished", 11)
+        done = train("training.max_updates=11", "optimizer.lr=0.5")  # the model is not one of that rate
+        assert done.code == 2
+        assert "optimizer.lr: 0.5, and the run has finished with 0.0" in done.err
+        assert {**files(run), "status.json": b""} == {**before, "status.json": b""}
 
     def test_after_a_reset_they_count_from_there(self, place: Path, train: Again) -> None:
         run = place / "runs" / "small"

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 NOT_LISTED = ("name", "output", "prepare", "plugins")
 """Fields that say where the run and its plugins are and what the data are made of; other checks compare their bytes."""
+DECIDE_WEIGHTS = ("loss", "model", "optimizer", "schedule")
+"""Sections that decide the weights of a finished run; of its data other checks speak."""
 SAME_WEIGHTS = {"activation_checkpointing", "dropout", "embedding_dropout", "initialisation"}
 """Fields of the model that may change while the weights keep their meaning; for parts: `ModelPart.same_weights`."""
 
@@ -318,6 +320,23 @@ def announce_changes(config: RunConfig, checkpoint: Checkpoint, state: TrainerSt
     for key, (then, now) in changes.items():
         log.info("changed at step %d: %s was %s and is %s", state.step, key, _shown(then), _shown(now))
     return changes
+
+
+def check_finished(config: RunConfig, checkpoint: Checkpoint) -> None:
+    """Refuse settings with which a finished run would have trained otherwise: its weights are not what they ask for.
+
+    Raises:
+        UserError: naming the fields.
+    """
+    changes = changed_fields(load_saved(checkpoint.folder / CONFIG, any_version=True), config)
+    lines = [
+        f"{key}: {_shown(now)}, and the run has finished with {_shown(then)}; give that, more updates to go on, or "
+        "another name for a new run"
+        for key, (then, now) in changes.items()
+        if key.partition(".")[0] in DECIDE_WEIGHTS
+    ]
+    if lines:
+        raise UserError("\n".join(lines))
 
 
 def changed_fields(then: RunConfig, now: RunConfig) -> dict[str, tuple[Any, Any]]:
