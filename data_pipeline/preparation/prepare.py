@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from configs import PrepareSection, UserError
-from configs.process.files import disk_errors, naming
+from configs.process.files import disk_errors, naming, put_aside
 from configs.process.files.inside import is_listed, look_again, read_json, write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation import corpus
@@ -66,13 +66,14 @@ class Part:
     of: int
 
 
-def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False) -> None:
+def run(section: PrepareSection, *, part: Part | None = None, merge: bool = False, replace: bool = False) -> None:
     """Prepare the dataset that a section describes, unless it exists already.
 
     Args:
         section: what to prepare.
         part: encode only this part, into the work folder next to the output.
         merge: make the dataset from the parts, which must all be there.
+        replace: rename what is at the output if it is something else.
 
     Raises:
         UserError: an input is broken, no pair is left, the output cannot be written, another process is preparing it,
@@ -89,7 +90,13 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     tokenizer = existing_tokenizer(section.tokenizer)
     recipe = make_recipe(section, inputs, tokenizer)
     with naming("prepare.output"):
-        is_there = is_already_prepared(output, recipe)
+        try:
+            is_there = is_already_prepared(output, recipe)
+        except UserError:
+            if not replace:
+                raise
+            put_aside(output, "--replace")
+            is_there = False
     if is_there:
         pairs = Dataset.load(output).num_pairs
         print(f"{output}: already prepared from the same input, {pairs:,} pairs; nothing to do")

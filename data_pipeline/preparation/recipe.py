@@ -67,7 +67,7 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
-    advice = "remove it, or choose another prepare.output"
+    advice = "choose another prepare.output, or begin anew (--replace)"
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is not a prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe

@@ -98,6 +98,14 @@ def add_new_folder(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="DIR", type=new_path, required=True, help="folder to write; must be new or empty"
     )
+    add_replace(parser, "the folder")
+
+
+def add_replace(parser: Parser, what: str) -> None:
+    """`--replace`: begin anew, and delete nothing."""
+    parser.add_argument(
+        "--replace", action="store_true", help=f"rename {what} that is there to NAME.replaced-DATE, and begin anew"
+    )
 
 
 def add_raw_weights(parser: Parser) -> None:

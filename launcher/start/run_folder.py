@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from configs import UserError
-from configs.process.files import exists, naming
+from configs.process.files import exists, naming, put_aside
 from configs.process.files.inside import is_listed
 from configs.process.streams import note
 from trainer.runs.layout import LAUNCH_LOCK, RUN_LOCK, STOP_FILE
@@ -44,11 +43,7 @@ def _replace(folder: Path) -> None:
     try:
         for lock in locks:
             lock.acquire(patience_seconds=0)
-        new = folder.with_name(f"{folder.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
-        while new.exists():
-            time.sleep(0.2)
-            new = folder.with_name(f"{folder.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")
-        folder.rename(new)
+        put_aside(folder, "--fresh")
     except OSError as error:
         raise UserError(
             f"--fresh: {str(folder)!r} cannot be renamed: {error.strerror}; choose a folder that can be written"
@@ -56,7 +51,6 @@ def _replace(folder: Path) -> None:
     finally:
         for lock in locks:
             lock.release()
-    note(f"--fresh: the run that was in {folder} is now in {new}")
 
 
 def check_in_child(config: str, overrides: Sequence[str], plugins: Sequence[str]) -> int:

@@ -109,7 +109,7 @@ def make_run(
 
 def export_as(format: str, run: Path, output: Path, **changes: Any) -> None:
     names = ("quantization", "source", "reference")
-    options: dict[str, Any] = {**dict.fromkeys(names), "raw_weights": False}
+    options: dict[str, Any] = {**dict.fromkeys(names), "replace": False, "raw_weights": False}
     assert command.run(run=str(run), format=format, output=str(output), **{**options, **changes}) == 0
 
 

@@ -11,16 +11,17 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from configs import UserError
-from configs.process.files import check_apart, exists, explain, is_dir, naming
+from configs.process.files import check_apart, exists, explain, is_dir, naming, put_aside
 from trainer.runs.layout import TEMPORARY
 
 
-def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> None:
+def check_new(path: Path, inputs: Mapping[str, str | None] | None = None, *, replaces: bool = False) -> None:
     """Check, before the work, that a folder can be made.
 
     Args:
         path: of the folder.
         inputs: what the command reads; see `configs.process.files.check_apart`.
+        replaces: a folder that is there will be renamed.
 
     Raises:
         UserError: something exists there, it cannot be made, or it is inside an input.
@@ -32,8 +33,8 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
         if not is_dir(path.absolute().parent):
             raise UserError(f"-o: {str(path.absolute().parent)!r}: no such folder; give one that exists")
     try:
-        if is_folder and any(path.iterdir()):
-            raise UserError(f"-o: {str(path)!r} is not empty; give a new or an empty folder")
+        if is_folder and any(path.iterdir()) and not replaces:
+            raise UserError(f"-o: {str(path)!r} is not empty; give a new or an empty folder, or --replace")
         if is_folder and (os.path.ismount(path) or path.samefile(Path.cwd())):
             raise UserError(f"-o: {str(path)!r} is a mount point or the current folder; give a new folder in it")
         _beside(path).rmdir()
@@ -43,13 +44,17 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None) -> Non
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
     """A temporary folder next to `path`; renamed to it at the end, removed on an error.
+
+    Args:
+        path: of the folder.
+        replaces: rename what is there before.
 
     Raises:
         UserError: see `check_new`; or the disk does not take it.
     """
-    check_new(path)
+    check_new(path, replaces=replaces)
     temporary = _beside(path)
     try:
         yield temporary
@@ -57,6 +62,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             file.chmod((0o777 if file.is_dir() else 0o666) & ~mask)
         temporary.chmod(0o777 & ~mask)
+        if replaces:
+            put_aside(path, "--replace")
         temporary.replace(path)
     except OSError as error:
         raise _unwritable(path, error) from error

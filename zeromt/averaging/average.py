@@ -19,7 +19,7 @@ from trainer.runs.layout import CHECKPOINTS, CONFIG, list_steps, step_of
 from trainer.runs.new_folder import check_new, new_folder
 
 
-def run(*, run: str, last: int | None, best: int | None, output: str, raw_weights: bool) -> int:
+def run(*, run: str, last: int | None, best: int | None, output: str, replace: bool, raw_weights: bool) -> int:
     """Average the weights of a run's newest checkpoints, or of those with the best validation score.
 
     Args:
@@ -27,25 +27,26 @@ def run(*, run: str, last: int | None, best: int | None, output: str, raw_weight
         last: how many of the newest; give this or `best`.
         best: how many of the best.
         output: a new folder.
+        replace: rename what is there before.
         raw_weights: average the weights themselves, even if there are moving averages.
 
     Raises:
         UserError: there are too few whole checkpoints, or they differ in architecture or tokenizer.
     """
-    check_new(Path(output), places_of([run]))
+    check_new(Path(output), places_of([run]), replaces=replace)
     return while_they_last(
         lambda: choose(Path(run), last=last, best=best),
-        lambda checkpoints: _write_average(checkpoints, Path(output), raw_weights=raw_weights),
+        lambda checkpoints: _write_average(checkpoints, Path(output), replaces=replace, raw_weights=raw_weights),
     )
 
 
-def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, raw_weights: bool) -> int:
+def _write_average(checkpoints: Sequence[Checkpoint], output: Path, *, replaces: bool, raw_weights: bool) -> int:
     check_alike(checkpoints)
     newest = max(checkpoints, key=lambda c: int(c.manifest["step"]))
     kinds = [checkpoint.weights_kind(raw=raw_weights) for checkpoint in checkpoints]
     stored = [checkpoint.stored(kind) for checkpoint, kind in zip(checkpoints, kinds, strict=True)]
     config = load_saved(newest.folder / CONFIG)
-    with new_folder(output) as folder:
+    with new_folder(output, replaces=replaces) as folder:
         write_run(
             folder,
             output,

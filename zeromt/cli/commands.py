@@ -22,6 +22,7 @@ def prepare(
     overrides: Sequence[str],
     part: tuple[int, int] | None,
     merge: bool,
+    replace: bool,
     tokenizer_of: str | None,
     plugins: Sequence[str],
 ) -> int:
@@ -37,7 +38,7 @@ def prepare(
         section = resolve("configs:load_run")(config, overrides, plugins=plugins).prepare
         which = resolve("data_pipeline.preparation.prepare:Part")(*part) if part is not None else None
         run = resolve("data_pipeline.preparation.prepare:run")
-        run(section, part=which, merge=merge)
+        run(section, part=which, merge=merge, replace=replace)
     return 0
 
 

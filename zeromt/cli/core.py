@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import get_args
 
 from launcher.options import node, running, slurm, values
-from launcher.options.parser import Command, Group, Parser
+from launcher.options.parser import Command, Group, Parser, add_replace
 
 
 def _add_prepare(parser: Parser) -> None:
@@ -26,6 +26,7 @@ def _add_prepare(parser: Parser) -> None:
     parser.add_argument(
         "--merge", group=which, action="store_true", help="merge the parts into the dataset, once all are encoded"
     )
+    add_replace(parser, "another dataset")
     parser.add_argument(
         "--tokenizer-of",
         metavar="RUN[@step]",

@@ -21,6 +21,7 @@ def run(
     run: str,
     format: str,
     output: str,
+    replace: bool,
     quantization: str | None,
     source: str | None,
     reference: str | None,
@@ -32,6 +33,7 @@ def run(
         run: a run's folder, or a checkpoint.
         format: huggingface or ctranslate2.
         output: a new folder.
+        replace: rename what is there before.
         quantization: of the stored weights; None: float32.
         source: sentences for the check and for BLEU; default: the validation set.
         reference: their references.
@@ -46,18 +48,18 @@ def run(
         raise UserError(
             f"--quantization: {quantization!r} with --format huggingface; allowed is float32, float16 or bfloat16"
         )
-    check_new(Path(output), places_of([run]))
+    check_new(Path(output), places_of([run]), replaces=replace)
     tune_process()
     torch.set_flush_denormal(False)  # the writing libraries do not fsync them
     trained = load_exact(Path(run), raw=raw_weights)
     text = find_text(trained.config, source, reference)
     sample = make_sample(trained.model, trained.tokenizer, text)
-    with new_folder(Path(output)) as folder:
+    with new_folder(Path(output), replaces=replace) as folder:
         if format == "huggingface":
             notes = as_huggingface.export(trained, folder, sample, text, dtype=dtype)
         else:
             notes = as_ctranslate2.export(trained, folder, sample, text, quantization=quantization)
-        about = model_card.card(trained, format=format, rounding=quantization)
+        about = model_card.card(trained, rounding=quantization)
         (folder / "README.md").write_text(about, encoding="utf-8")
     if trained.config.prepare.tag_both_sides:
         notes.append("a source is to begin with its language's tag, a translation to be forced to begin with its own")

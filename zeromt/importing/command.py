@@ -31,6 +31,7 @@ def run(
     source_language: str | None,
     target_language: str | None,
     output: str,
+    replace: bool,
 ) -> int:
     """Import the weights of a reference system, or a checkpoint of Transformers.
 
@@ -42,21 +43,29 @@ def run(
         huggingface: the folder of a Marian, M2M100 or NLLB checkpoint, instead of all these.
         source_language, target_language: what the run translates by default; M2M100 and NLLB have tags for languages.
         output: a new folder.
+        replace: rename what is there before.
 
     Raises:
         UserError: the weights are not the system's, or the tokenizer is not theirs.
     """
-    check_new(Path(output))
-    if huggingface is not None:
-        if given := [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]:
-            raise UserError(f"--huggingface: with {given[0]}; give --huggingface DIR -o RUN alone")
-        return _import_huggingface(huggingface, source_language, target_language, Path(output))
-    if weights is None or preset is None or tokenizer is None:
-        raise UserError("import: give STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
-    return _import_reference(Path(weights), preset, Path(tokenizer), num_heads, Path(output))
+    check_new(Path(output), replaces=replace)
+    given = [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]
+    if huggingface is not None and given:
+        raise UserError(f"--huggingface: with {given[0]}; give --huggingface DIR -o RUN alone")
+    with new_folder(Path(output), replaces=replace) as made:
+        if huggingface is not None:
+            lines = _import_huggingface(huggingface, source_language, target_language, made, Path(output))
+        elif weights is not None and preset is not None and tokenizer is not None:
+            lines = _import_reference(Path(weights), preset, Path(tokenizer), num_heads, made, Path(output))
+        else:
+            raise UserError("import: give STATE.safetensors with --preset and --tokenizer, or --huggingface DIR")
+    print("\n".join(lines))
+    return 0
 
 
-def _import_huggingface(folder: str, source_language: str | None, target_language: str | None, output: Path) -> int:
+def _import_huggingface(
+    folder: str, source_language: str | None, target_language: str | None, made: Path, output: Path
+) -> list[str]:
     with naming("--huggingface"):
         loaded = load_checkpoint(Path(folder))
     section = PrepareSection(
@@ -66,19 +75,17 @@ def _import_huggingface(folder: str, source_language: str | None, target_languag
     )
     check_languages(section, loaded.tokenizer)
     origin = {"command": "import", "huggingface": folder}
-    save_model(loaded.model, loaded.tokenizer, output, origin=origin, prepare=section, search=loaded.search)
-    print(f"imported {folder}: {output}")
-    for note in loaded.notes:
-        print(note)
-    if loaded.has_languages:
-        print(
-            f"languages: {section.source_language} to {section.target_language}; --source-language and "
-            "--target-language name others, when importing and when translating"
-        )
-    return 0
+    save_model(loaded.model, loaded.tokenizer, made, output, origin=origin, prepare=section, search=loaded.search)
+    languages = (
+        f"languages: {section.source_language} to {section.target_language}; --source-language and --target-language "
+        "name others, when importing and when translating"
+    )
+    return [f"imported {folder}: {output}", *loaded.notes, *([languages] if loaded.has_languages else [])]
 
 
-def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: int | None, output: Path) -> int:
+def _import_reference(
+    weights: Path, preset: str, tokenizer: Path, num_heads: int | None, made: Path, output: Path
+) -> list[str]:
     state = read_state(weights)
     pieces = read_tokenizer(tokenizer)
     heads = num_heads or reference.default_num_heads(preset)
@@ -89,10 +96,9 @@ def _import_reference(weights: Path, preset: str, tokenizer: Path, num_heads: in
     ):
         if given != wanted:
             raise UserError(f"--tokenizer: {given} {side} pieces; allowed is {wanted}, as the weights have")
-    save_model(model, pieces, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
+    save_model(model, pieces, made, output, origin={"command": "import", "preset": preset, "weights": str(weights)})
     whose = "" if num_heads else ", as many as the preset has: --num-heads says otherwise"
-    print(f"imported {weights} as {preset}: {output}; {heads} heads{whose}")
-    return 0
+    return [f"imported {weights} as {preset}: {output}; {heads} heads{whose}"]
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -128,6 +134,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 def save_model(
     model: Transformer,
     tokenizer: Tokenizer,
+    folder: Path,
     output: Path,
     *,
     origin: Mapping[str, Any],
@@ -139,7 +146,8 @@ def save_model(
     Args:
         model: in fp32.
         tokenizer: of its vocabularies.
-        output: a new folder.
+        folder: a new one, which is renamed to `output`.
+        output: the run's.
         origin: for the manifest.
         prepare: its languages and their tags, if they are known.
         search: its search settings, if they are known.
@@ -153,14 +161,13 @@ def save_model(
     prepare = dataclasses.replace(prepare, max_pieces=min(prepare.max_pieces, room))
     evaluation = dataclasses.replace(EvaluationSection(), search=search or SearchSection())
     config = dataclasses.replace(RunConfig(), model=model.section, prepare=prepare, evaluation=evaluation)
-    with new_folder(output) as folder:
-        write_run(
-            folder,
-            output,
-            config,
-            tokenizer,
-            tensors=((name, p.detach()) for name, p in parameters.items()),
-            state=TrainerState(),
-            data_fingerprints=[],
-            origin=origin,
-        )
+    write_run(
+        folder,
+        output,
+        config,
+        tokenizer,
+        tensors=((name, p.detach()) for name, p in parameters.items()),
+        state=TrainerState(),
+        data_fingerprints=[],
+        origin=origin,
+    )

@@ -38,6 +38,7 @@ def run(
     chunk_lines: int | None,
     choose: str | int | None,
     to: str | None,
+    replace: bool,
     n_best: int,
     score: bool,
     candidates: int,
@@ -53,7 +54,7 @@ def run(
         run: see `Options`.
         sentences: in place of lines.
         input, output: files; None for standard input and output.
-        part, merge, chunk_lines, choose, to: see `zeromt.translating.corpus.run`.
+        part, merge, chunk_lines, choose, to, replace: see `zeromt.translating.corpus.run`.
         n_best: translations of a line to write.
         score: score the translations behind a tab on each line.
         candidates: translations of a line to choose from.
@@ -65,7 +66,7 @@ def run(
     in_parts = part is not None or merge
     options = Options(run=run, candidates=max(n_best, candidates), **how)
     of_lines = {"--n-best": n_best > 1, "--score": score}
-    of_parts = {"--chunk-lines": chunk_lines, "--choose": choose, "--to": to}
+    of_parts = {"--chunk-lines": chunk_lines, "--choose": choose, "--to": to, "--replace": replace}
     for option, value in (of_lines if in_parts else of_parts).items():
         if value:
             raise UserError(f"{option}: {'with' if in_parts else 'without'} --part or --merge; leave one of them out")
@@ -79,7 +80,14 @@ def run(
         raise UserError(f"--candidates: {candidates} without --mbr or --part; give one of them, or --n-best")
     if in_parts:
         return corpus.run(
-            part=part, options=options, input=input, output=output, chunk_lines=chunk_lines, choose=choose, to=to
+            part=part,
+            options=options,
+            input=input,
+            output=output,
+            chunk_lines=chunk_lines,
+            choose=choose,
+            to=to,
+            replace=replace,
         )
     if input is not None and len(input) > 1:
         raise UserError(f"--input: {len(input)} files; several are translated with --part and --merge")

@@ -43,6 +43,7 @@ def run(
     chunk_lines: int | None,
     choose: str | int | None,
     to: str | None,
+    replace: bool,
 ) -> int:
     """Translate a part of a corpus, or merge its parts.
 
@@ -53,6 +54,7 @@ def run(
         output: the folder.
         chunk_lines: lines of a chunk.
         choose: candidates of a line that the merge writes: `best`, `all` or so many.
+        replace: what was begun with other material is renamed, and begun anew.
         to: the merge's file of translations; by default `translations.txt` in the folder.
 
     Raises:
@@ -72,7 +74,7 @@ def run(
     size = chunk_lines or CHUNK_LINES
     material = {"chunk_lines": size, "lines": lines, "sha256": sha256, "engine": engine.identity}
     with naming("-o"):
-        store = Store(Path(output), material, "-o", begins=part is not None)
+        store = Store(Path(output), material, "-o", begins=part is not None, replaces=replace and part is not None)
     if part is not None:
         _make_part(store, engine, files, part, material)
         return 0

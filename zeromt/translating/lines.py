@@ -25,9 +25,6 @@ IDLE_SECONDS = 0.2
 READ_BYTES = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
 
-Row = tuple[str, str]
-"""A source, and its translation if there is one."""
-
 
 def read_chunks(
     stack: contextlib.ExitStack, input: str | None, *, has_targets: bool = False, sentences: Sequence[str] = ()
@@ -49,7 +46,7 @@ def read_chunks(
     except UnicodeEncodeError:
         raise UserError("SENTENCE: is not UTF-8; set the terminal to it, or give a file (-i)") from None
     lines = lines_of([text] if sentences else _blocks(stack, input), name)
-    return _cut(_rows(lines, name, has_targets=has_targets), has_targets=has_targets)
+    return _chunks(lines, name, has_targets=has_targets)
 
 
 def read_files(files: Iterable[Path]) -> Iterator[str]:
@@ -101,38 +98,27 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     return text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text
 
 
-def _cut(rows: Iterable[Row | None], *, has_targets: bool) -> Iterator[Chunk | None]:
+def _chunks(lines: Iterable[str | None], name: str, *, has_targets: bool) -> Iterator[Chunk | None]:
     """Chunks of at most CHUNK_LINES, or CHUNK_CHARACTERS; where the input pauses, the lines so far, then None."""
-    held: list[Row] = []
+    sources: list[str] = []
+    targets: list[str] = []
     first = size = 0
-    for row in itertools.chain(rows, [None]):
-        if row is not None:
-            held.append(row)
-            size += len(row[0]) + len(row[1])
-        if held and (row is None or len(held) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
-            targets = [target for _, target in held] if has_targets else None
-            yield Chunk(first=first, sources=[source for source, _ in held], targets=targets)
-            first, size = first + len(held), 0
-            held.clear()
-        if row is None:
-            yield None
-
-
-def _rows(lines: Iterable[str | None], name: str, *, has_targets: bool) -> Iterator[Row | None]:
-    number = 0
-    for line in lines:
+    for line in itertools.chain(lines, [None]):
+        if line is not None:
+            source, *rest = line.split("\t") if has_targets else [line]
+            if len(rest) != has_targets:
+                number = first + len(sources) + 1
+                raise UserError(
+                    f"{name}: line {number} has {len(rest)} tabs; with --score a line is source TAB translation"
+                )
+            sources.append(source)
+            targets += rest
+            size += len(line)
+        if sources and (line is None or len(sources) == CHUNK_LINES or size >= CHUNK_CHARACTERS):
+            yield Chunk(first=first, sources=sources, targets=targets if has_targets else None)
+            first, size, sources, targets = first + len(sources), 0, [], []
         if line is None:
             yield None
-            continue
-        number += 1
-        if not has_targets:
-            yield line, ""
-            continue
-        source, tab, target = line.partition("\t")
-        if not tab or "\t" in target:
-            tabs = line.count("\t")
-            raise UserError(f"{name}: line {number} has {tabs} tabs; with --score a line is source TAB translation")
-        yield source, target
 
 
 def _blocks(stack: contextlib.ExitStack, name: str | None) -> Iterator[bytes | None]:

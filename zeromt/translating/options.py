@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from launcher.options.parser import Command, Parser
+from launcher.options.parser import Command, Parser, add_replace
 from launcher.options.values import existing, new_file, new_path, part, whole
 from zeromt.translator.arguments import add_paragraphs, add_processes, add_runs, add_search, add_setting
 
@@ -96,6 +96,7 @@ def _add_corpus(parser: Parser) -> None:
         help="with --merge: where the translations go (default: translations.txt in -o); NAME.source.txt and "
         "NAME.scores.txt lie beside it",
     )
+    add_replace(parser, "a folder of another input or other settings")
 
 
 def _or_standard(parse: Callable[[str], str]) -> Callable[[str], str | None]:

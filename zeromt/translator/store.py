@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 
 from configs import UserError
-from configs.process.files import disk_errors, exists, explain, inside
+from configs.process.files import disk_errors, exists, explain, inside, put_aside
 
 JOB_FILE = "job.json"
 _IN_A_FOLDER = 1000
@@ -28,25 +28,44 @@ class Store:
         material: what the chunks are made of, as JSON.
         option: that names the folder, for messages.
         begins: note the material if nothing is there yet.
+        replaces: rename what is there if it was begun with other material.
 
     Raises:
         UserError: it was begun with other material, or not begun.
     """
 
-    def __init__(self, root: Path, material: Mapping[str, Any], option: str, *, begins: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        material: Mapping[str, Any],
+        option: str,
+        *,
+        begins: bool = True,
+        replaces: bool = False,
+    ) -> None:
         self.root, self._option = root, option
+        if exists(root / JOB_FILE):
+            try:
+                self._check(material)
+            except UserError:
+                if not replaces:
+                    raise
+                with disk_errors(option, root):
+                    put_aside(root, "--replace")
+        elif not begins:
+            raise UserError(f"{option}: {str(root)!r} has no {JOB_FILE}: nothing was begun there; run a --part")
         if not exists(root / JOB_FILE):
-            if not begins:
-                raise UserError(f"{option}: {str(root)!r} has no {JOB_FILE}: nothing was begun there; run a --part")
             with disk_errors(option, root):
                 root.mkdir(parents=True, exist_ok=True)
                 inside.write_text(root / JOB_FILE, json.dumps(material, indent=1, ensure_ascii=False))
-        before = dict(_leaves(read_material(root, option)))
+
+    def _check(self, material: Mapping[str, Any]) -> None:
+        before = dict(_leaves(read_material(self.root, self._option)))
         for name, now in _leaves(material):
             if before.get(name) != now:
                 raise UserError(
-                    f"{name}: {json.dumps(now)}, and {str(root)!r} was begun with {json.dumps(before.get(name))}; give "
-                    "that, or move the folder away"
+                    f"{name}: {json.dumps(now)}, and {str(self.root)!r} was begun with {json.dumps(before.get(name))}; "
+                    "give that, or begin anew (--replace)"
                 )
 
     def path(self, number: int) -> Path:

@@ -4,10 +4,12 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from configs.errors import UserError
+from configs.process.streams import note
 
 _ADVICE = {
     errno.ENAMETOOLONG: "give a shorter name",
@@ -138,6 +140,23 @@ def is_file(path: str | os.PathLike[str]) -> bool:
     """Whether a regular file exists; see `status_of`."""
     status = status_of(path)
     return status is not None and stat.S_ISREG(status.st_mode)
+
+
+def put_aside(path: Path, option: str) -> None:
+    """Rename what is at a path to NAME.replaced-DATE, and say so: nothing is deleted.
+
+    Args:
+        path: of a file or folder, if there is one.
+        option: that asks for it.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    if exists(path):
+        while exists(new := path.with_name(f"{path.name}.replaced-{time.strftime('%Y%m%d-%H%M%S')}")):
+            time.sleep(0.2)
+        path.rename(new)
+        note(f"{option}: what was in {path} is now in {new}")
 
 
 def file_in(folder: Path, name: str) -> Path:

@@ -102,7 +102,7 @@ def test_train_resets_and_renames_and_deletes_nothing(workplace: Path) -> None:
     assert outs == ["debug ['seed=5'] ['optimizer'] True\n", "debug ['seed=5'] [] False\n"]
     (replaced,) = run_folder(workplace).parent.glob("debug.replaced-*")
     assert re.fullmatch(r"debug\.replaced-\d{8}-\d{6}", replaced.name)
-    assert f"--fresh: the run that was in runs/debug is now in runs/{replaced.name}" in done.stderr
+    assert f"--fresh: what was in runs/debug is now in runs/{replaced.name}" in done.stderr
     assert (replaced / "checkpoints" / checkpoint.name / "precious").read_text() == "weights"
 
 

@@ -47,6 +47,18 @@ def test_a_name_as_long_as_can_be(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.rglob("*")] == [path.name, "a"]
 
 
+def test_what_is_there_is_renamed_when_the_new_one_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").touch()
+    with pytest.raises(UserError, match="is not empty; give a new or an empty folder, or --replace"):
+        check_new(tmp_path / "a")
+    with new_folder(tmp_path / "a", replaces=True) as folder:
+        (folder / "new").touch()
+        assert (tmp_path / "a" / "old").exists()
+    [aside] = tmp_path.glob("a.replaced-*")
+    assert [path.name for path in (*aside.iterdir(), *(tmp_path / "a").iterdir())] == ["old", "new"]
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -53,7 +53,11 @@ def test_they_change_nothing_but_the_index(
     assert main([*PREPARE, *settings, "prepare.output=said", f"prepare.train={SOURCES}"]) == 0
     capsys.readouterr()
     message = refused(*PREPARE, *settings, "prepare.output=said", plain)
+    before = shards("said")
     assert "said holds another dataset (train.licence was ['CC-BY-4.0', None] and is None, " in message
+    assert main([*PREPARE, *settings, "prepare.output=said", plain, "--replace"]) == 0
+    [aside] = folder.glob("said.replaced-*")
+    assert shards(str(aside)) == before
 
 
 def test_they_stand_in_the_card_of_a_model(folder: Path, forked: Forked) -> None:

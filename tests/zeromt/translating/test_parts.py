@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.conftest import Refused, Start, small_disk, zeromt
+from tests.conftest import Refused, Start, zeromt
 from tests.waiting import wait_until
 from tests.zeromt.translating.conftest import Translate, translating, write_lines
+from zeromt.cli.main import main
 from zeromt.translator.mbr import expected_utilities
 from zeromt.translator.splitting import join, parts_of
 
@@ -129,11 +130,6 @@ def _change_line() -> None:
     Path("in.en").write_text("\n".join(texts))
 
 
-def _add_line() -> None:
-    with Path("in.en").open("a") as file:
-        file.write("one more\n")
-
-
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
@@ -144,7 +140,6 @@ def _add_line() -> None:
         (lambda: chunk(1).unlink(), "-o: 'out': 1 of 6 chunks are missing, the first is 1; run the parts"),
         (lambda: chunk(4).write_bytes(chunk(4).read_bytes()[:-9]), "'out/chunks/000/000004.jsonl.zst' is corrupt"),
         (_change_line, "sha256: "),
-        (_add_line, "lines: 25, and 'out' was begun with 24; give that, or move the folder away"),
     ],
 )
 def test_a_merge_refuses_what_does_not_belong_together(
@@ -168,6 +163,9 @@ def test_a_part_refuses_what_was_not_begun(
     words: list[str], said: str, ready: Callable[..., list[str]], refused: Refused
 ) -> None:
     assert said in refused(*ready("--part", "1/2", *words))
+    if words[0] != "--n-best":
+        assert main(ready("--part", "1/1", *words, "--replace")) == 0
+        assert [path.name.partition("-")[0] for path in Path().glob("out.*")] == ["out.replaced"]
 
 
 def test_bad_input_is_found_before_the_work(run: str, refused: Refused, tmp_path: Path) -> None:
@@ -178,22 +176,7 @@ def test_bad_input_is_found_before_the_work(run: str, refused: Refused, tmp_path
     assert "'out' has no job.json: nothing was begun there" in refused(*words, "--merge")
 
 
-def test_a_full_disk_is_one_line_and_loses_nothing(
-    translate: Translate, run: str, lines: list[str], refused: Refused, tmp_path: Path
-) -> None:
-    with small_disk(tmp_path / "small", "64k") as disk:
-        if disk is None:
-            pytest.skip("no file system can be mounted here")
-        words = (run, "-i", "in.en", "-o", "small/out", *SEARCH, "--part", "1/1")
-        (disk / "ballast").write_bytes(b"x" * 40_000)
-        assert "-o: small/out: cannot be written: No space left" in refused("translate", *words)
-        (disk / "ballast").unlink()
-        assert translate(*words) == 0
-
-
 def test_status(ready: Callable[..., list[str]], capsys: pytest.CaptureFixture[str], translate: Translate) -> None:
-    from zeromt.cli.main import main
-
     chunk(2).unlink()
     capsys.readouterr()
     assert main(["status", "out"]) == 0
@@ -216,14 +199,6 @@ def test_splitting() -> None:
     assert parts(" ", paragraphs=True) == [" "]
     assert join(["One.", "Two.", ""]) == "One. Two."
     assert join(["一。", "二。"]) == "一。二。"
-
-
-def test_a_part_of_a_job_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    from launcher.options.values import part
-
-    for name, value in (("ID", "7"), ("MIN", "4"), ("COUNT", "5")):
-        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", value)
-    assert part("slurm") == (4, 5)
 
 
 SAMPLED = ("--sample", "--epsilon", "0.01", "--temperature", "2", "--candidates", "5")
@@ -254,13 +229,3 @@ def _by_line(out: str = "out") -> list[list[str]]:
     pairs = zip(lines_of(".source", f"{out}/translations"), lines_of("", f"{out}/translations"), strict=True)
     groups = itertools.groupby((pair for pair in pairs if pair[1]), lambda pair: pair[0])
     return [[text for _, text in group] for _, group in groups]
-
-
-def test_lines_for_people(translate: Translate, run: str, lines: list[str], refused: Refused) -> None:
-    plain = [line for line in lines if len(line) < 200]
-    Path("in.en").write_text("".join(f"{line}\n" for line in plain))
-    assert translate(run, "-i", "in.en", "-o", "mbr.txt", *SEARCH[:4], *SAMPLED, "--mbr", "chrf") == 0
-    words = (run, "-i", "in.en", "-o", "out", *SEARCH, *SAMPLED, "--mbr", "chrf")
-    assert translate(*words, "--part", "1/1") == 0
-    assert translate(*words, "--merge") == 0
-    assert Path("mbr.txt").read_text() == Path("out/translations.txt").read_text()
