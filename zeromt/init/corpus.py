@@ -4,7 +4,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +17,8 @@ from data_pipeline.preparation.corpus import corpus_units
 from data_pipeline.preparation.filters.texts import fold
 from data_pipeline.preparation.lines import COMPRESSED, byte_lines, decode_lines
 from data_pipeline.preparation.readers.lines import Tsv
-from data_pipeline.preparation.readers.tmx import Tmx, read_units
+from data_pipeline.preparation.readers.tmx import Tmx
 
-HEAD = 2000
-"""Units of a TMX by which its languages are told."""
 LEAST_PAIRS, LEAST_SET, MOST_SET, PART_OF_SET = 40, 2, 1000, 20
 """Pairs of a corpus, and of a held-out set, which has at most one of so many."""
 SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
@@ -88,27 +85,27 @@ def find_corpus(paths: Sequence[str], source: str | None, target: str | None) ->
             raise UserError(f"CORPUS: {name}: is not a file; give two text files, a TSV of two columns or a TMX")
     if len(given) > 2 or len({path.resolve() for path in given}) < len(given):
         raise UserError("CORPUS: give two different text files, the source's first, or one TSV or TMX")
-    how = "by the names of the files"
     if len(given) == 2:
         files = CorpusFiles(source=[paths[0]], target=[paths[1]])
-        named = (_code_in(given[0]), _code_in(given[1]))
-    elif _plain_name(given[0]).lower().endswith(".tmx"):
-        files, how = CorpusFiles(files=[paths[0]], reader=Tmx()), "by the codes in the file"
-        named = _codes_of_tmx(given[0], source, target)
+        named = [_code_in(given[0]), _code_in(given[1])]
     else:
-        _check_columns(given[0])
-        files = CorpusFiles(files=[paths[0]], reader=Tsv(source_field=1, target_field=2))
-        codes = [part for part in re.split(r"[._-]", _plain_name(given[0])) if _is_code(part)][-2:]
-        named = (codes[0], codes[1]) if len(codes) == 2 else (None, None)
+        is_tmx = _plain_name(given[0]).lower().endswith(".tmx")
+        if not is_tmx:
+            _check_columns(given[0])
+        files = CorpusFiles(files=[paths[0]], reader=Tmx() if is_tmx else Tsv(source_field=1, target_field=2))
+        codes = [part for part in re.split(r"[._-]", _plain_name(given[0])) if _is_code(part)]
+        named = codes[-2:] if len(codes) > 1 else [None, None]
     source_code, target_code = source or named[0], target or named[1]
     if source_code is None or target_code is None:
         raise UserError(
             f"CORPUS: {paths[0]}: no name says the {'source' if source_code is None else 'target'}'s language, as in "
             "corpus.en or corpus.en-cs.tsv; give --source-language and --target-language"
         )
-    if _is_same(source_code, target_code):
+    source_language, target_language = language(source_code), language(target_code)
+    if (source_language.code, source_language.script) == (target_language.code, target_language.script):
         raise UserError(f"CORPUS: both sides are in one language ({source_code}); give text in two, or name them")
-    return Corpus(files=files, languages=(source_code, target_code), how="as given" if source and target else how)
+    how = "as given" if source and target else "by the names of the files"
+    return Corpus(files=files, languages=(source_code, target_code), how=how)
 
 
 def _plain_name(path: Path) -> str:
@@ -120,34 +117,11 @@ def _is_code(text: str) -> bool:
     return text.lower() not in _NO_CODES and CODE.fullmatch(text) is not None and is_known(text)
 
 
-def _is_same(one: str, other: str) -> bool:
-    return (language(one).code, language(one).script) == (language(other).code, language(other).script)
-
-
 def _code_in(path: Path) -> str | None:
     """The code of a language in a file's name, the last if there are several."""
     name = _plain_name(path)
     parts = [part for split in (r"\.", r"[._-]") for part in reversed(re.split(split, name))]
     return next(filter(_is_code, parts), None)
-
-
-def _codes_of_tmx(path: Path, source: str | None, target: str | None) -> tuple[str | None, str | None]:
-    """The two languages of a TMX, of which the source is the one that comes first; what is given is not told.
-
-    Raises:
-        UserError: it has others.
-    """
-    codes: list[str] = []
-    for unit in islice(read_units(path), HEAD):
-        for code, _ in unit.translations if unit is not None else ():
-            if _is_code(code) and not any(_is_same(code, one) for one in (*codes, *filter(None, (source, target)))):
-                codes.append(code)
-    if len(codes) + sum(one is not None for one in (source, target)) != 2 and None in (source, target):
-        raise UserError(
-            f"CORPUS: {path}: has languages {', '.join(codes) or 'that are not known'}, and two are needed; "
-            "give --source-language and --target-language"
-        )
-    return (source or (codes.pop(0) if codes else None)), (target or (codes.pop(0) if codes else None))
 
 
 def _check_columns(path: Path) -> None:

@@ -27,7 +27,7 @@ def add_init(parser: Parser) -> None:
             f"--{side}-language",
             metavar="L",
             type=language,
-            help=f"code of the {side} language, such as en (default: as names of files or a TMX's codes say)",
+            help=f"code of the {side} language, such as en (default: as the names of the files say)",
         )
 
 

@@ -40,7 +40,7 @@ def tmx(folder: Path, pairs: Pairs) -> list[str]:
         f'<tuv xml:lang="fr-FR"><seg>{escape(target)}</seg></tuv></tu>\n'
         for source, target in pairs
     )
-    (folder / "memory.tmx").write_text(
+    (folder / "memory.en-fr.tmx").write_text(
         f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>\n{units}</body></tmx>\n'
     )
-    return ["memory.tmx"]
+    return ["memory.en-fr.tmx"]
