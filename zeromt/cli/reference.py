@@ -14,8 +14,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 from typing_extensions import override
 
-from configs.components import Optimizer, kinds, make
-from configs.components.training import ALL_STAGES
 from configs.reading.meanings import FieldHelp, fields, meanings
 from configs.schema import RunConfig
 from launcher.options.parser import Parser
@@ -44,7 +42,7 @@ alone, so a file that an editor likes may still be refused.
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, "## Settings\n", *_settings(), *_optimizers(), "## Commands\n", *_commands()])
+    return "\n".join([HEAD, "## Settings\n", *_settings(), "## Commands\n", *_commands()])
 
 
 def schema_text() -> str:
@@ -83,47 +81,6 @@ def _row(field: FieldHelp) -> str:
     ticks = "``" if "`" in field.default else "`"
     default = f"{ticks}{field.default}{ticks}" if field.default and not field.is_section else field.default
     return f"| `{field.path}`{of} | {_cell(field.type)} | {_cell(default)} | {_cell(field.meaning)} |"
-
-
-def _optimizers() -> Iterator[str]:
-    """What each optimizer says of itself: where it is sound, and what it keeps."""
-    yield "## Optimizers\n"
-    yield (
-        "At which ZeRO stages (`engine.zero_stage`) each is sound, in any precision; a run with another is refused "
-        "before it starts. Offloaded: with `engine.offload_optimizer`. What is kept is in a checkpoint under these "
-        "names; the count of steps is kept for all.\n"
-    )
-    heads = [*map(str, ALL_STAGES), "offloaded"]
-    yield f"| optimizer | it works by | {' | '.join(heads)} | it keeps of |"
-    yield "|---" * (len(heads) + 3) + "|"
-    for kind in kinds("optimizer"):
-        made: Optimizer = make("optimizer", kind)
-        sound = [made.stage_problem(stage, offload=False) is None for stage in ALL_STAGES]
-        sound.append(made.stage_problem(1, offload=True) is None)
-        marks = " | ".join("yes" if one else "no" for one in sound)
-        yield f"| `{kind}` | {made.scope} | {marks} | {_kept(made)} |"
-    yield ""
-
-
-_EXAMPLES = {
-    "a layer's matrix": ("encoder.layers.0.feed_forward.inner.weight", (2, 3)),
-    "an embedding": ("source_embedding.tokens.weight", (2, 3)),
-    "a vector": ("encoder.norm.bias", (5,)),
-}
-_SIDES = {2: "rows", 3: "columns", 5: "elements"}
-
-
-def _kept(optimizer: Optimizer) -> str:
-    """Names and shapes of what it keeps of each of the examples."""
-    by_states: dict[str, list[str]] = {}
-    for what, (name, shape) in _EXAMPLES.items():
-        kept = optimizer.states_of(name, shape).items()
-        said = [
-            f"`{key}`" + ("" if own == shape else f" ({' x '.join(_SIDES.get(n, str(n)) for n in own)})")
-            for key, own in kept
-        ]
-        by_states.setdefault(", ".join(said), []).append(what)
-    return "; ".join(f"{' or '.join(of)}: {said}" for said, of in by_states.items())
 
 
 def _commands() -> Iterator[str]:
