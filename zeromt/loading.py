@@ -144,7 +144,7 @@ class LoadedModel(TrainedModel):
             TypeError: a string in place of a list, or an item that is no string.
             UserError: their number differs from the sources', or a language is wrong.
         """
-        lines, given = _as_text(sources, "sources"), _as_text(targets, "targets")
+        lines, given = _as_list(sources, str, "sources"), _as_list(targets, str, "targets")
         if len(lines) != len(given):
             raise UserError(f"targets: {len(given)} for {len(lines)} sources; give one for each")
         how = self._how(self.config.evaluation.search, (source_language, target_language))
@@ -174,7 +174,7 @@ class LoadedModel(TrainedModel):
             TypeError: a string in place of a list, or an item that is no string.
             UserError: their numbers differ, there are none, or an option is wrong.
         """
-        lines = _as_text(sources, "sources")
+        lines = _as_list(sources, str, "sources")
         columns = _columns(references)
         for column in columns:
             if len(column) != len(lines):
@@ -199,7 +199,7 @@ class LoadedModel(TrainedModel):
         languages: tuple[str | None, str | None],
         search: dict[str, Any],
     ) -> list[list[Translation]]:
-        given, number = _as_text(lines, "lines"), operator.index(number)
+        given, number = _as_list(lines, str, "lines"), operator.index(number)
         section = self._search(search)
         if number < 1 or (section.sampler is None and number > section.beam):
             raise UserError(f"number: {number} with beam={section.beam}; allowed is 1 to the beam")
@@ -242,24 +242,8 @@ def _columns(references: Iterable[str] | Iterable[Sequence[str]]) -> list[list[s
     """One list for each reference translation of the set."""
     items: list[Any] = _as_list(references, (str, Sequence), "references")
     if items and all(not isinstance(item, str) for item in items):
-        return [_as_text(item, f"references[{number}]") for number, item in enumerate(items)]
-    return [_as_text(items, "references")]
-
-
-def _as_text(given: Iterable[str], what: str) -> list[str]:
-    """The argument as a list of lines.
-
-    Raises:
-        TypeError: see `_as_list`.
-        UserError: a line is no text.
-    """
-    lines = _as_list(given, str, what)
-    for number, line in enumerate(lines):
-        try:
-            line.encode()
-        except UnicodeEncodeError as error:
-            raise UserError(f"{what}[{number}]: holds half of a surrogate pair; allowed is text") from error
-    return lines
+        return [_as_list(item, str, f"references[{number}]") for number, item in enumerate(items)]
+    return [_as_list(items, str, "references")]
 
 
 def _as_list(given: Iterable[T], kind: type | tuple[type, ...], what: str) -> list[T]:

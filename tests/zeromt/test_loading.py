@@ -58,16 +58,12 @@ def test_it_is_shown_in_a_line(model: zeromt.LoadedModel) -> None:
     assert shown.endswith(" parameters, fp32 on cpu>")
 
 
-ODD = ["a", "b \ud800"]
 WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda model: model.translate("Hello."), "lines: "),
     (lambda model: model.translate(["a", 3]), "lines[1]: "),
-    (lambda model: model.translate(ODD), "lines[1]: "),
     (lambda model: model.score(["a", "b"], ["c"]), "targets: 1 "),
-    (lambda model: model.score(["a", "b"], ODD), "targets[1]: "),
     (lambda model: model.evaluate(["a"], "b"), "references: a str"),
     (lambda model: model.evaluate(["a"], [["b"], ["c", "d"]]), "references: 2 "),
-    (lambda model: model.evaluate(["a", "b"], [["a", "b"], ODD]), "references[1][1]: "),
     (lambda model: model.evaluate(["a"], ["b"], metrics="bleu"), "metrics: "),
     (lambda _: zeromt.load(small_runs() / "runs" / "small", plugins="mine.py"), "plugins: "),
     (lambda _: zeromt.load(small_runs() / "runs" / "small", precision="fp8"), "--precision: 'fp8'"),
@@ -75,7 +71,7 @@ WRONG: list[tuple[Callable[[Any], object], str]] = [
     (lambda model: model.translate(["a"], beem=5), "beem: "),
     (lambda model: model.translate(["a"], min_length_ratio=9.0), "min_length_ratio: 9.0"),
 ]
-"""Calls, and what must be named: a string is no list, half of a surrogate pair no text, and so on."""
+"""Calls, and what must be named: a string is no list, and so on."""
 
 
 @pytest.mark.parametrize(("call", "named"), WRONG, ids=[named for _, named in WRONG])

@@ -3,18 +3,14 @@
 import contextlib
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from configs import HeldOutSection, RunConfig, UserError
-from configs.components import Metric, unknown
-from configs.components.training import SIGNATURE
-from configs.evaluation import QueuedMetric
+from configs.components import unknown
 from configs.process.environment import restored_environment
 from configs.process.files import check_apart
 from configs.process.files.inside import written
-from configs.process.text import visible
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.tokenizer import Tokenizer
 from trainer.datasets import dataset_names
@@ -35,7 +31,6 @@ def run(
     reference: list[str] | None,
     sets: list[str] | None,
     output: str | None,
-    as_json: bool,
     **how: Any,
 ) -> int:
     """Translate held-out sets and score them against their references; the scores go to standard output.
@@ -46,7 +41,6 @@ def run(
         source, reference: a file (plain, .gz, .zst, .xz or .bz2), and files of as many lines with its references.
         sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
         output: a file for the translations of one set.
-        as_json: print JSON on a terminal too.
         how: fields of `zeromt.translator.worker.Options`.
 
     Raises:
@@ -70,9 +64,8 @@ def run(
             raise UserError(f"--output: one file for {len(texts)} sets; score one set at a time")
         done = [_of_set(engine, text, wanted, is_of_files=files is not None) for text in texts]
     settings = _settings(engine)
-    figures = {one.text.name: one.figures for one in done}
-    report = {**done[0].figures, **settings} if files else {"sets": figures, **settings}
-    show(report, figures, done[0].metrics, as_json=as_json)
+    figures = done[0].figures if files else {"sets": {one.text.name: one.figures for one in done}}
+    print(json.dumps({**figures, **settings}, indent=1), flush=True)
     if output is not None:
         with written(output, "--output") as file:
             file.writelines(f"{h}\n" for h in done[0].hypotheses)
@@ -147,30 +140,3 @@ def _check_sets(
     for side in ("source", "target"):
         if source is None and (language := getattr(options, f"{side}_language")) is not None:
             raise UserError(f"--{side}-language: {language!r} without --source; sets have languages of their own")
-
-
-def show(
-    report: Mapping[str, Any],
-    sets: Mapping[str, Mapping[str, Any]],
-    metrics: Sequence[Metric | QueuedMetric],
-    *,
-    as_json: bool,
-) -> None:
-    """Print the scores: JSON for programs; on a terminal, without `--json`, a line a set, with a signature at its end.
-
-    Args:
-        report: all of it.
-        sets: the figures of each set, by its name.
-        metrics: that they are scores of.
-        as_json: print JSON on a terminal too.
-    """
-    if as_json or not sys.stdout.isatty():
-        print(json.dumps(report, indent=1), flush=True)
-        return
-    for name, figures in sets.items():
-        values = [figures[metric.key()] for metric in metrics]
-        shown = ["-" if v is None else f"{v:.{metric.digits}f}" for metric, v in zip(metrics, values, strict=True)]
-        scores = "  ".join(f"{metric.label()} {text}" for metric, text in zip(metrics, shown, strict=True))
-        made = f"{figures['pairs']:,} pairs, {figures['sentences_per_second']:.1f} a second"
-        signature = figures[f"{metrics[0].key()}{SIGNATURE}"]
-        print(visible(f"{name}  {scores}  {made}  ({signature})"), flush=True)

@@ -27,16 +27,13 @@ def add_evaluate(parser: Parser) -> None:
     add_search(parser)
     add_metrics(parser)
     add_paragraphs(parser)
-    parser.add_argument(
-        "--json", dest="as_json", action="store_true", help="print JSON on a terminal too, as into a file or a pipe"
-    )
     parser.add_argument("-o", "--output", metavar="FILE", type=new_file, help="write the translations to this file")
 
 
 COMMANDS = {
     "evaluate": Command(
-        summary="translate and score a test set (BLEU, chrF, TER ...): a line a set, or JSON, with signatures",
-        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE] [--json]",
+        summary="translate and score test sets (BLEU, chrF, TER ...): JSON, with signatures",
+        usage="RUN [--source FILE --reference FILE | --set SET] [--metrics METRIC ...] [--beam N] [-o FILE]",
         add_arguments=add_evaluate,
         target="zeromt.evaluating.command:run",
         computes=True,

@@ -1,1 +1,1 @@
-"""Export of trained models for other programs; every export is compared with the model itself."""
+"""`zeromt export`: writes a trained model for another program, with a model card."""

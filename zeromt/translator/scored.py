@@ -129,7 +129,6 @@ class Evaluated:
     hypotheses: Sequence[str]
     figures: dict[str, Any]
     """Scores, rounded for reading, each with its signature, and how many sources were cut."""
-    metrics: Sequence[Metric | QueuedMetric]
     seconds: float
     """Of translating."""
 
@@ -155,4 +154,4 @@ def score_set(engine: Engine, text: SetText, wanted: Wanted, how: How) -> Evalua
         rounded = round(value, metric.digits) if math.isfinite(value) else None
         figures |= {key: rounded, f"{key}{SIGNATURE}": scores[key].signature}
     figures["truncated"] = engine.counts.truncated
-    return Evaluated(text=text, hypotheses=hypotheses, figures=figures, metrics=metrics, seconds=seconds)
+    return Evaluated(text=text, hypotheses=hypotheses, figures=figures, seconds=seconds)

@@ -124,7 +124,7 @@ def test_training_is_the_same_whatever_a_command_does(
     failed = {(line["of_step"], line["metric"]) for line in read_metrics(run, "event") if line["event"] == "no_score"}
     assert failed == {(step, name) for step in (10, 20) for name in ("hangs", "crashes")}
     metric = json.dumps({"name": "lengths", "command": [sys.executable, "-c", LENGTHS]})
-    found = call("evaluate", str(run), "--metrics", "bleu", metric, "--json")
+    found = call("evaluate", str(run), "--metrics", "bleu", metric)
     assert found.code == 0, found.err
     [figures] = json.loads(found.out)["sets"].values()
     assert figures["lengths"] == round(late[20], 4)

@@ -1,7 +1,6 @@
 """One set is translated with the same tag by every command, and lines without one are spoken of."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from configs import PrepareSection, TokenizerSection
 from data_pipeline.preparation.tokenizing import train_tokenizer
 from tests.conftest import Call, bundled
 from tests.forked import Forked
-from trainer.checkpoint.format import read_whole
 from trainer.evaluation.sets import tagged
 
 SET = "{name: x, source: x.en, references: [x.fr]}"
@@ -19,13 +17,13 @@ UNTAGGED = "source lines have no tag, and all that the model was trained on have
 
 @pytest.fixture(scope="module")
 def place(forked: Forked, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: `one` on a dataset with a tag, `two` on that and one of another tag, with no tag of its own."""
+    """A run, `one`, on a dataset with a tag."""
     root = tmp_path_factory.mktemp("tagged")
     for name, lines in (("a", slice(0, 200)), ("x", slice(200, 206))):
         for language in ("en", "fr"):
             (root / f"{name}.{language}").write_bytes(bundled(language, lines))
     shared = """
-prepare: &prepare
+prepare:
   target_language: fr
   output: data/fra
   train: {source: [a.en], target: [a.fr]}
@@ -34,12 +32,6 @@ prepare: &prepare
   target_tag: ">>fra<<"
 """
     (root / "one.yaml").write_text(f"{shared}\nevaluation: {{every_updates: 20, sets: [{SET}]}}\n")
-    (root / "two.yaml").write_text(f"""
-name: two
-stream: {{datasets: [{{path: data/fra}}, {{path: data/eng}}]}}
-evaluation: {{every_updates: 20, sets: [{SET}, {{name: own, role: test, source: own.en, references: [x.fr]}}]}}
-prepare: {{target_language: fr}}
-""")
     (root / "own.en").write_text("".join(f">>fra<< {line}" for line in (root / "x.en").open()))
     small = [
         "model.d_model=32", "model.encoder_layers=1", "model.decoder_layers=1", "model.attention.num_heads=2",
@@ -48,17 +40,7 @@ prepare: {{target_language: fr}}
         "training.max_updates=20", "training.tensorboard=false",
         "checkpoint.every_updates=20", "engine.precision=fp32",
     ]  # fmt: skip
-    other = [
-        "prepare.output=data/eng", "prepare.source_language=fr", "prepare.target_language=en",
-        "prepare.train.source=[a.fr]", "prepare.train.target=[a.en]", "prepare.tokenizer.path=data/fra",
-        "prepare.target_tag='>>eng<<'",
-    ]  # fmt: skip
-    for words in (
-        ("prepare", "one.yaml"),
-        ("prepare", "one.yaml", *other),
-        ("train", "one.yaml", "name=one", *small),
-        ("train", "two.yaml", *small),
-    ):
+    for words in (("prepare", "one.yaml"), ("train", "one.yaml", "name=one", *small)):
         done = forked.zeromt(*words, cwd=root)
         assert done.code == 0, done.err
     return root
@@ -81,25 +63,6 @@ def test_evaluate_compare_and_training_put_the_same_tag_before_a_set(place: Path
     [found] = json.loads(call("compare", "runs/one", "--set", SET, *quick, cwd=place).out)["sets"]
     chrf = next(metric for metric in found["scores"] if metric["key"] == "chrf")
     assert round(chrf["runs"][0]["score"], 2) == json.loads(by_set.out)["sets"]["x"]["chrf"]
-
-
-def test_lines_without_a_tag_where_every_dataset_has_one_are_spoken_of(place: Path, call: Call) -> None:
-    """By translate, evaluate and compare alike; not where they have one."""
-    [checkpoint] = (place / "runs" / "two" / "checkpoints").glob("step-*")
-    assert read_whole(checkpoint).manifest["target_tags"] == [">>fra<<", ">>eng<<"]
-    commands: Mapping[str, tuple[str, ...]] = {
-        "evaluate": ("evaluate", "runs/two", "--source", "{}", "--reference", "x.fr"),
-        "compare": ("compare", "runs/two", "--set", "{{name: y, source: {}, references: [x.fr]}}",
-                    "--beam", "2", "--bootstrap", "0", "--randomisation", "0"),
-        "translate": ("translate", "runs/two", "-i", "{}"),
-    }  # fmt: skip
-    for words in commands.values():
-        for file, is_said in (("x.en", True), ("own.en", False)):
-            done = call(*(word.format(file) for word in words), cwd=place)
-            assert done.code == 0, done.err
-            assert (f"6 {UNTAGGED} (the model's tags, at the very start of a line: >>fra<<, >>eng<<)" in done.err) == (
-                is_said
-            ), words
 
 
 def test_the_runs_tag_comes_before_lines_without_one_of_its_language() -> None:

@@ -1,7 +1,6 @@
 """README.md of an export: text of a checkpoint is shown, and is never markup."""
 
 import dataclasses
-import json
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from markdown_it.token import Token
 from data_pipeline.tokenizer import Tokenizer
 from tests.zeromt.made import make_run
 from trainer.inference.loading import TrainedModel, load_trained
-from trainer.runs.layout import METRICS_FILE, STATE
 from zeromt.exporting.model_card import card
 
 EVIL = '1 |\n\n# Free <a href="x">gift</a> ![p](http://t.example/x) `` ` `` </td>\x1b[31m\x9b\x7f\u202e\u2028---\n- *b*'
@@ -30,9 +28,6 @@ def planted(run: Path, text: str, language: str) -> TrainedModel:
         fingerprints={"data": [text], "tokenizer": text},
         sources=[entry, {**entry, "licence": None}],
     )
-    trained.checkpoint.manifest["files"][STATE] = {"bytes": 0, "sha256": ""}
-    line = {"kind": "evaluation", "step": trained.checkpoint.manifest["step"], text: 1.0, f"{text}_signature": text}
-    (run / METRICS_FILE).write_text(f"{json.dumps(line)}\n")
     return dataclasses.replace(trained, config=dataclasses.replace(trained.config, prepare=prepare, name=text))
 
 
@@ -49,9 +44,9 @@ def marks(text: str) -> Counter[str]:
 def test_text_of_a_checkpoint_is_no_markup(joint: Tokenizer, tmp_path: Path) -> None:
     make_run(tmp_path / "run", joint)
     given = (planted(tmp_path / "run", text, language) for text, language in ((EVIL, EVIL), ("x", "en")))
-    evil, usual = (card(one, format="ctranslate2", rounding=None).split("---\n", 2) for one in given)
+    evil, usual = (card(one, rounding=None).split("---\n", 2) for one in given)
     assert marks(evil[2]) == marks(usual[2])
-    assert marks(usual[2])["table_open"] == 3
-    assert evil[2].count("Free") > 8
+    assert marks(usual[2])["table_open"] == 2
+    assert evil[2].count("Free") > 6
     assert not [c for c in "".join(evil) if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
     assert yaml.safe_load(evil[1]).keys() == yaml.safe_load(usual[1]).keys()
