@@ -1,7 +1,8 @@
-"""A training run whose output is a terminal, made by `pty`."""
+"""A command whose output is a terminal, made by `pty`."""
 
 import contextlib
 import fcntl
+import importlib
 import os
 import pty
 import re
@@ -13,13 +14,14 @@ CODES = re.compile(r"\x1b\[[0-9;]*[mKA]")
 """Colours, emptying the rest of a line, and tqdm's steps to the line above: all that is ever written."""
 
 
-def train_on_a_terminal(
-    arguments: Sequence[str], width: int, variables: Mapping[str, str], log: str | None = None
+def on_a_terminal(
+    module: str, arguments: Sequence[str], width: int, variables: Mapping[str, str], log: str | None = None
 ) -> tuple[int, str]:
-    """`python -m trainer ARGUMENT...`, forked, on a terminal of so many columns: its exit code and what came there.
+    """`main` of a module, forked, on a terminal of so many columns: its exit code and what came there.
 
     Args:
-        arguments: of the trainer.
+        module: trainer.main or zeromt.cli.main.
+        arguments: of the command.
         width: columns.
         variables: of the environment, beside what is there.
         log: a file that standard output goes to in place of the terminal.
@@ -32,10 +34,9 @@ def train_on_a_terminal(
             if log is not None:
                 os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT), 1)
             from configs.process.streams import open_standard_streams
-            from trainer.main import main
 
             open_standard_streams()
-            code = main(list(arguments))
+            code = importlib.import_module(module).main(list(arguments))
         finally:
             os._exit(code)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Corpus
 from tests.forked import Forked
-from tests.trainer.on_a_terminal import CODES, bars, seen, train_on_a_terminal
+from tests.trainer.on_a_terminal import CODES, bars, on_a_terminal, seen
 from tests.waiting import PATIENCE
 from trainer.limits import Outlook
 from trainer.terminal import bar_shown
@@ -44,7 +44,7 @@ def on_terminal(
 ) -> tuple[int, str]:
     variables = {"TERM": "xterm", "PYTHONUTF8": "1", **variables}
     name = None if log is None else str(log)
-    [found] = forked.ranks(1, train_on_a_terminal, given, width, variables, name, cwd=folder, meet=False)
+    [found] = forked.ranks(1, on_a_terminal, "trainer.main", given, width, variables, name, cwd=folder, meet=False)
     return found
 
 

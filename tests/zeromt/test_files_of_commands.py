@@ -1,12 +1,9 @@
 """Commands whose outputs are inputs or cannot be written, or whose streams are closed: nothing is lost."""
 
-import contextlib
 import gzip
-import os
 import select
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,6 @@ from tests.small import FILES, small_runs
 from tests.trainer.conftest import TrainedRun
 from tests.waiting import PATIENCE
 from zeromt.cli.main import main
-from zeromt.translating.lines import read_chunks
 
 
 @pytest.fixture
@@ -95,20 +91,6 @@ def test_an_idle_pipe_is_answered(processes: str, lines: Path, trained: TrainedR
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize("name", ["s.gz", "s"])
-def test_compressed_through_a_named_pipe(name: str, trained: TrainedRun, tmp_path: Path) -> None:
-    """It is opened once, and known by its name or by what it begins with."""
-    os.mkfifo(tmp_path / name)
-    content = gzip.compress(b"".join(trained.source.read_bytes().splitlines(keepends=True)[:5]))
-    thread = threading.Thread(target=lambda: (tmp_path / name).write_bytes(content))
-    thread.start()
-    with contextlib.ExitStack() as stack:
-        [chunk] = [c for c in read_chunks(stack, str(tmp_path / name)) if c is not None]
-    thread.join()
-    assert chunk is not None
-    assert len(chunk.sources) == 5
 
 
 def test_a_new_folder_whose_name_is_no_utf_8(tmp_path: Path, refused: Refused) -> None:

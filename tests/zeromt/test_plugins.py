@@ -3,13 +3,12 @@
 import hashlib
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.conftest import Command, Corpus, Finished, read_metrics, zeromt
+from tests.conftest import Corpus, Finished, read_metrics
 from tests.forked import Forked
 
 FILTERS = '''
@@ -36,44 +35,6 @@ class Halves(Schedule):
     def factor(self, update, last):
         return 0.5**update
 '''
-MEDDLES = '''
-import json
-import os
-import signal
-from pathlib import Path
-
-from configs.components import Tracker, component
-
-
-class Writer:
-    def __init__(self, folder):
-        self.folder = folder
-
-    def write(self, step, figures, samples=()):
-        if "train/loss" not in figures:
-            return
-        with (self.folder / "tracked").open("a") as file:
-            file.write(f"{step}\\n")
-        if step == 4 and not (self.folder / "killed").exists():  # in the first start: the file is edited, a rank dies
-            (self.folder / "killed").touch()
-            for name in ("meddles.py", "halves.py"):
-                (self.folder.parents[1] / name).write_text("raise ValueError('edited')\\n")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def event(self, *_):
-        pass
-
-    def close(self):
-        pass
-
-
-@component("tracker", "meddles")
-class Meddles(Tracker):
-    """Notes the steps."""
-
-    def open(self, folder, *, config, resume_step):
-        return Writer(folder)
-'''
 RUN = """
 name: run
 plugins: [halves.py]
@@ -88,28 +49,15 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _configured(folder: Path, corpus: Corpus) -> Path:
-    """A folder with the configuration of a small run and its plugins."""
-    tree = yaml.safe_load((Path(__file__).parents[2] / "configs" / "runs" / "debug.yaml").read_text())
-    tree |= yaml.safe_load(RUN)
-    for setting in corpus.overrides:
-        key, _, value = setting.partition("=")
-        tree["prepare"][key.removeprefix("prepare.")] = value
-    (folder / "my.yaml").write_text(yaml.safe_dump(tree))
-    (folder / "halves.py").write_text(HALVES)
-    (folder / "meddles.py").write_text(MEDDLES)
-    return folder
-
-
-@pytest.fixture
-def folder(tmp_path: Path, corpus_en_fr: Corpus) -> Path:
-    return _configured(tmp_path, corpus_en_fr)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, corpus_en_fr: Corpus, forked: Forked) -> Path:
     """A folder with a finished run of two ranks; not to be written to."""
-    folder = _configured(tmp_path_factory.mktemp("plugins"), corpus_en_fr)
+    folder = tmp_path_factory.mktemp("plugins")
+    tree = yaml.safe_load((Path(__file__).parents[2] / "configs" / "runs" / "debug.yaml").read_text())
+    settings = [setting.removeprefix("prepare.").split("=", 1) for setting in corpus_en_fr.overrides]
+    tree["prepare"] |= dict(settings)
+    (folder / "my.yaml").write_text(yaml.safe_dump({**tree, **yaml.safe_load(RUN)}))
+    (folder / "halves.py").write_text(HALVES)
     done = forked.trainer(2, "my.yaml", cwd=folder)
     assert done.code == 0, done.err
     return folder
@@ -196,19 +144,6 @@ class TestTraining:
         assert done.code == 0, done.err
         assert "weights alone go on" in done.out + done.err
 
-    def test_an_edit_while_it_runs_reaches_no_rank_that_is_started_again(self, folder: Path, forked: Forked) -> None:
-        more = ("trackers=[meddles]", "plugins=[halves.py, meddles.py]")
-        done = Command(zeromt("launch", "local", "my.yaml", "--nproc", "2", *more), cwd=folder).finish()
-        assert done.code == 0, done.err
-        run = folder / "runs" / "run"
-        for name in ("halves.py", "meddles.py"):
-            assert (folder / name).read_text() == "raise ValueError('edited')\n"
-        steps = [line["step"] for line in read_metrics(run)]
-        assert steps == list(range(1, 7))
-        assert (run / "tracked").read_text().split()[-2:] == ["5", "6"]
-        line = _refused(forked.zeromt("train", "my.yaml", *more, cwd=folder))
-        assert "halves.py': cannot be run: line 1: ValueError: edited" in line
-
 
 class TestUsing:
     """Commands that take a run: none of them runs what its configuration names."""
@@ -225,18 +160,3 @@ class TestUsing:
         (run / "halves.py").write_text(HALVES + "\n")
         line = _refused(forked.zeromt(*command, "--plugins", "halves.py", cwd=run))
         assert f"was made with another version of the plugin halves.py (SHA-256 {then})" in line
-
-
-def test_a_batch_job_reads_what_was_read_when_it_was_submitted(run: Path, forked: Forked) -> None:
-    """And not what the file holds when it begins, or goes back to the queue."""
-    site = ("--site", "cpu", "--nodes", "1", "--nproc", "1", "--dry-run")
-    script = forked.zeromt("launch", "slurm", "my.yaml", "--plugins", "meddles.py", *site, cwd=run).out
-    [line] = [line for line in script.splitlines() if line.startswith("environment=(")]
-    shell = f'{line}\nfor pair in "${{environment[@]}}"; do declare -x "$pair"; done\nexec env -0'
-    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True)
-    variables = dict(pair.split("=", 1) for pair in done.stdout.split("\0") if "=" in pair)
-    config, *copies = json.loads(variables["ZEROMT_PLUGINS"])
-    assert config == "my.yaml"
-    assert [Path(copy).parent for copy in copies] == [run / "runs" / "run" / "plugins"] * 2
-    names = ("halves.py", "meddles.py")
-    assert all(Path(copy).stem.endswith(sha256(run / name)[:16]) for copy, name in zip(copies, names, strict=True))

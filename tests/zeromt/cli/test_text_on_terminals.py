@@ -1,13 +1,7 @@
 """What text of a run, a corpus or a model could do to a terminal: nothing. Files and pipes get it as it is."""
 
-import contextlib
 import json
-import os
-import pty
 import re
-import sys
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,45 +11,13 @@ from data_pipeline.preparation.tokenizing import train_tokenizer
 from tests.conftest import Call
 from tests.forked import Forked
 from tests.launcher.conftest import environment
-from tests.trainer.on_a_terminal import CODES
+from tests.trainer.on_a_terminal import CODES, on_a_terminal
 from tests.zeromt.made import make_run
-from zeromt.cli.main import main
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\u202e\u2066\u200f\x7f"
 """Renames a window, empties the screen, colours, goes back, reverses the rest of a line."""
 BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 OWN = re.compile(r"\r\x1b\[K|" + CODES.pattern)
-
-
-def on_a_terminal(forked: Forked, words: Sequence[str], folder: Path) -> str:
-    """What a command writes to a terminal that is its standard output and error."""
-    end, terminal = pty.openpty()
-    found = b""
-
-    def read() -> None:
-        nonlocal found
-        with contextlib.suppress(OSError):  # EIO: nobody writes any more
-            while part := os.read(end, 1 << 16):
-                found += part
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        variables = environment(TERM="xterm")
-        forked.ranks(1, command_on, os.ttyname(terminal), words, cwd=folder, meet=False, variables=variables)
-    finally:
-        os.close(terminal)
-        reader.join()
-        os.close(end)
-    return found.decode().replace("\r\n", "\n")
-
-
-def command_on(terminal: str, words: Sequence[str]) -> None:
-    file = os.open(terminal, os.O_RDWR | os.O_NOCTTY)
-    for number in (1, 2):
-        os.dup2(file, number)
-    main(words)
-    sys.stdout.flush()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +60,10 @@ RAW = ("log", "translate")
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_text_does_nothing_to_a_terminal(command: str, folder: Path, forked: Forked, call: Call) -> None:
-    shown = OWN.sub("", on_a_terminal(forked, COMMANDS[command], folder))
+    variables = environment(TERM="xterm")
+    words = ("zeromt.cli.main", COMMANDS[command], 200, variables)
+    [(_, shown)] = forked.ranks(1, on_a_terminal, *words, cwd=folder, meet=False, variables=variables)
+    shown = OWN.sub("", shown)
     assert shown.strip()
     assert not BAD.findall(shown)
     if command not in RAW:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from configs.components import Metric, ScoredText, Scoring, make
+from configs.components import Metric, ScoredText, make
 from tests.conftest import bundled, environment
 from tests.waiting import PATIENCE
-from trainer.metrics.common import Bleu
 from trainer.metrics.scoring import Scorer
-from zeromt.comparing.significance import can_resample, score_runs
+from zeromt.comparing.significance import score_runs
 
 NAMES = {"bleu": "BLEU", "chrfpp": "chrF2++", "ter": "TER"}
 METRICS: list[Metric] = [make("metric", "ter"), make("metric", "bleu"), make("metric", "chrf", word_order=2)]
@@ -87,15 +86,3 @@ def test_each_is_tested_beside_the_first_and_equal_ones_have_p_1(folder: Path) -
         assert runs[:2] == pair[metric]
         assert (runs[2]["score"], runs[2]["p"]) == (runs[0]["score"], 1.0)
         assert runs[1]["difference"] == runs[1]["score"] - runs[0]["score"]
-
-
-def test_only_what_is_sacrebleus_is_resampled() -> None:
-    text = ScoredText(target_language="fr")
-
-    class OfSources(Bleu):
-        def score(self, scoring: Scoring, **_: Any) -> float:
-            return 0.0
-
-    assert all(can_resample(metric, metric.build(text)) for metric in METRICS)
-    assert not can_resample(OfSources(kind="bleu"), METRICS[1].build(text))
-    assert not can_resample(METRICS[1], object())

@@ -8,7 +8,7 @@ import pytest
 
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.zeromt.made import ENGLISH, FRENCH, TAG, export_as, greedy, make_run
+from tests.zeromt.made import ENGLISH, FRENCH, TAG, export_as, greedy, make_run, make_tokenizer
 from zeromt.formats import as_ctranslate2
 from zeromt.formats.check import ExportError
 from zeromt.formats.plain import plain_weights
@@ -48,23 +48,17 @@ def their_greedy(folder: Path, tokenizer: Tokenizer, lines: list[str], longest: 
         {"positions": "learned", "tied_embeddings": "none", "scale_embeddings": False},
         {"positions": "none", "tied_embeddings": "decoder"},
         {"position_layout": "tensor2tensor", "position_offset": 2},
+        {"two": True, "tied_embeddings": "decoder"},
     ],
 )
-def test_the_same_greedy_output(
-    options: dict[str, Any], joint: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = make_run(tmp_path / "run", joint, **options)
+def test_the_same_greedy_output(options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one vocabulary, or two."""
+    tokenizer = make_tokenizer(joint=not options.pop("two", False))
+    model = make_run(tmp_path / "run", tokenizer, **options)
     export(tmp_path / "run", tmp_path / "out")
     assert "log-probabilities within" in capsys.readouterr().out
-    assert their_greedy(tmp_path / "out", joint, LINES) == greedy(model, joint, LINES)
-    assert Tokenizer.load(tmp_path / "out").fingerprint == joint.fingerprint
-
-
-def test_two_vocabularies(separate: Tokenizer, tmp_path: Path) -> None:
-    model = make_run(tmp_path / "run", separate, tied_embeddings="decoder")
-    export(tmp_path / "run", tmp_path / "out")
-    assert their_greedy(tmp_path / "out", separate, LINES) == greedy(model, separate, LINES)
-    assert {"source_vocabulary.json", "tokenizer.target.model"} <= {p.name for p in (tmp_path / "out").iterdir()}
+    assert their_greedy(tmp_path / "out", tokenizer, LINES) == greedy(model, tokenizer, LINES)
+    assert Tokenizer.load(tmp_path / "out").fingerprint == tokenizer.fingerprint
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int8_float32", "int16", "float16", "bfloat16", "float32"])

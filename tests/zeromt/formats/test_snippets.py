@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from configs import SearchSection
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from data_pipeline.tokenizer import Tokenizer
 from tests.zeromt.made import ENGLISH, TAG, make_run, make_tagged
 from trainer.inference.translation.translator import Translator
 from zeromt.cli.main import main
@@ -74,30 +74,6 @@ def test_transformers(
     translate = snippet("AutoModelForSeq2SeqLM", tmp_path / "out", **names)
     found = [translate(line) for line in LINES[:-1]]
     assert found == [line.replace(" \u2047 ", "").strip() for line in ours(tmp_path / "run", LINES[:-1], search)]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-@pytest.mark.parametrize("is_joint", [True, False])
-def test_the_exported_model_cuts_tags_as_in_training(kind: Any, is_joint: bool, tmp_path: Path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    pytest.importorskip("ctranslate2")
-    tags = [TAG, ">>zho_Hans<<", ">>x-y<<"]
-    tokenizer = make_tagged(kind, is_joint, tags)
-    make_run(tmp_path / "run", tokenizer, tied_embeddings="decoder")
-    assert main(["export", str(tmp_path / "run"), "--format", "ctranslate2", "-o", str(tmp_path / "out")]) == 0
-    name = JOINT_FILE if is_joint else SOURCE_FILE
-    exported = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / name))
-    lines = [f"{tag} {line}" for tag in tags for line in ("the cat sat", "", "<s> dogs </s>", "12 dogs,  3 cats")]
-    assert exported.encode(lines) == tokenizer.encode_source(lines)
-    known = [line for line in lines if line.endswith("sat")]
-    vocabulary = tokenizer.source_vocabulary()
-    assert exported.encode(known, out_type=str) == [[vocabulary[i] for i in r] for r in tokenizer.encode_source(known)]
-    again = Tokenizer.load(tmp_path / "out")
-    assert again.fingerprint == tokenizer.fingerprint
-    mixed = [f"a {TAG} cat", f" {TAG} cat", *lines]
-    assert again.encode_source(mixed) == tokenizer.encode_source(mixed), "a tag is one at the beginning alone"
-    if not is_joint:
-        assert (tmp_path / "out" / TARGET_FILE).read_bytes() == tokenizer.files()[TARGET_FILE]
 
 
 def test_a_tag_that_the_exported_model_does_not_cut_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,6 @@ from tests.zeromt.made import make_tokenizer
 from zeromt.cli.main import main
 
 TENSORS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 SIZES: dict[str, Any] = {
     "d_model": 16,
     "encoder_layers": 2,

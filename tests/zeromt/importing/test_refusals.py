@@ -1,6 +1,5 @@
 """Checkpoints that would compute, cut or search otherwise than Transformers does are refused in one line."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -11,7 +10,7 @@ import torch
 
 from data_pipeline.tokenizer import Tokenizer
 from tests.conftest import Refused
-from tests.zeromt.importing.made import INDEX, TENSORS, edit, edit_tensors, imported, save_marian, save_nllb
+from tests.zeromt.importing.made import TENSORS, edit, edit_tensors, imported, save_marian, save_nllb
 from tests.zeromt.importing.test_importing import save_notebook
 
 Harm = Callable[[Path], object]
@@ -19,11 +18,10 @@ Harm = Callable[[Path], object]
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`marian`, `shards` of it, and `nllb`."""
+    """`marian` and `nllb`."""
     pytest.importorskip("transformers")
     root = tmp_path_factory.mktemp("checkpoints")
     save_marian(root / "marian")
-    save_marian(root / "shards", tie_word_embeddings=False, max_shard_size="4KB")
     save_nllb(root / "nllb")
     return root
 
@@ -38,10 +36,6 @@ def tensors(more: Mapping[str, torch.Tensor] | None = None, *, without: str = ""
 
 def written(file: str, content: bytes) -> Harm:
     return lambda folder: (folder / file).write_bytes(content)
-
-
-def without_a_shard(folder: Path) -> None:
-    (folder / json.loads((folder / INDEX).read_text())["weight_map"]["lm_head.weight"]).unlink()
 
 
 def piped(folder: Path) -> None:
@@ -84,8 +78,6 @@ ROWS: list[tuple[str, Harm, str]] = [
     ("marian", tensors({"model.shared.weight": torch.ones(20, 16)}), "mismatched keys ('"),
     ("marian", tensors({POSITIONS: torch.ones(40, 16)}), f"{POSITIONS} holds other positions than sinusoids"),
     ("marian", lambda folder: (folder / "target.spm").unlink(), "cannot be loaded"),
-    ("shards", without_a_shard, "cannot be loaded"),
-    ("shards", written(INDEX, b"{"), "cannot be loaded"),
     ("nllb", setting(TOKENIZER, "legacy_behaviour", True), "in Transformers and would be"),
     ("nllb", setting(TOKENIZER, "additional_special_tokens", ["<glossary>"]), "<glossary>"),
     ("nllb", lambda folder: (folder / "sentencepiece.bpe.model").unlink(), "sentencepiece.bpe.model cannot be read"),

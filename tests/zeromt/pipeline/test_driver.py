@@ -82,17 +82,6 @@ def test_what_is_wrong_is_refused_before_the_first_step(
     assert not (folder / "out").exists()
 
 
-def test_a_result_that_is_somebody_elses(folder: Path, run: Run) -> None:
-    (folder / "given").mkdir()
-    (folder / "given/data").write_text("x")
-    steps = {"model": {"use": "given"}, "copy": {"run": "cp -r {model} {output}"}}
-    write(folder, steps)
-    assert begun(run(folder)) == ["copy"]
-    (folder / "given/data").write_text("y")
-    assert begun(run(folder)) == ["copy: model has changed"]
-    assert (folder / "out/my/copy/data").read_text() == "y"
-
-
 WAITING = {"run": ["bash", "-c", "trap 'exit 75' TERM; touch {output}.up; for _ in {{1..9999}}; do sleep 0.05; done"]}
 
 
@@ -138,7 +127,7 @@ def test_status_of_each_step(folder: Path, run: Run, call: Call) -> None:
     shown = call("status", "out/my", cwd=folder).out.splitlines()
     assert shown[0] == "out/my: 2 of 4 steps are done"
     assert [line.split()[:2] for line in shown[1:]] == [
-        ["upper", "done,"],
+        ["upper", "done"],
         ["head", "failed,"],
         ["both", "waiting,"],
         ["given", "given"],

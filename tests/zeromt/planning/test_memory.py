@@ -26,25 +26,6 @@ def test_settings_come_in_order_and_are_allowed() -> None:
     assert all(one.offload for one in offloaded)
 
 
-def flash_workspace(*overrides: str, rows: tuple[int, int] = (128, 1024)) -> int:
-    """By how much the peak of `wmt_big` grows from the fewer of these rows to the more, of 16,384 tokens alike."""
-    given = ["stream.length_multiple=8", "evaluation.every_updates=0", *overrides]
-    peaks = []
-    for most in rows:
-        config = load_run("wmt_big", [*given, f"stream.max_rows={most}"])
-        planned = MemoryModel(config, Vocabularies(source=8000, target=8000), precision="bf16")
-        setting = Setting(stage=2, offload=False, checkpointing=False)
-        peaks.append(planned.memory(setting, world_size=8, source_tokens=16_384, target_tokens=16_384).peak)
-    return peaks[1] - peaks[0]
-
-
-def test_short_rows_need_the_workspace_of_flash_attention() -> None:
-    """It sums the query's gradient in fp32, with 128 positions more for each row; 8 tokens are the shortest row."""
-    assert flash_workspace(rows=(512, 1024)) == 4 * 128 * 512 * 1024
-    assert flash_workspace(rows=(512, 4096)) == 4 * 128 * (16_384 // 8 - 512) * 1024
-    assert flash_workspace("engine.attention=padded") == 0
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.timeout(600)

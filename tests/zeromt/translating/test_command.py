@@ -66,20 +66,6 @@ def test_n_best_is_numbered_scored_and_ordered(trained: TrainedRun, translate: C
         assert scores == sorted(scores, reverse=True)
 
 
-def test_scores_of_its_own_translations(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
-    lines = trained.source.read_text().splitlines()[:6]
-    (tmp_path / "in").write_text("".join(f"{line}\n" for line in lines))
-    search = ["-i", "in", "--beam", "3", "--length-penalty-kind", "mean", "--length-penalty", "1"]
-    done = translate(*search, "--n-best", "2")
-    assert done.code == 0, done.err
-    best = [line.split("\t") for line in done.out.splitlines()][::2]
-    pairs = "".join(f"{line}\t{text}\n" for line, (_, _, text) in zip(lines, best, strict=True))
-    done = translate(*search[2:], "--score", stdin=pairs)
-    assert done.code == 0, done.err
-    scores = [[float(x) for x in line.split("\t")] for line in done.out.splitlines()]
-    assert [score for _, score in scores] == pytest.approx([float(s) for _, s, _ in best], abs=2e-4)
-
-
 def test_two_processes_and_an_ensemble(trained: TrainedRun, translate: Call, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in ["", *trained.source.read_text().splitlines()[:5]]))
     words = ("-i", "in", "--ensemble", str(trained.folder / "checkpoints" / "step-00000150"))

@@ -41,11 +41,3 @@ def test_it_chooses_as_all_pairs_of_sacrebleu_do(utility: Utility, metric: Any) 
         first = ranked(found, utility)[0]
         assert first.text == texts[best]
         assert first.score == pytest.approx(plain[best], abs=1e-8)
-
-
-@pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_equal_ones_are_in_the_order_of_log_probability(utility: Utility) -> None:
-    same = [candidate("a b", value) for value in (-3.0, -1.0, -2.0)]
-    assert [one.log_prob for one in ranked(same, utility)] == [-1, -2, -3]
-    assert ranked([], utility) == []
-    assert ranked([candidate(""), candidate("one")], utility)[0].text == "one"

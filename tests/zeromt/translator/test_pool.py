@@ -1,6 +1,5 @@
 """Several processes do what one does, and none outlives the one that started it."""
 
-import dataclasses
 import math
 import os
 import signal
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from configs import SearchSection, UserError
-from configs.components import make
 from tests.conftest import descendants, is_running
 from tests.trainer.conftest import TrainedRun
 from trainer.inference.loading import check_same_tokenizer
@@ -69,19 +67,6 @@ def test_takes_no_more_tasks_than_it_needs(trained: TrainedRun, pool: Pool) -> N
     for num_given, _ in enumerate(pool.answers(taken()), start=1):
         assert num_taken <= num_given + AHEAD
     assert num_given == 8
-
-
-def test_sampling_draws_by_line(trained: TrainedRun) -> None:
-    section = SearchSection(sampler=make("sampler", "truncated", temperature=3.0), seed=5)
-    lines, alone = trained.source.read_text().splitlines()[:4], Worker(*given(trained))
-
-    def drawn(sources: list[str], keys: list[int], section: SearchSection = section) -> list[Any]:
-        task = Task(sources=sources, keys=keys, how=How(section=section, number=3))
-        return [[one.ids for one in line] for line in plain(alone.do(task))]
-
-    whole = drawn(lines, [0, 1, 2, 3])
-    assert whole == drawn(lines[:2], [0, 1]) + drawn(lines[2:], [2, 3])
-    assert whole != drawn(lines, [0, 1, 2, 3], dataclasses.replace(section, seed=6))
 
 
 def test_a_process_that_is_killed_is_an_error(trained: TrainedRun) -> None:
