@@ -22,7 +22,6 @@ from tests.model.flat import section_of
 from trainer.checkpoint.model_files import build_model
 from trainer.checkpoint.state import TrainerState
 from trainer.checkpoint.weights_only import write_run
-from zeromt.exporting import command
 
 TAG = ">>fra<<"
 ENGLISH = [
@@ -105,12 +104,6 @@ def make_run(
         origin={"command": "test"},
     )
     return model
-
-
-def export_as(format: str, run: Path, output: Path, **changes: Any) -> None:
-    names = ("quantization", "source", "reference")
-    options: dict[str, Any] = {**dict.fromkeys(names), "replace": False, "raw_weights": False}
-    assert command.run(run=str(run), format=format, output=str(output), **{**options, **changes}) == 0
 
 
 def greedy(model: Transformer, tokenizer: Tokenizer, lines: list[str], *, longest: int = 12) -> list[list[int]]:

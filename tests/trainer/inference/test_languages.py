@@ -9,7 +9,7 @@ from sentencepiece import SentencePieceProcessor
 
 from configs import SearchSection
 from data_pipeline.tokenizer import JOINT_FILE
-from tests.zeromt.formats.test_snippets import ctranslate2_snippet
+from tests.zeromt.exporting.test_snippets import ctranslate2_snippet
 from tests.zeromt.importing.made import SIZES, shaken
 from tests.zeromt.made import ENGLISH, make_tokenizer
 from trainer.inference.loading import TrainedModel, load_trained

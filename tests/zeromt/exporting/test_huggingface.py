@@ -10,7 +10,8 @@ import torch
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
 from tests.model.flat import section_of
-from tests.zeromt.made import ENGLISH, FRENCH, SMALL, TAG, export_as, greedy, make_run, make_tokenizer
+from tests.zeromt.exporting.exports import export_as
+from tests.zeromt.made import ENGLISH, FRENCH, SMALL, TAG, greedy, make_run, make_tokenizer
 from zeromt.formats import as_huggingface
 from zeromt.formats.as_huggingface import architecture, problems, reordered
 from zeromt.formats.check import ExportError

@@ -8,7 +8,8 @@ import pytest
 
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.zeromt.made import ENGLISH, FRENCH, TAG, export_as, greedy, make_run, make_tokenizer
+from tests.zeromt.exporting.exports import export_as
+from tests.zeromt.made import ENGLISH, FRENCH, TAG, greedy, make_run, make_tokenizer
 from zeromt.formats import as_ctranslate2
 from zeromt.formats.check import ExportError
 from zeromt.formats.plain import plain_weights
