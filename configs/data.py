@@ -219,7 +219,7 @@ class StreamSection:
     __pydantic_config__ = STRICT
 
     datasets: list[DatasetSource] = field(default_factory=list)
-    """Prepared datasets to train on; if empty, `prepare.output`."""
+    """Prepared datasets to train on, of several corpora as a mixture; if empty, `prepare.output`."""
     micro_batches: Annotated[int, Field(ge=1, le=65_536)] = 2
     """K: number of micro-batches in an update, and of lanes in an epoch; divided among any number of ranks up to K."""
     source_tokens: Positive = 4096

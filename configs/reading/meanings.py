@@ -9,6 +9,7 @@ import functools
 import inspect
 import itertools
 import json
+import re
 import textwrap
 import types
 import typing
@@ -119,22 +120,28 @@ def describe(annotation: Any) -> str:
     return _WORDS.get(origin or annotation, getattr(annotation, "__name__", str(annotation)))
 
 
-def text(wanted: str = "") -> str:
+def text(words: Sequence[str] = ()) -> str:
     """The help on fields as text.
 
     Args:
-        wanted: a field or section, such as `optimizer` or `optimizer.lr`; empty for all.
+        words: a field or section, such as `optimizer` or `optimizer.lr`; or what path and meaning of a field must have
+            in them; none for all fields.
     """
+    every, name = list(fields()), " ".join(words)
+    named = [field for field in every if f".{name}." in f".{field.path.replace('[N]', '')}."]
+    others = [field for field in every if has_words(f"{field.path} {field.meaning}", words)]
     lines = []
-    for field in fields():
-        bare = field.path.replace("[N]", "")
-        if wanted and not (bare == wanted or bare.startswith(f"{wanted}.") or bare.endswith(f".{wanted}")):
-            continue
+    for field in [*named, *(field for field in others if field not in named)]:
         of = "" if field.kind is None else f" ({field.kind})"
         default = f"; default {field.default}" if field.default else ""
         lines.append(f"  {field.path}{of}  <{field.type}{default}>")
         lines += textwrap.wrap(field.meaning, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return "\n".join(lines)
+
+
+def has_words(text: str, words: Sequence[str]) -> bool:
+    """Whether a text has all words, in any case, also as beginnings of longer ones."""
+    return all(re.search(rf"(?<![^\W_]){re.escape(word)}", text, re.IGNORECASE) for word in words)
 
 
 def paths_of(name: str) -> list[str]:

@@ -89,17 +89,18 @@ def _parser(argv: Sequence[str]) -> tuple[Command, Parser, list[str]]:
 def _split(argv: Sequence[str]) -> tuple[str, Command, list[str]]:
     """The name of the command (one or two words), the command, and its arguments. Exits for help and errors."""
     parser = Parser(prog="zeromt", usage="zeromt COMMAND ...", add_help=False)
+    groups = {name.split()[0] for name in COMMANDS if " " in name}
     if argv[:1] == ["help"]:
-        argv = [*argv[1:], "--help"]
-        if len(argv) == 2 and argv[0] not in COMMANDS and (fields := resolve("configs.reading.meanings:text")(argv[0])):
-            parser.exit(_print(fields))
+        words = argv[1:]
+        if " ".join(words) not in {"", *groups, *COMMANDS} and (found := _found(words)):
+            parser.exit(_print(found))
+        argv = [*words, "--help"]
     if not argv:
-        parser.error(f"COMMAND: none given; give one of {', '.join(COMMANDS)}")
+        parser.exit(_print(_help()))
     if argv[0] in ("-h", "--help"):
         parser.exit(_print(_help()))
     if argv[0] == "--version":
         parser.exit(_print(f"zeromt {_version()}"))
-    groups = {name.split()[0] for name in COMMANDS if " " in name}
     name = " ".join(argv[: 2 if argv[0] in groups else 1])
     rest = list(argv[len(name.split()) :])
     if name in COMMANDS:
@@ -125,11 +126,21 @@ def _help() -> str:
         [
             *lines,
             "",
-            "`zeromt help optimizer` lists a section, `zeromt help train` (`zeromt train --help`) options and fields.",
+            "`zeromt help train` (`zeromt train --help`) lists options and fields, `zeromt help optimizer` a section,",
+            "`zeromt help WORDS` the commands and fields that have these words.",
             "CONFIG is a YAML file or an example such as tatoeba_demo; RUN is a run's folder or a checkpoint in it.",
             "`zeromt --version` prints the version.",
         ]
     )
+
+
+def _found(words: Sequence[str]) -> str:
+    """The commands whose names and summaries have all words, and the fields of that name, or with all words."""
+    has_words, text = resolve("configs.reading.meanings:has_words"), resolve("configs.reading.meanings:text")
+    lines = [
+        f"zeromt {name}: {one.summary}" for name, one in COMMANDS.items() if has_words(f"{name} {one.summary}", words)
+    ]
+    return "\n".join(filter(None, [*lines, text(words)]))
 
 
 def _help_of(group: str) -> str:

@@ -68,7 +68,20 @@ def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> 
     assert shown(capsys, "help", "stability").splitlines()[0].startswith("  stability  <section")
     assert "optimizer.lr" in shown(capsys, "help", "lr")
     assert "optimizer" not in shown(capsys, "help", "evaluation.search.beam")
-    assert shown(capsys, "help") == shown(capsys, "--help")
+    assert shown(capsys, "help") == shown(capsys, "--help") == shown(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("metric", "  evaluation.metrics  <"),
+        ("mix corpora", "  stream.datasets  <"),
+        ("Label Smoothing", "  loss.label_smoothing (cross_entropy)  <"),
+        ("significance", "zeromt compare: "),
+    ],
+)
+def test_help_searches_commands_and_fields(words: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert any(line.startswith(found) for line in shown(capsys, "help", *words.split()).splitlines())
 
 
 def test_completion_in_bash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
