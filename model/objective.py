@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from model.layout import LayoutKind
-from model.loss import CrossEntropy, Loss
+from model.loss import Loss
 from model.transformer import Transformer
 
 
@@ -40,8 +40,8 @@ class Objective(nn.Module):
         source_BS: Tensor,
         target_input_BT: Tensor,
         target_output_BT: Tensor,
-        gradient_scale: float | Callable[[], float] = 1.0,
         *,
+        gradient_scale: Callable[[], Tensor] | None = None,
         scales_BT: Tensor | None = None,
     ) -> ObjectiveOutput:
         """Sums over the non-padding targets.
@@ -50,14 +50,10 @@ class Objective(nn.Module):
             source_BS: source ids, padded, each row with EOS.
             target_input_BT: BOS followed by the target ids, padded.
             target_output_BT: the target ids followed by EOS, padded.
-            gradient_scale: the factor by which the caller will multiply the loss before backward. Losses that compute
-                their gradients in the forward pass need it, because small gradients would underflow in fp16. It may be
-                a function, which is called once the model has run and the loss is to come.
+            gradient_scale: gives the factor, () in fp32, by which the caller will multiply the loss before backward.
+                Losses that compute their gradients in the forward pass need it in fp16, where small gradients would
+                underflow. It is called once the model has run and the loss is to come.
             scales_BT: in fp32, the factor of each target's loss, not of its likelihood.
         """
         hidden_BTD = self.model(source_BS, target_input_BT)
-        loss = self.loss
-        if gradient_scale != 1 and isinstance(loss, CrossEntropy):
-            scale = gradient_scale() if callable(gradient_scale) else gradient_scale
-            loss = loss if scale == 1 else loss.scaled(scale)
-        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, loss, scales_BT))
+        return ObjectiveOutput(*self.model.output(hidden_BTD, target_output_BT, self.loss, scales_BT, gradient_scale))

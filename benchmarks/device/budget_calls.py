@@ -56,7 +56,7 @@ def one_pass(preset: str, kernels: str) -> Callable[[], None]:
     objective = make_objective(_tiny(preset), VOCAB)
     use_kernels(objective, CPU, kernels)
     batch = stage([lane], [1], CPU, kind="flash" if kernels == "cuda" else "padded")()
-    more = (1.0, batch.layout) if kernels == "cuda" else ()
+    more = (batch.layout,) if kernels == "cuda" else ()
 
     def once() -> None:
         objective(batch.source, batch.target_input, batch.target_output, *more)[0].backward()

@@ -29,7 +29,7 @@ def count_model(section: ModelSection, *, shape: BatchShape, vocab: int, kernels
         use_kernels(objective, DEVICE, kernels)
         kind, _ = first_possible(objective.layouts(DEVICE, torch.bfloat16))
         batch = full_batch(shape.rows, shape.source, shape.target, DEVICE, kind)
-        layout = () if batch.layout is None else (1.0, batch.layout)
+        layout = () if batch.layout is None else (batch.layout,)
         with metered() as forward:
             out = objective(batch.source, batch.target_input, batch.target_output, *layout)
         with metered() as backward:

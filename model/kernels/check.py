@@ -82,7 +82,7 @@ def _gradients(objective: Objective, device: torch.device, kind: LayoutKind) -> 
     is_packed = kind in PACKED
     draw = torch.Generator().manual_seed(1)
     (source, of_source), (target, of_target) = (_side(n, draw, device, is_packed=is_packed) for n in LENGTHS)
-    loss, _ = objective(source, target, target, 1.0, Layout(source=of_source, target=of_target, kind=kind))
+    loss, _ = objective(source, target, target, Layout(source=of_source, target=of_target, kind=kind))
     loss.backward()
     gradients = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
     return {name: x.detach().float().cpu() for name, x in {"loss": loss, **gradients}.items()}

@@ -25,8 +25,7 @@ def sums_and_gradients(dtype: torch.dtype, scale: float) -> list[Tensor]:
         layer.bias[5] = SURE
     layer.to(dtype)
     hidden = torch.randn(3, 4, generator=draw).to(dtype).requires_grad_()
-    loss = CrossEntropy(0.0).scaled(scale) if scale != 1 else CrossEntropy(0.0)
-    loss_sum, _ = layer(hidden, torch.full((3,), 5), loss)
+    loss_sum, _ = layer(hidden, torch.full((3,), 5), CrossEntropy(0.0), None, lambda: torch.tensor(scale))
     (loss_sum * SCALE).backward()
     assert hidden.grad is not None
     assert layer.weight.grad is not None

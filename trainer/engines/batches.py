@@ -161,14 +161,10 @@ class DeviceBatch:
     scales: Tensor | None = None
     """(B, T) or (1, N) in fp32: weights of the targets' losses; None: all 1."""
 
-    def arguments(self, gradient_scale: float | Callable[[], float] = 1.0) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[Any, ...]:
         """Those of `Objective.forward`; the layout is among them only if there is one: plain objectives take none."""
         layout = () if self.layout is None else (self.layout,)
-        return self.source, self.target_input, self.target_output, gradient_scale, *layout
-
-    def keywords(self) -> dict[str, Any]:
-        """Those of `Objective.forward` that only weighted pairs have."""
-        return {} if self.scales is None else {"scales_BT": self.scales}
+        return self.source, self.target_input, self.target_output, *layout
 
 
 class HostCopy:

@@ -5,7 +5,7 @@ from torch import nn
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
 from model.kernels.cpu.decoding import STEPS_BETWEEN_SYNCS, bf16_is_faster, packed_weights
-from model.kernels.cpu.training import CpuDropout, CpuFeedForward, CpuOutputLayer
+from model.kernels.cpu.training import CPU_STEPS, CpuDropout, CpuFeedForward
 from model.loss import OutputLayer
 
 __all__ = ["STEPS_BETWEEN_SYNCS", "bf16_is_faster", "packed_weights", "use"]
@@ -13,7 +13,6 @@ __all__ = ["STEPS_BETWEEN_SYNCS", "bf16_is_faster", "packed_weights", "use"]
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CpuDropout,
     FeedForward: CpuFeedForward,
-    OutputLayer: CpuOutputLayer,
 }
 
 
@@ -22,3 +21,5 @@ def use(module: nn.Module) -> None:
     for part in module.modules():
         if type(part) in FASTER:
             part.__class__ = FASTER[type(part)]
+        elif type(part) is OutputLayer:
+            part.steps = CPU_STEPS

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
-from model.kernels.cpu.training import CpuOutputLayer
 from model.loss import OutputLayer
 
 BF16_ROW_MULTIPLE = 32
@@ -24,7 +23,7 @@ SIZES_PER_DOUBLING = 16
 """Of many rows, the numbers between two powers of two to which they are padded."""
 
 Layer = nn.Linear | OutputLayer
-_LAYERS = (nn.Linear, OutputLayer, CpuOutputLayer)
+_LAYERS = (nn.Linear, OutputLayer)
 """Exactly these classes: a subclass may compute something else."""
 LinearFunction = Callable[[Tensor], Tensor]
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from model.dropout import Dropout
 from model.feed_forward import FeedForward
-from model.loss import CrossEntropy, Loss, LossSteps, OutputLayer
+from model.loss import LossSteps
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits in memory at once: 64 MB in fp32, unless `MIN_CHUNK_ROWS` needs more."""
@@ -156,29 +156,19 @@ def _zero_(x: Tensor, *, where: Tensor, is_at_most: float) -> None:
     torch.ops.aten.threshold_backward.grad_input(x, where, is_at_most, grad_input=x)
 
 
-class CpuOutputLayer(OutputLayer):
-    """OutputLayer whose cross-entropy skips padding. Other losses are unchanged."""
+class CpuLossSteps(LossSteps):
+    """The loss without its padding rows, in blocks that fit the cache."""
 
     @override
     def sums(
-        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        if type(loss) is not CrossEntropy:
-            return super().sums(hidden_ND, targets_N, loss, scales_N)
-        rows = (targets_N != self.padding_id).nonzero()[:, 0]
-        return loss(
-            hidden_ND.index_select(0, rows),
-            self.weight,
-            self.bias,
-            targets_N.index_select(0, rows),
-            padding_id=self.padding_id,
-            scales_N=None if scales_N is None else scales_N.index_select(0, rows),
-            steps=CPU_STEPS,
-        )
-
-
-class CpuLossSteps(LossSteps):
-    """The chunked loss in blocks that fit the cache."""
+        self, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor, scales_N: Tensor | None,
+        gradient_scale: Tensor | None, smoothing: float, padding_id: int, with_grad: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        rows = (targets_N != padding_id).nonzero()[:, 0]
+        hidden_ND, targets_N = hidden_ND.index_select(0, rows), targets_N.index_select(0, rows)
+        scales_N = None if scales_N is None else scales_N.index_select(0, rows)
+        tensors = hidden_ND, weight_VD, bias_V, targets_N, scales_N, gradient_scale
+        return super().sums(*tensors, smoothing, padding_id, with_grad)
 
     @override
     def chunk_rows(self, num_rows: int, weight_VD: Tensor) -> int:
@@ -188,21 +178,14 @@ class CpuLossSteps(LossSteps):
 
     @override
     def likelihoods_(
-        self,
-        logits_NV: Tensor,
-        targets_N1: Tensor,
-        smoothing: float,
-        with_grad: bool,
-        gradient_scale: float,
-        scales_N1: Tensor | None = None,
+        self, logits_NV: Tensor, targets_N1: Tensor, smoothing: float, with_grad: bool, scales: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Works on some rows at a time, which fit the cache."""
         vocab = logits_NV.shape[1]
         rows = max(1, BLOCK_ELEMENTS // vocab)
         nlls = []
-        blocks, targets = torch.split(logits_NV, rows), torch.split(targets_N1, rows)
-        scales = [None] * len(blocks) if scales_N1 is None else torch.split(scales_N1, rows)
-        for block, t, scale in zip(blocks, targets, scales, strict=True):
+        for begin in range(0, len(logits_NV), rows):
+            block, t = logits_NV[begin : begin + rows], targets_N1[begin : begin + rows]
             x = block.float()
             x.sub_(x.amax(1, keepdim=True))
             picked, mean = x.gather(1, t), x.mean(1, keepdim=True)
@@ -212,12 +195,12 @@ class CpuLossSteps(LossSteps):
             if with_grad:
                 x.mul_(total.reciprocal_()).sub_(smoothing / vocab)
                 x.scatter_add_(1, t, torch.full_like(picked, smoothing - 1))
-                if scale is not None:
-                    x.mul_(gradient_scale * scale)
-                elif gradient_scale != 1:
-                    x.mul_(gradient_scale)
+                if scales is not None:
+                    x.mul_(scales[begin : begin + rows] if scales.ndim else scales)
                 if x.dtype != block.dtype:
                     block.copy_(x)
+        if not nlls:
+            return logits_NV.new_zeros((0, 1)), logits_NV.new_zeros((0, 1))
         nll, mean_nll = zip(*nlls, strict=True)
         return torch.cat(nll), torch.cat(mean_nll)
 

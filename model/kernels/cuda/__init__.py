@@ -8,7 +8,7 @@ from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.linear import CudaFeedForward
-from model.kernels.cuda.loss import CudaOutputLayer
+from model.kernels.cuda.loss import CUDA_STEPS
 from model.kernels.cuda.passes import (
     CudaDecoderLayer,
     CudaEncoderLayer,
@@ -32,7 +32,6 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
     FeedForward: CudaFeedForward,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
-    OutputLayer: CudaOutputLayer,
     PostNorm: CudaPostNorm,
     PreNorm: CudaPreNorm,
     Stack: CudaStack,
@@ -44,13 +43,14 @@ def use(module: nn.Module) -> None:
     """Give the parts of a module the classes here, and the attributes that these have beyond the plain ones."""
     current, site = Current(), 0
     for name, part in module.named_modules():
+        if type(part) is OutputLayer:
+            part.steps = CUDA_STEPS
         if type(part) not in FASTER:
             continue
         part.__class__ = FASTER[type(part)]
         path = name.split(".")
         side: SideName = "source" if {"encoder", "source_embedding"} & set(path) else "target"
-        if not isinstance(part, CudaOutputLayer):
-            part.current = current
+        part.current = current
         if isinstance(part, CudaAttention):
             part.name = name
             part.queries_side, part.memory_side = side, "source" if path[-1] == "cross_attention" else side

@@ -13,27 +13,16 @@ from typing_extensions import override
 
 from model.components.loss import CHUNK_BYTES, ROW_MULTIPLE, most_rows, padded_vocabulary
 from model.kernels.cuda.operators import Operator, define
-from model.loss import PLAIN_STEPS, ChunkedCrossEntropy, CrossEntropy, Loss, OutputLayer, scaled
+from model.loss import ChunkedCrossEntropy, LossSteps, add_weight_gradient, product, scaled
 
 
-class CudaOutputLayer(OutputLayer):
-    """OutputLayer with the fused cross-entropy. Other losses are unchanged."""
+class CudaLossSteps(LossSteps):
+    """The loss by the operator `zeromt::cross_entropy_`."""
 
     @override
-    def sums(
-        self, hidden_ND: Tensor, targets_N: Tensor, loss: Loss, scales_N: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        if type(loss) is not CrossEntropy:
-            return super().sums(hidden_ND, targets_N, loss, scales_N)
-        return loss(
-            hidden_ND,
-            self.weight,
-            self.bias,
-            targets_N,
-            padding_id=self.padding_id,
-            scales_N=scales_N,
-            function=FusedCrossEntropy,
-        )
+    def sums(self, *given: Any) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = FusedCrossEntropy.apply(*given, self)  # type: ignore[no-untyped-call]
+        return found
 
 
 class FusedCrossEntropy(ChunkedCrossEntropy):
@@ -42,18 +31,10 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
     @staticmethod
     @override
     def forward(
-        ctx: Any,
-        hidden_ND: Tensor,
-        weight_VD: Tensor,
-        bias_V: Tensor | None,
-        targets_N: Tensor,
-        scales_N: Tensor | None,
-        smoothing: float,
-        padding_id: int,
-        gradient_scale: float | None,
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_N: Tensor,
+        scales_N: Tensor | None, gradient_scale: Tensor | None, smoothing: float, padding_id: int, with_grad: bool,
         *_: Any,
-    ) -> tuple[Tensor, Tensor]:
-        with_grad, gradient_scale = gradient_scale is not None, gradient_scale or 0.0
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         num_rows, vocab = len(hidden_ND), len(weight_VD)
         weight_PD, bias_P = padded(weight_VD), None if bias_V is None else padded(bias_V)
         # zero hidden states: padding rows add nothing to the weight's gradient, even where they held NaN
@@ -66,21 +47,18 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
         chunk = chunk_rows(num_rows, len(weight_PD), hidden_ND.element_size())
         for begin in range(0, num_rows, chunk):
             rows = slice(begin, begin + chunk)
-            h, t, losses = hidden_ND[rows], targets_N[rows], losses_2N[:, rows]
-            scales = None if scales_N is None else scales_N[rows]
+            h, scales = hidden_ND[rows], None if scales_N is None else scales_N[rows]
             logits_RP = F.linear(h, weight_PD, bias_P)
-            if grad_hidden_ND is None:
-                likelihoods(logits_RP, t, losses, vocab, padding_id, smoothing, scales)
-                del logits_RP
-                continue
-            cross_entropy_(logits_RP, t, losses, vocab, padding_id, smoothing, gradient_scale, scales)
-            torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
-            if needs_weight:
-                grad_weight_PD = PLAIN_STEPS.add_weight_gradient(grad_weight_PD, logits_RP, h)
-            if needs_bias:
-                chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
-                grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
-            del logits_RP  # or two chunks would be in memory while the next is computed
+            given = logits_RP, targets_N[rows], losses_2N[:, rows], vocab, padding_id, smoothing
+            cross_entropy_(*given, with_grad, gradient_scale, scales)
+            if grad_hidden_ND is not None:
+                torch.mm(logits_RP, weight_PD, out=grad_hidden_ND[rows])
+                if needs_weight:
+                    grad_weight_PD = add_weight_gradient(grad_weight_PD, logits_RP, h)
+                if needs_bias:
+                    chunk_grad_bias_P = logits_RP.sum(0, dtype=torch.float32)
+                    grad_bias_P = chunk_grad_bias_P if grad_bias_P is None else grad_bias_P.add_(chunk_grad_bias_P)
+            del logits_RP, given  # or two chunks would be in memory while the next is computed
         if not num_rows:
             grad_weight_PD = torch.zeros_like(weight_PD, dtype=torch.float32) if needs_weight else None
             grad_bias_P = torch.zeros_like(bias_P, dtype=torch.float32) if needs_bias and bias_P is not None else None
@@ -88,8 +66,9 @@ class FusedCrossEntropy(ChunkedCrossEntropy):
             grad_hidden_ND,
             None if grad_weight_PD is None else grad_weight_PD[:vocab],
             None if grad_bias_P is None else grad_bias_P[:vocab],
+            gradient_scale,
         )
-        ctx.weight_dtype, ctx.gradient_scale = weight_VD.dtype, gradient_scale
+        ctx.weight_dtype = weight_VD.dtype
         loss_sum, nll_sum = losses_2N.sum(1)
         ctx.mark_non_differentiable(nll_sum)
         return loss_sum, nll_sum
@@ -112,25 +91,6 @@ def padded(x: Tensor) -> Tensor:
     return out
 
 
-def _plain_likelihoods(
-    logits_RP: Tensor,
-    targets_R: Tensor,
-    losses_2R: Tensor,
-    vocab: int,
-    padding_id: int,
-    smoothing: float,
-    scales_R: Tensor | None = None,
-) -> None:
-    log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
-    nll_R, mean_R = -log_p_RV.gather(1, targets_R[:, None])[:, 0], -log_p_RV.mean(1)
-    is_padding_R = targets_R == padding_id
-    loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R  # not 0 times infinity
-    if scales_R is not None:
-        loss_R = scaled(loss_R, scales_R)
-    losses_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
-    losses_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
-
-
 def _plain_cross_entropy_(
     logits_RP: Tensor,
     targets_R: Tensor,
@@ -138,37 +98,42 @@ def _plain_cross_entropy_(
     vocab: int,
     padding_id: int,
     smoothing: float,
-    gradient_scale: float,
+    with_grad: bool,
+    gradient_scale: Tensor | None = None,
     scales_R: Tensor | None = None,
 ) -> None:
-    _plain_likelihoods(logits_RP, targets_R, losses_2R, vocab, padding_id, smoothing, scales_R)
-    grad_RV = torch.softmax(logits_RP[:, :vocab], 1, dtype=torch.float32).sub_(smoothing / vocab)
-    targets_R1 = targets_R[:, None]
-    grad_RV.scatter_add_(1, targets_R1, torch.full_like(grad_RV[:, :1], smoothing - 1)).mul_(gradient_scale)
+    log_p_RV = torch.log_softmax(logits_RP[:, :vocab], 1, dtype=torch.float32)
+    is_padding_R, targets_R1 = targets_R == padding_id, targets_R[:, None]
+    nll_R, mean_R = -log_p_RV.gather(1, targets_R1)[:, 0], -log_p_RV.mean(1)
+    loss_R = (1 - smoothing) * nll_R + smoothing * mean_R if smoothing else nll_R  # not 0 times infinity
     if scales_R is not None:
-        grad_RV.mul_(scales_R[:, None])
-    logits_RP[:, :vocab] = grad_RV.masked_fill_(targets_R1 == padding_id, 0.0)
+        loss_R = scaled(loss_R, scales_R)
+    losses_2R[0] = loss_R.masked_fill(is_padding_R, 0.0)
+    losses_2R[1] = nll_R.masked_fill_(is_padding_R, 0.0)
+    if not with_grad:
+        return
+    grad_RV = log_p_RV.exp_().sub_(smoothing / vocab)
+    grad_RV.scatter_add_(1, targets_R1, torch.full_like(grad_RV[:, :1], smoothing - 1))
+    factor = product(None if scales_R is None else scales_R[:, None], gradient_scale)
+    if factor is not None:
+        grad_RV.mul_(factor)
+    logits_RP[:, :vocab] = grad_RV.masked_fill_(is_padding_R[:, None], 0.0)
     logits_RP[:, vocab:] = 0.0
 
 
-likelihoods = define(
-    "likelihoods(Tensor logits, Tensor targets, Tensor(a!) losses, int vocab, int padding_id, float smoothing, "
-    "Tensor? scales=None) -> ()",
-    _plain_likelihoods,
-    cost=Operator(launches=1),
-    fake=lambda *_: None,
-)
-"""Write losses and negative log-likelihoods of the rows to `losses` (2, R) in fp32; 0 where the target is padding.
-
-Args: logits (R, P), only the first `vocab` columns count; targets (R); scales (R) of the losses in fp32; see
-`model.loss.cross_entropy_sums`.
-"""
 cross_entropy_ = define(
     "cross_entropy_(Tensor(a!) logits, Tensor targets, Tensor(b!) losses, int vocab, int padding_id, float smoothing, "
-    "float gradient_scale, Tensor? scales=None) -> ()",
+    "bool with_grad, Tensor? gradient_scale=None, Tensor? scales=None) -> ()",
     _plain_cross_entropy_,
     cost=Operator(launches=1, extra_moves=(2,)),
     fake=lambda *_: None,
 )
-"""`likelihoods`, which also overwrites the logits with their scaled gradient: 0 in padding rows and in columns from
-`vocab` on."""
+"""Write losses and negative log-likelihoods of the rows to `losses` (2, R) in fp32; 0 where the target is padding.
+
+With `with_grad` it also overwrites the logits with their gradient times `gradient_scale`: 0 in padding rows and in
+columns from `vocab` on.
+
+Args: logits (R, P), only the first `vocab` columns count; targets (R); gradient_scale () and scales (R) in fp32, see
+`model.loss.CrossEntropy`.
+"""
+CUDA_STEPS = CudaLossSteps()

@@ -67,21 +67,22 @@ class CudaObjective(Objective):
         source_BS: Tensor,
         target_input_BT: Tensor,
         target_output_BT: Tensor,
-        gradient_scale: float | Callable[[], float] = 1.0,
         layout: Layout | None = None,
         *,
+        gradient_scale: Callable[[], Tensor] | None = None,
         scales_BT: Tensor | None = None,
     ) -> ObjectiveOutput:
         """Sums of loss and negative log-likelihood over the non-padding targets.
 
         Args:
             source_BS, target_input_BT, target_output_BT: (1, N) each if the layout is packed.
-            gradient_scale: as of Objective.
             layout: of these tokens; without one, rows are padded and dropout uses torch's generator.
-            scales_BT: as of Objective; (1, N) if the layout is packed.
+            gradient_scale, scales_BT: as of Objective; scales are (1, N) if the layout is packed.
         """
         with self.current.using(layout):
-            return super().forward(source_BS, target_input_BT, target_output_BT, gradient_scale, scales_BT=scales_BT)
+            return super().forward(
+                source_BS, target_input_BT, target_output_BT, gradient_scale=gradient_scale, scales_BT=scales_BT
+            )
 
 
 class CudaDecoderState(DecoderState):

@@ -83,7 +83,7 @@ def check(found: tuple[Tensor, ...], hidden: Tensor, layer: OutputLayer, wanted:
 @each_kernel
 def test_sums_and_gradients(kernels: str, bias: bool, smoothing: float, scale: float) -> None:
     hidden, layer = made(kernels, bias=bias)
-    found = layer(hidden, TARGETS, CrossEntropy(smoothing, scale))
+    found = layer(hidden, TARGETS, CrossEntropy(smoothing), None, lambda: torch.tensor(scale))
     (found[0] * scale).backward()
     check(found, hidden, layer, expected(hidden, layer, smoothing, scale), 3e-6 * max(1.0, scale))
     assert not found[1].requires_grad

@@ -110,6 +110,7 @@ class DeepSpeedEngine:
         objective.to(device)
         self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
         self._last: StepResult | None = None
+        self._factor, self._gradient_scale = torch.zeros((), device=device), torch.zeros((), device=device)
         if section.zero_stage == 3:
             prepare_for_stage_3(objective)
         config = deepspeed_config(
@@ -155,16 +156,19 @@ class DeepSpeedEngine:
         # with the caller's scale, what is averaged over the ranks is to be a sum over the update's tokens
         factor = scale * (dist.get_world_size() if self._stage.averages else 1)
 
-        def gradient_scale() -> float:
+        def gradient_scale() -> Tensor:
             self._settle_loss_scale()
-            return factor * self.loss_scale
+            return self._gradient_scale.fill_(factor * self.loss_scale)
 
         # in fp16, scaling cannot bring back gradients that underflowed to 0 before it
         is_scaled = self.precision == "fp16" and factor
-        arguments = batch.arguments(gradient_scale if is_scaled else 1.0)
-        loss_sum, nll_sum = self._engine(*arguments, **batch.keywords())
+        loss_sum, nll_sum = self._engine(
+            *batch.arguments(), gradient_scale=gradient_scale if is_scaled else None, scales_BT=batch.scales
+        )
         self._settle_loss_scale()
-        self._engine.backward(loss_sum * (factor * self._stage.scale_left_out), scale_wrt_gas=False)
+        # on the device, so that two micro-batches of one shape ask for the same operators
+        self._factor.fill_(factor * self._stage.scale_left_out)
+        self._engine.backward(loss_sum * self._factor, scale_wrt_gas=False)
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())
 

@@ -19,12 +19,11 @@ def cross_entropy(
     vocab: int,
     padding_id: int,
     smoothing: float,
-    gradient_scale: float = 1.0,
+    with_grad: bool,
+    gradient_scale: Tensor | None = None,
     scales_R: Tensor | None = None,
-    *,
-    with_grad: bool = True,
 ) -> None:
-    """The operator `cross_entropy_` of `model.kernels.cuda.loss`; with `with_grad=False`, `likelihoods`."""
+    """The operator `cross_entropy_` of `model.kernels.cuda.loss`."""
     assert logits_RP.stride(1) == targets_R.stride(0) == losses_2R.stride(1) == 1, "rows must be contiguous"
     assert scales_R is None or scales_R.stride(0) == 1, "rows must be contiguous"
     num_rows, num_columns = logits_RP.shape
@@ -32,16 +31,20 @@ def cross_entropy(
         return
     block = min(MAX_COLUMNS, triton.next_power_of_2(num_columns))
     _rows[(num_rows,)](
-        logits_RP, targets_R, losses_2R, scales_R, vocab, num_columns, logits_RP.stride(0), losses_2R.stride(0),
-        padding_id, smoothing, gradient_scale, WITH_GRAD=with_grad, HAS_SCALES=scales_R is not None, BLOCK=block,
-        num_warps=max(4, min(16, block // 512)),
+        logits_RP, targets_R, losses_2R, scales_R, gradient_scale, vocab, num_columns, logits_RP.stride(0),
+        losses_2R.stride(0), padding_id, smoothing, WITH_GRAD=with_grad, HAS_SCALES=scales_R is not None,
+        HAS_GRADIENT_SCALE=gradient_scale is not None, BLOCK=block, num_warps=max(4, min(16, block // 512)),
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("losses_stride",), do_not_specialize_on_alignment=("targets", "losses", "scales"))
+@triton.jit(
+    do_not_specialize=("losses_stride",),
+    do_not_specialize_on_alignment=("targets", "losses", "scales", "gradient_scale"),
+)
 def _rows(
-    logits, targets, losses, scales, vocab, num_columns, logits_stride, losses_stride, padding_id, smoothing,
-    gradient_scale, WITH_GRAD: tl.constexpr, HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr,
+    logits, targets, losses, scales, gradient_scale, vocab, num_columns, logits_stride, losses_stride, padding_id,
+    smoothing, WITH_GRAD: tl.constexpr, HAS_SCALES: tl.constexpr, HAS_GRADIENT_SCALE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)  # rows times columns may pass 2^31
     logits += row * logits_stride
@@ -73,10 +76,13 @@ def _rows(
     mean_nll = log_total - tl.sum(sums, 0) / vocab
     # without smoothing the mean does not count, not even an infinite one
     loss = tl.where(smoothing == 0, nll, (1 - smoothing) * nll + smoothing * mean_nll)
+    factor = 1.0
+    if HAS_GRADIENT_SCALE:
+        factor = tl.load(gradient_scale)
     if HAS_SCALES:
         scale = tl.load(scales + row)
         loss = tl.where(scale == 0, 0.0, loss * scale)  # not 0 times infinity
-        gradient_scale *= scale
+        factor *= scale
     tl.store(losses + row, loss)
     tl.store(losses + losses_stride + row, nll)
     if WITH_GRAD:
@@ -84,5 +90,5 @@ def _rows(
             c = begin + columns
             x = tl.load(logits + c, mask=c < num_columns, other=0.0).to(tl.float32)
             grad = tl.exp(x - largest) / total - smoothing / vocab - tl.where(c == target, 1 - smoothing, 0.0)
-            grad = tl.where(c < vocab, grad * gradient_scale, 0.0)
+            grad = tl.where(c < vocab, grad * factor, 0.0)
             tl.store(logits + c, grad.to(logits.dtype.element_ty), mask=c < num_columns)

@@ -56,9 +56,9 @@ def _variants() -> list[Variant]:
          "programs", "num_features", "drop_below"),
         INT,
     )  # fmt: skip
-    scalars = dict.fromkeys(("smoothing", "gradient_scale", "scale", "eps"), "fp32")
+    scalars = dict.fromkeys(("smoothing", "scale", "eps"), "fp32")
     common = {**numbers, **scalars, "tokens": "*i32"}
-    loss = {**common, "logits": BF16, "targets": "*i64", "losses": FP32}
+    loss = {**common, "logits": BF16, "targets": "*i64", "losses": FP32, "gradient_scale": FP32}
     rows = {**common, **dict.fromkeys(("x", "y", "linear_bias", "weight", "bias", "summed", "normed"), BF16)}
     rows |= {"means": FP32, "rstds": FP32}
     back = {**rows, **dict.fromkeys(("grad_normed", "grad_summed", "grad_x", "grad_y"), BF16), "parts": FP32}
@@ -74,7 +74,8 @@ def _variants() -> list[Variant]:
         return {"BLOCK": 1024, "HAS_GRAD_SUMMED": has, "IS_CENTRED": has, "DROPS": has, **left_out}
 
     def entropy(grad: bool, *, has: bool) -> Constants:
-        return {"WITH_GRAD": grad, "HAS_SCALES": has, "BLOCK": 8192, **({} if has else {"scales": None})}
+        left_out = {} if has else {"scales": None, "gradient_scale": None}
+        return {"WITH_GRAD": grad, "HAS_SCALES": has, "HAS_GRADIENT_SCALE": has, "BLOCK": 8192, **left_out}
 
     variants = [
         *((cross_entropy._rows, loss, entropy(grad, has=False), 16) for grad in (True, False)),

@@ -45,12 +45,12 @@ def losses(cases: list[Case]) -> list[dict[str, float]]:
         torch.autograd.backward(loss * scale)
         nll = F.cross_entropy(expected.detach(), targets, reduction="sum", ignore_index=PAD)
         sums, without = torch.full((2, rows), 7.0), torch.full((2, rows), 7.0)
-        cross_entropy.cross_entropy(logits, targets, without, vocab, PAD, smoothing, 1.0, with_grad=False)
+        cross_entropy.cross_entropy(logits, targets, without, vocab, PAD, smoothing, False)
         again, of_rows = logits.clone(), sums.clone()
         scales = torch.rand(rows, generator=torch.Generator().manual_seed(rows)).mul_(4.0)
         scales[2] = 0.0
-        cross_entropy.cross_entropy(logits, targets, sums, vocab, PAD, smoothing, scale)
-        cross_entropy.cross_entropy(again, targets, of_rows, vocab, PAD, smoothing, scale, scales)
+        cross_entropy.cross_entropy(logits, targets, sums, vocab, PAD, smoothing, True, torch.tensor(scale))
+        cross_entropy.cross_entropy(again, targets, of_rows, vocab, PAD, smoothing, True, torch.tensor(scale), scales)
         assert expected.grad is not None
         wanted, got = expected.grad.float().masked_fill_((targets == PAD)[:, None], 0.0), logits[:, :vocab]
         found.append(
@@ -86,8 +86,8 @@ def forbidden() -> dict[str, tuple[Tensor, Tensor]]:
             logits[0, 16 * block : 16 * block + 16] = float("-inf")
         targets[0] = next(16 * block for block in range(4) if block not in blocks)
         pairs = [(logits.clone(), torch.empty(2, 2)) for _ in range(2)]
-        cross_entropy.cross_entropy(pairs[0][0], targets, pairs[0][1], 64, PAD, 0.0, 1.0)
-        _plain_cross_entropy_(pairs[1][0], targets, pairs[1][1], 64, PAD, 0.0, 1.0)
+        cross_entropy.cross_entropy(pairs[0][0], targets, pairs[0][1], 64, PAD, 0.0, True)
+        _plain_cross_entropy_(pairs[1][0], targets, pairs[1][1], 64, PAD, 0.0, True)
         for name, (got, wanted) in zip(("gradient", "found"), zip(*pairs, strict=True), strict=True):
             found[f"{name}, blocks {blocks}"] = got, wanted
     return found

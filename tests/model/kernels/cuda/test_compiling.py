@@ -20,7 +20,7 @@ MODERN = {"residual": "pre", "activation": "swiglu", "positions": "rotary", "hea
 def trained(objective: Objective, number: int, rows: int) -> list[Tensor]:
     objective.zero_grad()
     batch = stage([lane(number, rows=rows, longest=5 + 2 * number)], [number], CPU, kind="flash")()
-    out: Any = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
+    out: Any = objective(batch.source, batch.target_input, batch.target_output, batch.layout)
     out.loss_sum.backward()
     return [*(x.detach() for x in out), *(p.grad for p in objective.parameters() if p.grad is not None)]
 

@@ -47,7 +47,7 @@ def trained(
     sums = []
     for micro_batches, seeds in passes:
         batch = stage(micro_batches, seeds, device, kind=kind)()
-        out = objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
+        out = objective(batch.source, batch.target_input, batch.target_output, batch.layout)
         (out.loss_sum / TOKENS).backward()
         sums.append(torch.stack([x.detach().cpu() for x in out]) / TOKENS)
     return [torch.stack(sums).sum(0), *(p.grad.cpu() for p in objective.parameters() if p.grad is not None)]
@@ -161,7 +161,7 @@ def test_no_padding_is_computed() -> None:
         if not list(part.children()):
             part.register_forward_hook(lambda m, args, out: rows.add(args[0].shape[:-1].numel()))
     batch = stage(LANES, SEEDS, CPU, kind="flash")()
-    objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
+    objective(batch.source, batch.target_input, batch.target_output, batch.layout)
     tokens = {sum(getattr(m, f"num_{side}_tokens") for m in LANES) for side in ("source", "target")}
     assert tokens <= rows <= {1, *tokens}, "ids are (1, N)"
 

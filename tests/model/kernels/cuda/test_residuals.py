@@ -55,7 +55,7 @@ def test_all_norms_of_a_pre_norm_model_but_the_first_are_joined(is_checkpointed:
     objective.to(DEVICE)
     batch = stage([lane(0, rows=3)], [1], DEVICE, kind="flash")()
     with metered() as meter:
-        objective(batch.source, batch.target_input, batch.target_output, 1.0, batch.layout)
+        objective(batch.source, batch.target_input, batch.target_output, batch.layout)
     found = meter.by_operator()
     assert found["zeromt::residual_norm"] == (6 if is_checkpointed else 10)
     assert found["native_layer_norm"] == (6 if is_checkpointed else 2)
