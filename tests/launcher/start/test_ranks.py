@@ -38,7 +38,9 @@ def command(job: Job, **more: Any) -> list[str]:
     return torchrun_command(job, "ID", Path("/private"), **more)
 
 
-def test_golden_command() -> None:
+def test_golden_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a torchrun that knows all options."""
+    monkeypatch.setattr(ranks, "_knows", lambda _: True)
     assert command(make(num_processes=3)) == [
         sys.executable,
         "-m",

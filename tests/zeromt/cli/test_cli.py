@@ -12,7 +12,6 @@ from zeromt.cli.main import main, parse
 
 BAD = [
     *((["translate", ".", f"{option}--"], f"argument {option.rstrip('=')}: '--'") for option in ("--beam=", "-o")),
-    ([], "COMMAND"),
     (["--frob"], "COMMAND: '--frob'"),
     (["train", "debug", "a\nb"], "override: 'a\\nb'"),
     (["launch", "local", "broken.yaml"], "CONFIG: broken.yaml"),
@@ -39,7 +38,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(a) or "nothing" for a, _ in BAD])
+@pytest.mark.parametrize(("arguments", "named"), BAD, ids=[" ".join(a) for a, _ in BAD])
 def test_bad_input_is_named(arguments: list[str], named: str, tmp_path: Path, refused: Refused) -> None:
     (tmp_path / "broken.yaml").write_text("a: [")
     assert refused(*arguments).startswith(named)
