@@ -33,8 +33,8 @@ def check_size(run: RunConfig, site: Profile, nodes: str, nproc: int) -> None:
         )
     if most * each > lanes:
         raise UserError(
-            f"--nodes: {most} with {each} processes each is more than stream.micro_batches={lanes}; allowed are "
-            f"{lanes} processes together, or what `zeromt plan CONFIG --nodes {most} --gpus-per-node {each}` says"
+            f"--nodes: {most} with {each} processes each is more than stream.micro_batches={lanes}; ask for fewer, or "
+            f"set stream.micro_batches={most * each} and smaller source_tokens and target_tokens"
         )
     folder = Path(run.folder).absolute()
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
