@@ -26,15 +26,15 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def tune_process() -> None:
-    """Keep freed memory for the next step, flush denormals, bound oneDNN's cache, exit without garbage collection.
+    """Keep freed memory for the next step, flush denormals, bound torch's cache, exit without garbage collection.
 
     glibc returns every large block to the kernel and gets it again page by page: a log-softmax over 16 million elements
     took 33 ms this way, and 9 ms with the memory kept. Gradients near zero become denormals, and a backward pass on
-    them was seen to take 40 times as long. By default oneDNN keeps a kernel for every shape it has ever seen, and torch
-    keeps descriptions of 1,024 matmuls of 258 KB each, which fragment the heap. On Hopper cards torch prefers cuDNN's
-    attention, which builds a plan for every new shape, and batches and search steps bring new shapes all the time. On
-    GPUs, memory fragments with shapes of all sizes unless segments can grow. At exit, Python's garbage collector would
-    go through the million objects of torch and DeepSpeed for a second.
+    them was seen to take 40 times as long. By default torch keeps descriptions of 1,024 matmuls of 258 KB each, which
+    fragment the heap. On Hopper cards torch prefers cuDNN's attention, which builds a plan for every new shape, and
+    batches and search steps bring new shapes all the time. On GPUs, memory fragments with shapes of all sizes unless
+    segments can grow. At exit, Python's garbage collector would go through the million objects of torch and DeepSpeed
+    for a second.
 
     Raises:
         UserError: the environment names an invalid device.
@@ -48,7 +48,6 @@ def tune_process() -> None:
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if torch.cuda.is_available() and not any(os.environ.get(name) for name in ALLOCATOR):
         os.environ[ALLOCATOR[0]] = "expandable_segments:True"  # torch reads it at the first allocation
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "256")  # torch's cache of matmul descriptions
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.set_flush_denormal(True)
