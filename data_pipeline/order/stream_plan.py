@@ -25,6 +25,12 @@ UNITS_A_LANE = 8
 """The unit is the largest of which each lane gets at least this many."""
 SHARDS_A_WINDOW = 8
 """Shards are the unit only if a window holds this many."""
+PAIRS_AT_ONCE = 1 << 20
+SAMPLED_PAIRS = 32_768
+SAMPLED_WINDOWS = 16
+"""Number of windows planned at most to estimate the pairs of a mixture's micro-batches."""
+FULL_MICRO_BATCHES = 16
+"""What a lane's part of a pass over a small dataset of a mixture should fill: the last one is not full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +154,6 @@ def expand(units: Integers, bounds: Integers) -> Integers:
     counts = bounds[units + 1] - bounds[units]
     starts = np.repeat(bounds[units] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
     return starts + np.arange(int(counts.sum()))
-
-
-PAIRS_AT_ONCE = 1 << 20
-SAMPLED_PAIRS = 32_768
-SAMPLED_WINDOWS = 16
-"""Number of windows planned at most to estimate the pairs of a mixture's micro-batches."""
-FULL_MICRO_BATCHES = 16
-"""What a lane's part of a pass over a small dataset of a mixture should fill: the last one is not full."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,14 @@ MAX_SPAN_BYTES = 64 << 20
 
 Group = tuple[Sequence[Sequence[Any]], Mapping[str, int]]
 """Columns of rows, or the lines of each file in bytes; and what was left out beside them."""
+SPAN_PAIRS = 65_536
+CHUNK_LINES = 4096
+MAX_SET_LINES = 1 << 21
+MAX_SET_CHARACTERS = 1 << 28
+"""The same for both sides together. A set for evaluation is held in memory; it has some thousands of lines."""
+Languages = tuple[str, str]
+"""Codes of the languages of source and target."""
+NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,17 +217,6 @@ def _beside(paths: Sequence[Path], offsets: Sequence[int], counts: Iterable[int]
 def _behind(offsets: Sequence[int], columns: Sequence[Sequence[bytes]]) -> list[int]:
     """The offsets behind some lines of each file."""
     return [offset + sum(map(len, lines)) + len(lines) for offset, lines in zip(offsets, columns, strict=True)]
-
-
-SPAN_PAIRS = 65_536
-CHUNK_LINES = 4096
-MAX_SET_LINES = 1 << 21
-MAX_SET_CHARACTERS = 1 << 28
-"""The same for both sides together. A set for evaluation is held in memory; it has some thousands of lines."""
-
-Languages = tuple[str, str]
-"""Codes of the languages of source and target."""
-NO_LANGUAGES = (UNDETERMINED, UNDETERMINED)
 
 
 def corpus_units(

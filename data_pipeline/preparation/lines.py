@@ -41,6 +41,22 @@ _STREAMS: dict[str, Callable[[], Any]] = {
     ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_WINDOW + (1 << 20)),
     ".bz2": bz2.BZ2Decompressor,
 }
+BLOCK_BYTES = 1 << 20
+MAX_LINE_BYTES = 16 << 20
+HEAD_BYTES = 512
+"""Bytes at a file's beginning by which its format is recognised."""
+BYTE_ORDER_MARK = "\ufeff"
+_MARKUP = re.compile(
+    rb"(\xef\xbb\xbf)?\s*<(\?xml\s|!doctype\s|(tmx|xliff|srcset|refset|tstset|mteval|dataset|doc|url|seg)[\s>])",
+    re.IGNORECASE,
+)
+"""Beginnings of XML, of the sets of WMT and IWSLT, and of TMX."""
+Split = Callable[[list[list[str]], Sequence[int]], list[list[str]]]
+"""Makes columns (sources, targets, and each of the further texts) of the lines of each file and their numbers."""
+MAX_NAMES = 12
+NAME_CHARACTERS = 60
+"""Most of them that a message shows."""
+_ONE_LINE = str.maketrans("\n\r", "  ")
 
 
 def packing(head: bytes) -> str:
@@ -103,21 +119,6 @@ def _broken(path: Path, suffix: str, error: Exception) -> UserError:
             f"{path}: needs a window of more than {MAX_WINDOW >> 20} MiB to decompress; compress it again: `{again}`"
         )
     return UserError(f"{path}: is broken: {text}")
-
-
-BLOCK_BYTES = 1 << 20
-MAX_LINE_BYTES = 16 << 20
-HEAD_BYTES = 512
-"""Bytes at a file's beginning by which its format is recognised."""
-BYTE_ORDER_MARK = "\ufeff"
-_MARKUP = re.compile(
-    rb"(\xef\xbb\xbf)?\s*<(\?xml\s|!doctype\s|(tmx|xliff|srcset|refset|tstset|mteval|dataset|doc|url|seg)[\s>])",
-    re.IGNORECASE,
-)
-"""Beginnings of XML, of the sets of WMT and IWSLT, and of TMX."""
-
-Split = Callable[[list[list[str]], Sequence[int]], list[list[str]]]
-"""Makes columns (sources, targets, and each of the further texts) of the lines of each file and their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +285,6 @@ def unpacked(path: Path, head: bytes, blocks: Iterator[bytes]) -> Iterator[bytes
     """
     suffix = packing(head)
     return decompress(path, itertools.chain([head], blocks), suffix) if suffix else None
-
-
-MAX_NAMES = 12
-NAME_CHARACTERS = 60
-"""Most of them that a message shows."""
-_ONE_LINE = str.maketrans("\n\r", "  ")
 
 
 def find(tree: Any, field: str) -> Any:

@@ -41,6 +41,12 @@ END_SECONDS = 5.0
 
 Inbox = queue.SimpleQueue[tuple["_Program", bytes | None]]
 """What programs have written, a line each; None where one has ended."""
+MOST = float(np.finfo(np.float32).max)
+"""The largest score."""
+IN_EXTRA = "score "
+"""Before the names of scores in `TextChunk.extra`."""
+Scores = NDArray[np.float32]
+"""(pairs,), NaN where a pair has none."""
 
 
 def check_program(command: Sequence[str], place: str) -> None:
@@ -200,15 +206,6 @@ class _Program:
             for line in pipe:
                 self._inbox.put((self, line))
         self._inbox.put((self, None))
-
-
-MOST = float(np.finfo(np.float32).max)
-"""The largest score."""
-IN_EXTRA = "score "
-"""Before the names of scores in `TextChunk.extra`."""
-
-Scores = NDArray[np.float32]
-"""(pairs,), NaN where a pair has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,13 @@ Pieces = NDArray[np.unsignedinteger]
 CACHE_BYTES = 64 << 20
 BLOCKS_AT_ONCE = 8
 """Of a remote dataset."""
+LEAST_WINDOW_PAIRS = 16_384
+"""Minimum for a dataset in a mixture, whatever its proportion."""
+READ_NEXT_AFTER = 0.125
+"""The fraction of a window that is handed out before the next one is read. So a run's first updates, in which kernels
+are built, have the processor for themselves; the rest of a large window lasts far longer than reading the next."""
+MAX_EMPTY_PASSES = 10_000
+"""Passes in a row that have no micro-batch for a lane, as where hardly a pair fits one."""
 
 
 class BlockReader:
@@ -85,15 +92,6 @@ def read_pairs(blocks: BlockReader, pairs: Integers) -> tuple[Ragged, Ragged]:
         for side in (0, 1)
     )
     return source, target
-
-
-LEAST_WINDOW_PAIRS = 16_384
-"""Minimum for a dataset in a mixture, whatever its proportion."""
-READ_NEXT_AFTER = 0.125
-"""The fraction of a window that is handed out before the next one is read. So a run's first updates, in which kernels
-are built, have the processor for themselves; the rest of a large window lasts far longer than reading the next."""
-MAX_EMPTY_PASSES = 10_000
-"""Passes in a row that have no micro-batch for a lane, as where hardly a pair fits one."""
 
 
 @dataclass(frozen=True, slots=True)

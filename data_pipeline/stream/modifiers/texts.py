@@ -29,6 +29,16 @@ ADDRESS = re.compile(
 """URLs and e-mail addresses, without the punctuation behind them."""
 _CODE = re.compile(f"{MARKUP.pattern}|{ADDRESS.pattern}", re.VERBOSE)
 _SIGN = re.compile(r"[\d<>{}%@\\/_=#$&*|~^+]|[.:](?=[^\W\d_])")
+_NOISE = "".join(
+    [
+        *(chr(n) for n in range(0x21, 0x7F)),
+        *(chr(n) for n in range(0x3B1, 0x3CA)),
+        *(chr(n) for n in range(0x430, 0x450)),
+    ]
+)
+Length = Annotated[int, Field(gt=0, le=256)]
+"""Words or letters of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
+_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def code_spans(text: str) -> Iterator[tuple[int, int]]:
@@ -58,17 +68,6 @@ def around_code(text: str, change: Callable[[str], str]) -> str:
         parts += [change(text[done:start]), text[start:end]]
         done = end
     return "".join([*parts, change(text[done:])])
-
-
-_NOISE = "".join(
-    [
-        *(chr(n) for n in range(0x21, 0x7F)),
-        *(chr(n) for n in range(0x3B1, 0x3CA)),
-        *(chr(n) for n in range(0x430, 0x450)),
-    ]
-)
-Length = Annotated[int, Field(gt=0, le=256)]
-"""Words or letters of random text: a longer line would fit no micro-batch, and each letter is drawn by itself."""
 
 
 @component("modifier", "upper_case")
@@ -148,9 +147,6 @@ class Merge(MergingModifier):
     @override
     def merge(self, pair: tuple[str, str], neighbour: tuple[str, str], draws: Draws) -> tuple[str, str]:
         return f"{pair[0]} {neighbour[0]}", f"{pair[1]} {neighbour[1]}"
-
-
-_ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 
 
 def _neighbours() -> dict[str, str]:
