@@ -23,7 +23,7 @@ OfFiles = OneLine | list[OneLine | None] | None
 class CorpusFiles:
     """Raw parallel text: `source` and `target` (line N beside line N), or `files` in the format that `reader` names.
 
-    Files whose names end in .gz, .zst, .xz or .bz2 are decompressed. Several files are read one after the other.
+    Files whose names end in .gz or .zst are decompressed. Several files are read one after the other.
     """
 
     __pydantic_config__ = STRICT

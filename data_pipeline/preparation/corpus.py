@@ -178,11 +178,11 @@ class RawSpan:
 
     def chunks(self, size: int) -> Iterator[TextChunk]:
         """All pairs, `size` at a time; the last chunk may be shorter."""
-        paths = self.unit.files.paths
+        file = str(self.unit.files.paths[0])
         for first in range(0, self.num_pairs, size):
             sources, targets, *further = [list(column[first : first + size]) for column in self.columns]
             extra = dict(zip(self.unit.extra, further, strict=True))
-            yield TextChunk(str(paths[0]), str(paths[-1]), self.first_line + first, sources, targets, extra)
+            yield TextChunk(file, self.first_line + first, sources, targets, extra)
 
     def rows(self, indices: NDArray[np.int64]) -> list[tuple[str, str]]:
         """The pairs at `indices`, counted from 0, in that order."""
@@ -265,7 +265,7 @@ def read_whole(files: CorpusFiles, root: str, languages: Languages = NO_LANGUAGE
             size += sum(map(len, chunk.sources)) + sum(map(len, chunk.targets))
             if len(sources) > MAX_SET_LINES or size > MAX_SET_CHARACTERS:
                 most = f"{MAX_SET_LINES:,} lines or {MAX_SET_CHARACTERS:,} characters"
-                raise UserError(f"{chunk.source_file}: has more than {most}, which are held in memory; take a part")
+                raise UserError(f"{chunk.file}: has more than {most}, which are held in memory; take a part")
         for reason, count in left_out.items():
             say(f"{unit.files.paths[0]}: left out {reason}: {count:,}")
     return sources, targets

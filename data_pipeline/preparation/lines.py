@@ -1,4 +1,4 @@
-"""Text files as lines, plain or compressed (.gz, .zst, .xz, .bz2), in constant memory, and fields by name in them.
+"""Text files as lines, plain or compressed (.gz, .zst), in constant memory, and fields by name in them.
 
 A line ends at a line feed only (a carriage return before it is dropped): other characters that Python's
 `splitlines` takes for line ends stay in the line, so that line N of one file stays beside line N of the
@@ -8,10 +8,8 @@ Memory is constant whatever a few bytes expand to, and whatever window a file as
 `translation.en` is the key of this name or, if there is none, a path of keys; a key may itself contain dots.
 """
 
-import bz2
 import itertools
 import json
-import lzma
 import numbers
 import re
 import zlib
@@ -25,21 +23,19 @@ import zstandard
 from configs import CorpusFiles, UserError
 from configs.components import RawFiles, Reader
 
-COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2"})
+COMPRESSED = frozenset({".gz", ".zst"})
 PIECE_BYTES = 1 << 20
 """Most bytes of a piece of decompressed data."""
 MAX_WINDOW = 256 << 20
-"""Most bytes of earlier text that a file may have its reader keep: as `zstd --long=28` does, and four times `xz -9`."""
+"""Most bytes of earlier text that a file may have its reader keep, as `zstd --long=28` does."""
 ZSTD_SLICE = 2048
 """Compressed bytes given to zstandard at a time, as it cannot bound its output: four bytes become 128 KiB at most, so a
 slice becomes 64 MiB at most. Larger slices are not faster."""
 
-_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
+_MAGIC = {b"\x1f\x8b\x08": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 _STREAMS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
     ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj(),
-    ".xz": lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_WINDOW + (1 << 20)),
-    ".bz2": bz2.BZ2Decompressor,
 }
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
@@ -67,8 +63,8 @@ def packing(head: bytes) -> str:
 def decompress(path: Path, blocks: Iterator[bytes], suffix: str) -> Iterator[bytes]:
     """Decompress all streams of a file, in pieces of at most PIECE_BYTES.
 
-    The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, those of lzma
-    and bz2 take a broken second stream for the end, and none can read a pipe whose first bytes were read already.
+    The libraries' own file readers are not suitable: zstandard's ends a truncated frame without an error, and none can
+    read a pipe whose first bytes were read already.
 
     Args:
         path: its name, for messages.
@@ -86,8 +82,8 @@ def decompress(path: Path, blocks: Iterator[bytes], suffix: str) -> Iterator[byt
             now, data = (data[:ZSTD_SLICE], data[ZSTD_SLICE:]) if suffix == ".zst" else (data, b"")
             try:
                 yield from _pieces(stream, now, suffix)
-            except (zstandard.ZstdError, lzma.LZMAError, zlib.error, OSError) as error:
-                raise _broken(path, suffix, error) from error
+            except (zstandard.ZstdError, zlib.error) as error:
+                raise _broken(path, error) from error
             started = True
             if stream.eof:
                 data = stream.unused_data + data
@@ -103,20 +99,16 @@ def _pieces(stream: Any, data: bytes, suffix: str) -> Iterator[bytes]:
         yield from (text[i : i + PIECE_BYTES] for i in range(0, len(text), PIECE_BYTES))
         return
     yield stream.decompress(data, PIECE_BYTES)
-    if suffix == ".gz":
-        while stream.unconsumed_tail:
-            yield stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
-        return
-    while not stream.eof and not stream.needs_input:
-        yield stream.decompress(b"", PIECE_BYTES)
+    while stream.unconsumed_tail:
+        yield stream.decompress(stream.unconsumed_tail, PIECE_BYTES)
 
 
-def _broken(path: Path, suffix: str, error: Exception) -> UserError:
+def _broken(path: Path, error: Exception) -> UserError:
     text = " ".join(str(error).split())
-    if "memory" in text.lower():  # the libraries give the reason as text alone
-        again = f"xz -dc {path.name} | xz -9" if suffix == ".xz" else f"zstd -dc --long=31 {path.name} | zstd -9"
+    if "memory" in text.lower():  # zstandard gives the reason as text alone
         return UserError(
-            f"{path}: needs a window of more than {MAX_WINDOW >> 20} MiB to decompress; compress it again: `{again}`"
+            f"{path}: needs a window of more than {MAX_WINDOW >> 20} MiB to decompress; compress it again: "
+            f"`zstd -dc --long=31 {path.name} | zstd -9`"
         )
     return UserError(f"{path}: is broken: {text}")
 
@@ -125,8 +117,8 @@ def _broken(path: Path, suffix: str, error: Exception) -> UserError:
 class TextChunk:
     """Consecutive pairs of one unit of a corpus."""
 
-    source_file: str
-    target_file: str
+    file: str
+    """Of the pair, or of its source."""
     first_line: int
     """Number of the first line, from 1."""
     sources: list[str]
@@ -136,7 +128,7 @@ class TextChunk:
 
     def where(self, row: int) -> str:
         """File and line of a row, for messages."""
-        return f"{self.source_file}: line {self.first_line + row}"
+        return f"{self.file}: line {self.first_line + row}"
 
 
 class LineFormat(Reader):

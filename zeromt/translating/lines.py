@@ -29,7 +29,7 @@ BYTE_ORDER_MARK = "\ufeff"
 def read_chunks(
     stack: contextlib.ExitStack, input: str | None, *, has_targets: bool = False, sentences: Sequence[str] = ()
 ) -> Iterator[Chunk | None]:
-    """The input in chunks, with None where it pauses. Files may be compressed (.gz, .zst, .xz, .bz2).
+    """The input in chunks, with None where it pauses. Files may be compressed (.gz, .zst).
 
     Args:
         stack: closes streams.

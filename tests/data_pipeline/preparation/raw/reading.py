@@ -1,9 +1,7 @@
 """Files of every format, and a corpus as preparation reads it, in memory."""
 
-import bz2
 import gzip
 import json
-import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,6 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": lambda data: data,
     ".gz": gzip.compress,
     ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
 }
 NESTED = {"source_field": "translation.en", "target_field": "translation.de"}
 
