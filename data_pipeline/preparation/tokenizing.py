@@ -15,7 +15,6 @@ import sentencepiece
 from configs import PrepareSection, TokenizerSection, UserError
 from configs.process.files.inside import read_bytes
 from data_pipeline.order.randomness import Purpose, random_bits
-from data_pipeline.pieces import fitted
 from data_pipeline.preparation.corpus import RawSpan
 from data_pipeline.preparation.report import SIDES, Report
 from data_pipeline.tokenizer import (
@@ -101,8 +100,8 @@ class Sample:
 def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     """The tokenizer that `section.path` names, or None if one must be trained.
 
-    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one, also of others
-    (`data_pipeline.pieces.fitted`). The section's kind and size are ignored.
+    The path is a prepared dataset, another folder with a tokenizer, or the file of a joint one. The section's kind and
+    size are ignored.
 
     Raises:
         UserError: there is none, it cannot be used, or it lacks one of the section's tags.
@@ -116,7 +115,7 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
             files = {n: read_bytes(path / n) for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE) if (path / n).exists()}
         else:
             files = {JOINT_FILE: read_bytes(path)}
-        tokenizer = Tokenizer({name: fitted(content, section.tags) for name, content in files.items()})
+        tokenizer = Tokenizer(files)
     except OSError as error:
         raise UserError(
             f"{where}: {error.strerror}; allowed is a prepared dataset, or a folder that holds {JOINT_FILE}"
