@@ -30,51 +30,32 @@ PAIRS_AT_ONCE = 1 << 20
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairWeights:
-    """What the loss of each pair of a dataset is multiplied by."""
+PairWeights = float | NDArray[np.float32]
+"""What the loss of all pairs of a dataset is multiplied by, or of each (pairs,)."""
 
-    weight: float | NDArray[np.float32]
-    """Of all pairs, or of each (pairs,)."""
-    name: str
-    """The score, or the number, for people."""
-    mean: float
-    """Over the pairs."""
-    num_zero: int
-    """Pairs of weight 0."""
 
-    @classmethod
-    def of(cls, dataset: Dataset, weight: float | str) -> "PairWeights":
-        """Find them, and look at each.
+def find_weights(dataset: Dataset, weight: float | str) -> tuple[PairWeights, bool]:
+    """The weights of a dataset's pairs, each looked at, and whether any is above 0.
 
-        Args:
-            dataset: whose pairs.
-            weight: of all pairs, or the name of a score.
+    Args:
+        dataset: whose pairs.
+        weight: of all pairs, or the name of a score.
 
-        Raises:
-            UserError: there is no such score, or a pair has none, or one that is no weight.
-            DataError: the score's table is corrupt.
-        """
-        if not isinstance(weight, str):
-            num_zero = dataset.num_pairs if in_units(np.float64(weight)) == 0 else 0
-            return cls(weight=weight, name=f"{weight:g}", mean=weight, num_zero=num_zero)
-        table, units, num_zero = dataset.score(weight), 0, 0
-        for begin in range(0, len(table), PAIRS_AT_ONCE):
-            part = table[begin : begin + PAIRS_AT_ONCE]
-            is_weight = (part >= 0) & (part <= MOST_WEIGHT)  # NaN is neither
-            if not is_weight.all():
-                first = int(np.argmin(is_weight))
-                raise UserError(_refusal(dataset, weight, begin + first, float(part[first])))
-            of_part = in_units(part)
-            units, num_zero = units + int(of_part.sum()), num_zero + int(np.count_nonzero(of_part == 0))
-        mean = units / WEIGHT_ONE / max(len(table), 1)
-        return cls(weight=table, name=f"the score {weight}", mean=mean, num_zero=num_zero)
-
-    def units(self, pairs: Ids) -> Ids:
-        """Of some pairs (B,), in units of 2^-24."""
-        if isinstance(self.weight, (int, float)):
-            return np.full(len(pairs), in_units(np.float64(self.weight)))
-        return in_units(self.weight[pairs])
+    Raises:
+        UserError: there is no such score, or a pair has none, or one that is no weight.
+        DataError: the score's table is corrupt.
+    """
+    if not isinstance(weight, str):
+        return weight, bool(in_units(np.float64(weight)))
+    table, has_weight = dataset.score(weight), False
+    for begin in range(0, len(table), PAIRS_AT_ONCE):
+        part = table[begin : begin + PAIRS_AT_ONCE]
+        is_weight = (part >= 0) & (part <= MOST_WEIGHT)  # NaN is neither
+        if not is_weight.all():
+            first = int(np.argmin(is_weight))
+            raise UserError(_refusal(dataset, weight, begin + first, float(part[first])))
+        has_weight |= bool(in_units(part).any())
+    return table, has_weight
 
 
 def in_units(weights: NDArray[np.floating] | np.floating) -> Ids:
@@ -134,8 +115,9 @@ class PhaseData:
         """The micro-batch with the weights of its pairs, if its dataset has any."""
         if (weights := self.pair_weights.get(micro_batch.dataset)) is None:
             return micro_batch
-        first = self.first_ids[self.numbers.index(micro_batch.dataset)]
-        return dataclasses.replace(micro_batch, weights=weights.units(micro_batch.pair_ids - first))
+        pairs = micro_batch.pair_ids - self.first_ids[self.numbers.index(micro_batch.dataset)]
+        of_pairs = weights[pairs] if isinstance(weights, np.ndarray) else np.full(len(pairs), weights)
+        return dataclasses.replace(micro_batch, weights=in_units(of_pairs))
 
     @classmethod
     def of(cls, number: int, phase: StreamPhase, datasets: Sequence[Dataset], *, seed: int) -> "PhaseData":
@@ -185,13 +167,11 @@ def _pair_weights(phase: StreamPhase, datasets: Sequence[Dataset]) -> dict[int, 
         UserError: a pair has none, or all have weight 0.
     """
     given = zip(phase.numbers, datasets, phase.loss_weights or [None] * len(datasets), strict=True)
-    found = {number: PairWeights.of(dataset, weight) for number, dataset, weight in given if weight is not None}
-    if len(found) == len(datasets) and all(
-        found[number].num_zero == dataset.num_pairs for number, dataset in zip(phase.numbers, datasets, strict=True)
-    ):
+    found = {number: find_weights(dataset, weight) for number, dataset, weight in given if weight is not None}
+    if len(found) == len(datasets) and not any(has_weight for _, has_weight in found.values()):
         names = ", ".join(dataset.location for dataset in datasets)
         raise UserError(f"stream.datasets: loss_weight of {names}: every pair has weight 0; give one above 0")
-    return found
+    return {number: weights for number, (weights, _) in found.items()}
 
 
 def check_tokenizers(datasets: Sequence[Dataset]) -> None:
