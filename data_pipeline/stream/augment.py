@@ -5,7 +5,6 @@ import hashlib
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,23 +38,6 @@ MAX_LETTERS = 64
 _DRAWS = np.uint64(0x8CB92BA72F3D8DD7)
 _PIECE = sentencepiece_model_pb2.ModelProto.SentencePiece
 _MODEL_TYPES = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
-
-
-@dataclass(frozen=True, slots=True)
-class Augmented:
-    """The pairs of a window as they are trained on."""
-
-    source: Ragged
-    target: Ragged
-    is_changed: Flags
-    """(pairs,)."""
-    fell_back: Flags
-    """(pairs,): a modifier was drawn, and the pair stayed plain: too long, or with characters that have no pieces."""
-
-    @property
-    def lengths(self) -> NDArray[np.uint16]:
-        """(pairs, 2)."""
-        return np.stack([self.source.lengths, self.target.lengths], axis=1).astype(np.uint16)
 
 
 class Augmenter:
@@ -102,8 +84,10 @@ class Augmenter:
                 _check_models(modifier, tokenizer, where)
                 self._words = [_Words(modifier, side, int(self._key)) for side in pieces]
 
-    def __call__(self, source: Ragged, target: Ragged, pairs: Integers, passes: Integers) -> Augmented:
-        """Change a window's pairs.
+    def __call__(self, source: Ragged, target: Ragged, pairs: Integers, passes: Integers) -> tuple[Ragged, Ragged]:
+        """Source and target of a window's pairs after the modifiers.
+
+        A pair stays plain that would be too long, or have characters without pieces.
 
         Args:
             source: rows of plain pieces.
@@ -123,16 +107,10 @@ class Augmenter:
                     draws, both = Draws(state[row]), changed.get(row) or (source[row].tolist(), target[row].tolist())
                     changed[row] = self._words[0].recut(both[0], draws), self._words[1].recut(both[1], draws)
         rows = np.array(list(changed), dtype=np.int64)
-        fits = self._fits(list(changed.values()))
-        fell_back[rows[~fits]] = True
-        rows = rows[fits]
-        is_changed = np.zeros_like(fell_back)
-        for row in rows.tolist():  # a tokenizer that folds case makes the plain pair of capitals
-            is_changed[row] = changed[row] != (source[row].tolist(), target[row].tolist())
+        rows = rows[self._fits(list(changed.values()))]
         new = [changed[row] for row in rows.tolist()]
         sources = _replaced(source, rows, [pieces for pieces, _ in new])
-        targets = _replaced(target, rows, [pieces for _, pieces in new])
-        return Augmented(sources, targets, is_changed, fell_back)
+        return sources, _replaced(target, rows, [pieces for _, pieces in new])
 
     def _changed_texts(
         self, source: Ragged, target: Ragged, pairs: Integers, drawn: Sequence[Flags], states: Sequence[list[int]]

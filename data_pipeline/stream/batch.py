@@ -32,12 +32,10 @@ class MicroBatch:
     """(B, T): each row starts with `BOS_ID`."""
     target_output: Ids
     """(B, T): each row ends with `EOS_ID`; position t is what `target_input` up to t predicts."""
-    num_augmented: int | None = None
-    """Pairs that `stream.augment` changed; None where their dataset has no modifiers."""
-    num_fell_back: int = 0
-    """Pairs that it was to change and that stayed plain."""
+    is_augmented: bool = False
+    """Whether their dataset has modifiers."""
     weights: Ids | None = None
-    """(B,): what each row's loss is multiplied by, in units of `pair_weights.WEIGHT_ONE`; None: 1."""
+    """(B,): what each row's loss is multiplied by, in units of `phase_data.WEIGHT_ONE`; None: 1."""
 
     @property
     def num_pairs(self) -> int:
@@ -107,8 +105,7 @@ def collate(
     length_multiple: int,
     *,
     dataset: int = 0,
-    num_augmented: int | None = None,
-    num_fell_back: int = 0,
+    is_augmented: bool = False,
 ) -> MicroBatch:
     """Pad pairs of raw pieces (no special ids) to one micro-batch.
 
@@ -119,8 +116,7 @@ def collate(
         targets: B rows.
         length_multiple: S and T are rounded up to a multiple of it.
         dataset: number of the dataset in the mixture.
-        num_augmented: see MicroBatch.
-        num_fell_back: see MicroBatch.
+        is_augmented: see MicroBatch.
     """
     assert len(pair_ids) == len(sources) == len(targets) > 0
     target_output = _pad(targets, length_multiple)
@@ -136,8 +132,7 @@ def collate(
         source=_pad(sources, length_multiple),
         target_input=target_input,
         target_output=target_output,
-        num_augmented=num_augmented,
-        num_fell_back=num_fell_back,
+        is_augmented=is_augmented,
     )
 
 

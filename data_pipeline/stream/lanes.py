@@ -16,7 +16,7 @@ from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
 from data_pipeline.prepared.dataset import Block, Dataset
 from data_pipeline.prepared.index import DataError
-from data_pipeline.stream.augment import Augmented, Augmenter, make_augmenters
+from data_pipeline.stream.augment import Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from data_pipeline.stream.prefetch import Background
 
@@ -150,8 +150,6 @@ class Window:
     source: Ragged
     """A row for each pair."""
     target: Ragged
-    augmented: Augmented | None = None
-    """Whose rows these are, where they are not those of the dataset."""
 
 
 def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:
@@ -282,7 +280,6 @@ class Track:
         self.cursor = at._replace(position=at.position + 1, taken=at.taken + len(rows))
         if self.cursor.position == len(window.plan):  # so that a resume need not read it again
             self._leave(window)
-        augmented = window.augmented
         return collate(
             self._lane,
             self._source.first_id + window.pairs[rows],
@@ -290,8 +287,7 @@ class Track:
             window.target.rows(rows),
             self._source.plan.budget.length_multiple,
             dataset=self._source.number,
-            num_augmented=None if augmented is None else int(augmented.is_changed[rows].sum()),
-            num_fell_back=0 if augmented is None else int(augmented.fell_back[rows].sum()),
+            is_augmented=self._source.augmenter is not None,
         )
 
     def next_pass(self, *, taken: int) -> None:
@@ -333,12 +329,12 @@ class Track:
         pairs = passes = np.empty(0, dtype=np.int64)
         if number < num_windows:
             pairs, passes = plan.pairs(self._lane_pass, number)
-        (source, target), lengths, augmented = self._tokens(pairs), plan.lengths[pairs], None
+        (source, target), lengths = self._tokens(pairs), plan.lengths[pairs]
         if augmenter is not None:
-            augmented = augmenter(source, target, pairs, passes)
-            source, target, lengths = augmented.source, augmented.target, augmented.lengths
+            source, target = augmenter(source, target, pairs, passes)
+            lengths = np.stack([source.lengths, target.lengths], axis=1).astype(np.uint16)
         micro_batches = plan.cut(lengths, pass_=pass_, lane=self._lane, window=number, before=before)
-        return Window(num_windows, pairs, micro_batches, source, target, augmented)
+        return Window(num_windows, pairs, micro_batches, source, target)
 
     def _tokens(self, pairs: Integers) -> tuple[Ragged, Ragged]:
         """A row for each pair, the tokens of those that occur several times once in memory."""

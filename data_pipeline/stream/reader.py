@@ -64,10 +64,6 @@ class StreamReader:
         phases = phases or [StreamPhase(numbers=range(len(datasets)), weights=weights, section=section)]
         self._phases = [PhaseData.of(n, phase, self._datasets, seed=seed) for n, phase in enumerate(phases)]
         self._phase = self._phases[0]
-        self.num_augmented = 0
-        """Pairs handed out that `stream.augment` changed."""
-        self.num_fell_back = 0
-        """Pairs handed out that it was to change and that stayed plain: too long, or without pieces for the text."""
         self.epoch = 0
         self.update = 0
         """Updates handed out within the epoch."""
@@ -120,8 +116,6 @@ class StreamReader:
             else:
                 for lane, micro_batch in part.micro_batches.items():
                     slots[lane // self._world_size] = self._phase.weighted(micro_batch)
-                    self.num_augmented += micro_batch.num_augmented or 0
-                    self.num_fell_back += micro_batch.num_fell_back
         self.update += 1
         return slots
 

@@ -41,12 +41,8 @@ class UpdateCounts:
     """Micro-batches that are not empty."""
     pairs_digest: int = 0
     """Order-free hash of which pair is in which micro-batch, and of augmented pairs' tokens: equal if updates are."""
-    augmented: int = 0
-    """Pairs that `stream.augment` changed."""
-    fell_back: int = 0
-    """Pairs that it should have changed but could not."""
     weight_units: int = 0
-    """Sum of the target tokens' weights, in units of `pair_weights.WEIGHT_ONE`: exact, in any order."""
+    """Sum of the target tokens' weights, in units of `phase_data.WEIGHT_ONE`: exact, in any order."""
 
     def numbers(self) -> list[int]:
         """The fields as integers for an all-reduce: each is summed."""
@@ -94,8 +90,6 @@ def count(micro_batches: Sequence[MicroBatch | None]) -> UpdateCounts:
         pairs=sum(m.num_pairs for m in filled),
         micro_batches=len(filled),
         pairs_digest=wrap(sum(pairs_digest(m.lane, m.pair_ids) + tokens_digest(m) for m in filled)),
-        augmented=sum(m.num_augmented or 0 for m in filled),
-        fell_back=sum(m.num_fell_back for m in filled),
         weight_units=sum(weight_units(m, tokens) for m, tokens in zip(filled, target_tokens, strict=True)),
     )
 
@@ -115,7 +109,7 @@ def pairs_digest(lane: int, pair_ids: NDArray[np.int64]) -> int:
 
 def tokens_digest(micro_batch: MicroBatch) -> int:
     """A 64-bit sum over the pairs of a hash of (lane, pair, tokens); 0 where `stream.augment` changes none."""
-    if micro_batch.num_augmented is None:
+    if not micro_batch.is_augmented:
         return 0
     with np.errstate(over="ignore"):
         row = mixed(micro_batch.pair_ids.astype(np.uint64) + _multiple(micro_batch.lane + 1))

@@ -165,8 +165,6 @@ class Interval:
             figures |= self._work.figures(flops, seconds, world.size)
         if self._weighed_by is not None:
             figures["loss_weight"] = weight / tokens
-        if counts.augmented + counts.fell_back:
-            figures |= {"augmented": counts.augmented, "fell_back": counts.fell_back}
         return figures | self._of_datasets(np.reshape(rest, self._by_dataset.shape).tolist())
 
     def _of_datasets(self, sums: Sequence[Sequence[float]]) -> dict[str, Any]:

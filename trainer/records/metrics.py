@@ -225,7 +225,7 @@ class PairLog:
         for micro_batch in micro_batches:
             if micro_batch is not None:
                 line = {"step": step, "lane": micro_batch.lane, "pairs": micro_batch.pair_ids.tolist()}
-                if micro_batch.num_augmented is not None:
+                if micro_batch.is_augmented:
                     line["tokens"] = tokens_digest(micro_batch)
                 self._file.write(json.dumps(line))
 

@@ -1,7 +1,6 @@
 """Iterators that the tests of LoaderProcess run in its process, which imports this module: it stays light."""
 
 import itertools
-import os
 import sys
 import threading
 import time
@@ -86,11 +85,6 @@ def never_made() -> Iterator[int]:
 def unpicklable() -> Iterator[Any]:
     yield 0
     yield lambda: 0
-
-
-def ends(code: int) -> Iterator[int]:
-    yield 0
-    os._exit(code)
 
 
 def modules_of_a_loader() -> Iterator[list[str]]:

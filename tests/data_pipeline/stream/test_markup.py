@@ -2,18 +2,15 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs import StreamSection, plugins
+from configs import plugins
 from configs.components import Draws, kinds, make
 from configs.components.registry import FAMILIES, registered, restore
-from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import REPO
-from tests.data_pipeline.stream.made import close, open_readers, read_epoch
 
 pytestmark = pytest.mark.slow
 TAG, PLACEHOLDER = re.compile(r"</?\w+/?>"), re.compile(r"<x\d+>")
@@ -59,16 +56,6 @@ def test_tags_are_balanced_and_alike_and_the_text_stays(source: str, target: str
     assert [tag.replace("<", "</") for tag in opened[::2]] == opened[1::2], "one after the other"
 
 
-@given(SIDES, SIDES, st.integers(1, 3))
-def test_placeholders_stand_for_the_same_on_both_sides(source: str, target: str, most: int) -> None:
-    modifier = make("modifier", "placeholders", most=most)
-    found = modifier.change(source, target, Draws(0))
-    names = PLACEHOLDER.findall(found[0])
-    assert names == sorted(PLACEHOLDER.findall(found[1])) == [f"<x{n + 1}>" for n in range(len(names))]
-    assert len(names) <= most
-    assert found == modifier.change(*found, Draws(0)), "what has placeholders stays"
-
-
 @given(SIDES)
 def test_translations_have_what_placeholders_stand_for(source: str) -> None:
     found = make("modifier", "placeholders", most=3).to_translate(source)
@@ -79,13 +66,3 @@ def test_translations_have_what_placeholders_stand_for(source: str) -> None:
     lost = make("modifier", "placeholders").to_translate("5 of 1,000 by 12:30")
     assert lost[0] == "<x1> of <x2> by <x3>"
     assert lost[1]("<x3> von <x1>") == "12:30 von 5"
-
-
-def test_a_reader_has_both(spelling: Dataset) -> None:
-    fields: dict[str, Any] = {"probability": 1.0}
-    section = StreamSection(augment=[make("modifier", kind, **fields) for kind in ("inline_tags", "placeholders")])
-    readers = open_readers([spelling], section)
-    texts = [text for m in read_epoch(readers) for text in spelling.tokenizer.decode_source(m.source.tolist())]
-    close(readers)
-    assert any("<x1>" in text for text in texts)
-    assert any(re.search(r"<(\w+)><x1></\1>", text) for text in texts), "a placeholder inside a tag"

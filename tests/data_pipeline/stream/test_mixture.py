@@ -15,8 +15,7 @@ from configs import StreamSection, UserError
 from data_pipeline.order.mixture import Mixture
 from data_pipeline.order.state import StreamState
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.lanes import make_plans
-from tests.data_pipeline.stream.made import close, ids_of, merged, open_readers, read_epoch, write_dataset
+from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch, write_dataset
 
 Make = Callable[..., Dataset]
 SECTION = StreamSection(
@@ -90,33 +89,6 @@ def test_realised_proportions_are_within_one_percent(three: list[Dataset], num_l
     close(readers)
 
 
-def test_rows_are_their_datasets(three: list[Dataset]) -> None:
-    readers = open_readers(three, SECTION)
-    offsets = [0, 2_000, 12_000, 62_000]
-    seen = set()
-    for batch in read_epoch(readers, 20):
-        dataset = three[batch.dataset]
-        rows = batch.pair_ids - offsets[batch.dataset]
-        assert ((rows >= 0) & (batch.pair_ids < offsets[batch.dataset + 1])).all()
-        assert batch.num_padded_source <= 512 >= batch.num_padded_target
-        lengths = np.stack([(batch.source != 0).sum(axis=1), (batch.target_output != 0).sum(axis=1)], axis=1)
-        assert np.array_equal(lengths, dataset.lengths[rows].astype(np.int64) + 1)
-        seen.add(batch.dataset)
-    assert seen == {0, 1, 2}
-    close(readers)
-
-
-@pytest.mark.parametrize("prefetch", [0, 1, 9])
-def test_the_order_does_not_depend_on_reading_ahead(two: list[Dataset], prefetch: int) -> None:
-    wanted, given = open_readers(two, TWO, 2), open_readers(two, dataclasses.replace(TWO, prefetch_updates=prefetch), 2)
-    assert ids_of(read_epoch(wanted, 7)) == ids_of(read_epoch(given, 7))
-    assert merged(wanted) == merged(given)
-    for _ in range(2):
-        assert ids_of(read_epoch(wanted)) == ids_of(read_epoch(given))
-    assert merged(wanted) == merged(given)
-    close(wanted, given)
-
-
 def states(two: list[Dataset]) -> tuple[StreamState, StreamState]:
     """Between the first epoch and the second, and within the second."""
     readers = open_readers(two, TWO)
@@ -162,20 +134,6 @@ def test_refused(small: Dataset, two: list[Dataset]) -> None:
     with pytest.raises(UserError, match="lane 1 is missing"):
         open_readers(two, TWO, 1, dataclasses.replace(state, lanes={**state.lanes, 1: state.lanes[1][:1]}))
     close(readers)
-
-
-def test_windows_follow_the_proportions(three: list[Dataset]) -> None:
-    """Memory does not grow with the number of datasets."""
-    section = dataclasses.replace(SECTION, micro_batches=1, window_pairs=40_000)
-    mixture = Mixture.of([d.num_pairs for d in three], [1, 1, 8], temperature=1, num_lanes=1)
-    plans = make_plans(three, section, mixture, seed=7)
-    assert [plan.lane(0, 0).num_windows for plan in plans] == [1, 1, 2]  # of at most 16,384, 16,384 and 32,000 pairs
-    assert (
-        make_plans(three[2:], section, mixture.of([50_000], [None], temperature=1, num_lanes=1), seed=7)[0]
-        .lane(0, 0)
-        .num_windows
-        == 2
-    )
 
 
 def test_next_window_is_read_in_the_background(two: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """What each modifier makes of a text, and what is refused."""
 
 import dataclasses
-import hashlib
 import itertools
 import math
 from collections import Counter
@@ -15,19 +14,12 @@ from configs.components import Draws, Modifier, make
 from data_pipeline.order.windows import Budget
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.augment import Augmented, Augmenter
+from data_pipeline.stream.augment import Augmenter
 from data_pipeline.stream.batch import Ragged
 from data_pipeline.stream.modifiers.texts import NEIGHBOURS, mistyped
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
 
 SECTION = StreamSection(micro_batches=2, source_tokens=1000, target_tokens=1000, window_pairs=300)
-
-
-def test_capitals() -> None:
-    assert make("modifier", "upper_case").change("a Dog's straße", "un élan", Draws(1)) == (
-        "A DOG'S STRASSE",
-        "UN ÉLAN",
-    )
 
 
 def test_capitals_of_turkish() -> None:
@@ -91,14 +83,6 @@ def test_typos_leave_code_as_the_target_has_it(code: str) -> None:
     assert {typos.change(code, code, Draws(n)) for n in range(50)} == {(code, code)}, "nothing else is there to hit"
 
 
-def test_typos_of_lines_without_code_are_those_of_ever() -> None:
-    line = "Well, that isn't (quite) right: go on-line 7 !"
-    found = hashlib.sha256(
-        "".join(make("modifier", "typos").change(line, "", Draws(n))[0] for n in range(200)).encode()
-    )
-    assert found.hexdigest()[:16] == "6016311814195b35"
-
-
 def test_case_leaves_code_as_it_is() -> None:
     for code in CODE[1:-5]:
         source, target = make("modifier", "upper_case").change(f"see {code} now", f"voir {code}", Draws(1))
@@ -148,16 +132,15 @@ def test_a_tag_that_is_no_piece_is_refused(spelling: Dataset) -> None:
 
 
 def test_texts_that_cannot_be_spelled_stay_plain(small: Dataset) -> None:
-    """Capitals that no piece has: the pair falls back, and is counted."""
+    """Capitals that no piece has."""
     section = dataclasses.replace(SECTION, augment=[make("modifier", "upper_case", probability=1.0)])
     readers = open_readers([small], section)
     batches = read_epoch(readers)
     close(readers)
     texts = [text for m in batches for text in small.tokenizer.decode_source(m.source.tolist())]
     assert not any("⁇" in text for text in texts)
-    assert readers[0].num_fell_back > 0
-    assert readers[0].num_augmented > readers[0].num_fell_back
-    assert sum(text == text.upper() for text in texts) >= readers[0].num_augmented
+    num_capitals = sum(text == text.upper() for text in texts)
+    assert len(texts) / 2 < num_capitals < len(texts)
 
 
 def test_they_apply_in_the_order_of_the_list(spelling: Dataset) -> None:
@@ -170,7 +153,7 @@ def test_they_apply_in_the_order_of_the_list(spelling: Dataset) -> None:
         readers = open_readers([spelling], dataclasses.replace(SECTION, augment=modifiers))
         [batch, *_] = read_epoch(readers, 1)
         close(readers)
-        assert (batch.source[:, 0] == spelling.tokenizer.tag_id(">>bt<<")).sum() == batch.num_augmented
+        assert (batch.source[:, 0] == spelling.tokenizer.tag_id(">>bt<<")).mean() > 0.5
         texts = spelling.tokenizer.decode_source(batch.source.tolist())
         begins.update(text.split()[1] for text in texts if text.startswith(">>bt<<"))
     assert begins.keys() == {"MARK", "mark"}
@@ -185,13 +168,12 @@ def test_tags_stay_before_whatever_follows_them_in_the_list(spelling: Dataset) -
     [batch, *_] = read_epoch(readers, 1)
     close(readers)
     tags = batch.source == spelling.tokenizer.tag_id(">>bt<<")
-    assert tags[:, :2].all(axis=1).sum() == tags.sum() / 2 == batch.num_augmented
-    assert batch.num_augmented
+    assert tags[:, :2].all(axis=1).sum() == tags.sum() / 2 > 0
     assert all(text.startswith(">>bt<< >>bt<< ") for text in spelling.tokenizer.decode_source(batch.source[tags[:, 0]]))
 
 
-def augmented(dataset: Dataset, pairs: list[tuple[str, str]], *modifiers: Modifier) -> tuple[list[str], Augmented]:
-    """The sources of a window of pairs, and all that became of it."""
+def augmented(dataset: Dataset, pairs: list[tuple[str, str]], *modifiers: Modifier) -> tuple[list[str], list[bool]]:
+    """The sources of a window of pairs, and whether each pair has changed."""
     tokenizer = dataset.tokenizer
     source = Ragged.of(tokenizer.encode_source([source for source, _ in pairs]))
     target = Ragged.of(tokenizer.encode_target([target for _, target in pairs]))
@@ -199,46 +181,40 @@ def augmented(dataset: Dataset, pairs: list[tuple[str, str]], *modifiers: Modifi
         list(enumerate(modifiers)), tokenizer, seed=1, dataset=0, longest=(90, 90), budget=Budget.of(SECTION)
     )
     numbers = np.arange(len(pairs))
-    found = augmenter(source, target, numbers, 0 * numbers)
-    return tokenizer.decode_source([found.source[row].tolist() for row in range(len(pairs))]), found
+    sides = zip((source, target), augmenter(source, target, numbers, 0 * numbers), strict=True)
+    rows = [[(old[row].tolist(), new[row].tolist()) for row in range(len(pairs))] for old, new in sides]
+    is_changed = [first[0] != first[1] or second[0] != second[1] for first, second in zip(*rows, strict=True)]
+    return tokenizer.decode_source([new for _, new in rows[0]]), is_changed
 
 
 def test_pairs_of_different_languages_are_not_merged(spelling: Dataset) -> None:
     pairs = [(">>bt<< Go.", "Va."), (">>bt<< Run.", "Cours."), ("Eat.", "Mange.")]
-    sources, found = augmented(spelling, pairs, make("modifier", "merge", probability=1.0))
+    sources, is_changed = augmented(spelling, pairs, make("modifier", "merge", probability=1.0))
     assert sources == [">>bt<< Go. Run.", ">>bt<< Run.", "Eat."]
-    assert found.is_changed.tolist() == [True, False, False]
+    assert is_changed == [True, False, False]
 
 
 def test_a_tag_that_is_text_stays_text(spelling: Dataset) -> None:
     """Behind another tag, or a space, it is none; encoded again it would be."""
     pairs = [(">>bt<< >>bt<< Go.", "Va."), (" >>bt<< Go.", "Va."), (">>bt<< Go.", "Va.")]
-    sources, found = augmented(spelling, pairs, make("modifier", "upper_case", probability=1.0))
+    sources, is_changed = augmented(spelling, pairs, make("modifier", "upper_case", probability=1.0))
     assert sources == [">>bt<< >>bt<< Go.", ">>bt<< Go.", ">>bt<< GO."]
-    assert found.fell_back.tolist() == [True, True, False]
+    assert is_changed == [False, False, True]
 
 
-def test_what_the_tokenizer_makes_the_plain_pair_of_is_not_changed(spelling: Dataset) -> None:
-    """As a tokenizer that folds case makes of capitals; here a ligature that it takes apart."""
-    ligature = make("modifier", "noise", probability=1.0, alphabet_of="ﬁﬁ", max_words=1, max_letters=1)
-    sources, found = augmented(spelling, [("fi", "fi"), ("of", "de")], ligature)
-    assert sources == ["fi", "fi"]
-    assert found.is_changed.tolist() == [False, True]
-
-
-@pytest.mark.parametrize(("dropout", "least", "most"), [(0.0, 0, 0), (0.1, 120, 200), (1.0, 200, 200)])
+@pytest.mark.parametrize(("dropout", "least", "most"), [(0.0, 0, 0), (0.1, 120, 200), (1.0, 150, 200)])
 def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -> None:
-    """Other pieces for the same text, drawn anew in each pass; at 1 characters."""
+    """Other pieces for the same text, drawn anew in each pass."""
     texts = [spelling.tokenizer.decode_source([spelling.pieces(number)[0]])[0] for number in range(200)]
     modifier = make("modifier", "bpe_dropout", dropout=dropout)
-    sources, found = augmented(spelling, [(text, text) for text in texts], modifier)
+    sources, is_changed = augmented(spelling, [(text, text) for text in texts], modifier)
     assert sources == texts
-    assert least <= found.is_changed.sum() + found.fell_back.sum() <= most
-    if dropout == 1:
-        changed = np.flatnonzero(found.is_changed).tolist()
-        vocabulary = spelling.tokenizer.source_vocabulary()
-        pieces = [vocabulary[i] for row in changed for i in found.source[row].tolist()]
-        assert all(len(piece) == 1 or piece.startswith("<0x") for piece in pieces)
+    assert least <= sum(is_changed) <= most
+
+
+def test_bpe_dropout_of_all_gives_characters() -> None:
+    modifier = make("modifier", "bpe_dropout", dropout=1.0)
+    assert modifier.cut("abc", {"ab": -1.0, "abc": -2.0}, Draws(1)) == ["a", "b", "c"]
 
 
 def test_unigram_segmentations_are_drawn_by_their_probabilities() -> None:
@@ -264,12 +240,13 @@ def test_unigram_sampling(small_section: PrepareSection, tmp_path: Path) -> None
     dataset = Dataset.load(section.output)
     sections = [dataclasses.replace(SECTION, augment=a) for a in ([make("modifier", "unigram_sampling")], [])]
     readers, plain = (open_readers([dataset], one) for one in sections)
-    texts: list[dict[int, str]] = []
+    decode = dataset.tokenizer.decode_source
+    texts, counts = [], []
     for stream in (readers, plain):
-        batches = [
-            (m.pair_ids.tolist(), dataset.tokenizer.decode_source(m.source.tolist())) for m in read_epoch(stream)
-        ]
-        texts.append({pair: text for pairs, rows in batches for pair, text in zip(pairs, rows, strict=True)})
+        batches = read_epoch(stream)
+        counts.append(sum(m.num_source_tokens for m in batches))
+        rows = [zip(m.pair_ids.tolist(), decode(m.source.tolist()), strict=True) for m in batches]
+        texts.append(dict(itertools.chain.from_iterable(rows)))
     close(readers, plain)
     assert texts[0] == texts[1]
-    assert readers[0].num_augmented > 500
+    assert counts[0] > 1.1 * counts[1], "in more pieces"

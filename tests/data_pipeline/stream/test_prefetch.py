@@ -63,14 +63,6 @@ def test_reading_ahead_is_bounded_and_ends() -> None:
     assert threading.active_count() == before
 
 
-def test_a_process_reads_not_much_further_than_the_limit(open_stream: Open, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    stream, _ = open_stream(partial(loader_items.counted, begun, 10_000_000), 3)
-    for taken in range(5):
-        wait_until(lambda: begun.exists() and begun.stat().st_size == taken + 4)  # noqa: B023 (one waits for the pipe)
-        assert stream.next().nbytes == 10_000_000
-
-
 def test_items_are_those_of_the_iterator(open_stream: Open) -> None:
     stream, _ = open_stream(loader_items.micro_batches)
     taken = [stream.next() for _ in range(20)]
@@ -115,12 +107,6 @@ def test_a_killed_process_is_an_error(open_stream: Open) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match=rf"loader process {pid} was ended by SIGKILL.*memory"):
             [stream.next() for _ in range(2)]
-
-
-def test_a_process_that_exits_is_an_error(open_stream: Open) -> None:
-    stream, _ = open_stream(partial(loader_items.ends, 3))
-    with pytest.raises(RuntimeError, match="with exit code 3"):
-        [stream.next() for _ in range(2)]
 
 
 LARGE = partial(loader_items.counted, Path("/dev/null"), 30_000_000)
