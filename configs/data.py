@@ -107,12 +107,10 @@ class ScoreCommand:
     depends: list[PathText] = field(default_factory=list)
     """Files and folders that the scores depend on, as the program itself and its model: their content is noted with
     the scores."""
-    processes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """How many of the program run at once."""
     batch: Positive = 256
-    """Pairs of a batch; each process has up to two at once."""
+    """Pairs of a batch; the program has up to two at once."""
     seconds: PositiveFloat = 600.0
-    """Longest wait for the next answer of any of them, loading a model included."""
+    """Longest wait for its next answer, loading a model included."""
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

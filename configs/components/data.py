@@ -67,8 +67,6 @@ class Corpus:
     """Code of the target language, likewise."""
     held_out: Sequence[tuple[str, str]] = ()
     """The pairs of the validation and test sets, if a filter `needs_held_out`."""
-    files: Sequence[str] = ()
-    """Names of the training corpus's files, without folders."""
 
 
 @dataclasses.dataclass(kw_only=True, frozen=True, slots=True)
@@ -79,8 +77,6 @@ class Pairs:
     targets: list[str]
     where: Callable[[int], str]
     """File and line of the pair with an index, for messages."""
-    files: Sequence[str] = ()
-    """Names of the corpus files that they are from, without folders."""
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Scores by name: an array (pairs,) of float32, NaN where a pair has none. Those of the filter's `score_names`."""
 
@@ -154,13 +150,13 @@ class ChangingFilter(Filter):
 
 @dataclasses.dataclass(kw_only=True, frozen=True)
 class JudgingFilter(Filter):
-    """A filter that may drop and change pairs, and go by their scores and files."""
+    """A filter that may drop and change pairs, and go by their scores."""
 
     def open(self, corpus: Corpus, place: str) -> Judge:
         """Load what the filter needs, like `DroppingFilter.open`; returns a function like `judge`.
 
         Raises:
-            UserError: the filter cannot work with these fields, files or languages, or a package is missing.
+            UserError: the filter cannot work with these fields or languages, or a package is missing.
         """
         return self.judge
 

@@ -5,13 +5,13 @@ kept, dropped or changed alike, whatever the other pairs.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import CleaningSection, PrepareSection, UserError
+from configs import CleaningSection, PrepareSection
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
 from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
 from data_pipeline.preparation.filters.texts import (
@@ -96,15 +96,15 @@ class Cleaner:
     """
 
     def __init__(self, filters: Mapping[str, Filter], corpus: Corpus) -> None:
-        self._filters: dict[str, tuple[str, Filter, Judge]] = {}
-        """Place and function of each filter by its name."""
+        self._filters: dict[str, tuple[Filter, Judge]] = {}
+        """Each filter and its function, by its name."""
         for place, filter_ in filters.items():
             name = filter_.report_name()
             taken, number = {*OF_PIECES, *self._filters}, 1
             while name in taken:
                 number += 1
                 name = f"{filter_.report_name()} {number}"
-            self._filters[name] = place, filter_, _judge(filter_, corpus, place)
+            self._filters[name] = filter_, _judge(filter_, corpus, place)
 
     def clean(self, sources: list[str], targets: list[str], known: Pairs | None = None) -> Cleaned:
         """Apply every filter to a chunk of pairs.
@@ -112,9 +112,6 @@ class Cleaner:
         Args:
             sources, targets: the chunk.
             known: the same, with what else is known of it; without, filters that go by scores do nothing.
-
-        Raises:
-            UserError: a filter returned something that is not rows or lines of the chunk.
         """
         known = known or Pairs(
             sources=sources, targets=targets, where=lambda row: f"pair {row + 1} of the tokenizer's training text"
@@ -122,17 +119,14 @@ class Cleaner:
         rows = np.arange(len(sources), dtype=np.int64)
         dropped: dict[str, Rows] = {}
         changed: dict[str, int] = {}
-        for name, (place, filter_, judge) in self._filters.items():
+        for name, (filter_, judge) in self._filters.items():
             if not known.scores.keys() >= set(filter_.score_names()):
                 continue
             before = sources, targets
             sources, targets, found = judge(_left(known, sources, targets, rows))
-            if not len(sources) == len(targets) == len(rows):
-                counts = f"{len(rows):,} pairs to {len(sources):,} and {len(targets):,} lines"
-                raise UserError(f"{place}: {name} changed {counts}; a filter gives as many as it gets")
             if not isinstance(filter_, DroppingFilter):
                 changed[name] = sum(s != u or t != v for s, t, u, v in zip(*before, sources, targets, strict=True))
-            bad = _as_rows(found, len(rows), f"{place}: {name}")
+            bad = np.unique(np.array([*found], dtype=np.int64))
             if not isinstance(filter_, ChangingFilter):
                 dropped[name] = rows[bad]
             if len(bad):
@@ -163,15 +157,3 @@ def _left(known: Pairs, sources: list[str], targets: list[str], rows: Rows) -> P
         where=lambda row: known.where(int(rows[row])),
         scores={name: scores[rows] for name, scores in known.scores.items()},
     )
-
-
-def _as_rows(numbers: Sequence[int], num_pairs: int, what: str) -> Rows:
-    """The rows that a filter found, ascending, each once."""
-    try:
-        rows = np.unique(np.asarray(list(numbers)))
-    except (TypeError, ValueError):  # None, or lists of several lengths
-        rows = np.array([None])
-    if len(rows) and (not np.issubdtype(rows.dtype, np.integer) or rows[0] < 0 or rows[-1] >= num_pairs):
-        given = f"{numbers!r:.80} for {num_pairs:,} pairs"
-        raise UserError(f"{what} gave {given}; a filter gives the numbers of rows, from 0")
-    return rows.astype(np.int64)

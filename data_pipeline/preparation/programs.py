@@ -8,7 +8,6 @@ this process.
 
 import contextlib
 import json
-import os
 import queue
 import shutil
 import signal
@@ -18,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -34,13 +32,9 @@ from data_pipeline.preparation.lines import TextChunk
 
 AHEAD = 2
 """Batches that a program has at once, so that it need not wait for the next."""
-NUMBER = "ZEROMT_PROGRAM"
-"""Environment variable: the number of a program, from 0, among those of one command, as to choose its GPU by."""
 END_SECONDS = 5.0
 """For a program to end after its input has."""
 
-Inbox = queue.SimpleQueue[tuple["_Program", bytes | None]]
-"""What programs have written, a line each; None where one has ended."""
 MOST = float(np.finfo(np.float32).max)
 """The largest score."""
 IN_EXTRA = "score "
@@ -59,65 +53,59 @@ def check_program(command: Sequence[str], place: str) -> None:
         raise UserError(f"{place}: {command[0]!r} is not a program that can be started; give its path")
 
 
-class Respondents:
-    """Programs of one command, which start with the first question.
+class Respondent:
+    """A program that is asked about pairs; it starts with the first question.
+
+    Lines are put to it and taken from it by threads, so that neither side waits for both.
 
     Args:
         command: the program and its arguments.
         place: the field that names it, for messages.
-        processes: how many of it are started.
         batch: pairs of a batch.
-        seconds: for the next answer of any of them.
+        seconds: for its next answer.
     """
 
-    def __init__(self, command: Sequence[str], place: str, *, processes: int, batch: int, seconds: float) -> None:
-        self._command, self._place, self._processes = command, place, processes
+    def __init__(self, command: Sequence[str], place: str, *, batch: int, seconds: float) -> None:
+        self._command, self._place = command, place
         self._most, self._seconds = AHEAD * batch, seconds
-        self._inbox: Inbox = queue.SimpleQueue()
-        self._programs: list[_Program] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._asked = 0
 
-    def __enter__(self) -> "Respondents":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def close(self) -> None:
-        """End them."""
-        for program in self._programs:
-            program.close()
+        """End its input and wait; kill it if it does not end."""
+        if self._process is None:
+            return
+        self._outbox.put(None)
+        try:
+            self._process.wait(END_SECONDS if sys.exc_info()[0] is None else 0.2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def ask(self, pairs: Pairs, rows: Iterable[int]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The answer to each of some pairs, in the order in which they come.
 
         Raises:
-            UserError: a program cannot be started, ends, or does not answer as it should.
+            UserError: the program cannot be started, ends, or does not answer as it should.
         """
-        for number in range(len(self._programs), self._processes):
-            try:
-                self._programs.append(_Program(self._command, number, self._inbox))
-            except OSError as error:
-                raise self._fault(f"cannot be started: {error.strerror or error}") from error
+        process = self._process or self._start()
         waiting = iter(rows)
-        asked: dict[int, tuple[int, int]] = {}  # row and program, by id
-        loads = [0] * len(self._programs)
+        asked: dict[int, int] = {}  # row by id
         while True:
-            while (load := min(loads)) < self._most and (row := next(waiting, None)) is not None:
-                free = loads.index(load)
-                loads[free] += 1
-                asked[self._asked] = row, free
+            while len(asked) < self._most and (row := next(waiting, None)) is not None:
                 question = {"id": self._asked, "source": pairs.sources[row], "target": pairs.targets[row]}
-                self._programs[free].outbox.put(f"{json.dumps(question, ensure_ascii=False)}\n".encode())
+                self._outbox.put(f"{json.dumps(question, ensure_ascii=False)}\n".encode())
+                asked[self._asked] = row
                 self._asked += 1
             if not asked:
                 return
-            first, _ = next(iter(asked.values()))
-            tree = self._answer(pairs.where(first))
+            first = next(iter(asked.values()))
+            tree = self._answer(process, pairs.where(first))
             if type(tree.get("id")) is not int or tree["id"] not in asked:
                 raise self.refused(pairs, first, f"{str(tree)!r:.100}", "the id of a pair that waits")
-            row, free = asked.pop(tree["id"])
-            loads[free] -= 1
+            row = asked.pop(tree["id"])
             if "error" in tree:
                 said = " ".join(str(tree["error"]).split())[:200]
                 raise self.refused(pairs, row, f"the error {said!r}", "an answer")
@@ -127,14 +115,28 @@ class Respondents:
         """The error for an answer that is none."""
         return self._fault(f"answered {said} about {pairs.where(row)}; allowed is {allowed}")
 
-    def _answer(self, where: str) -> dict[str, Any]:
+    def _start(self) -> "subprocess.Popen[bytes]":
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # even if this process is killed
+            )
+        except OSError as error:
+            raise self._fault(f"cannot be started: {error.strerror or error}") from error
+        for work, pipe in ((self._put, self._process.stdin), (self._take, self._process.stdout)):
+            threading.Thread(target=work, args=(pipe,), daemon=True).start()
+        return self._process
+
+    def _answer(self, process: "subprocess.Popen[bytes]", where: str) -> dict[str, Any]:
         """The next answer; the pair that has waited longest for one is at `where`.
 
         Raises:
             UserError: there is none.
         """
         try:
-            program, line = self._inbox.get(timeout=self._seconds)
+            line = self._inbox.get(timeout=self._seconds)
         except queue.Empty:
             raise self._fault(
                 f"has not answered in {self._seconds:g} s, as about {where}; see whether it flushes what it writes, or "
@@ -142,8 +144,8 @@ class Respondents:
             ) from None
         if line is None:
             raise self._fault(
-                f"{program.end()} while {where} was waited for; what is finished stays: see what it printed, and give "
-                "the same command again"
+                f"{_end_of(process)} while {where} was waited for; what is finished stays: see what it printed, and "
+                "give the same command again"
             )
         try:
             tree = parse_json(line)
@@ -157,46 +159,11 @@ class Respondents:
     def _fault(self, what: str) -> UserError:
         return UserError(f"{self._place}: {self._command[0]!r} {what}")
 
-
-class _Program:
-    """A running program: lines are put to it and taken from it by threads, so that neither side waits for both."""
-
-    def __init__(self, command: Sequence[str], number: int, inbox: Inbox) -> None:
-        """Raises `OSError` if it cannot be started."""
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, NUMBER: str(number)},
-            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),  # even if this process is killed
-        )
-        self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._inbox = inbox
-        for work, pipe in ((self._put, self._process.stdin), (self._take, self._process.stdout)):
-            threading.Thread(target=work, args=(pipe,), daemon=True).start()
-
-    def end(self) -> str:
-        """How it has ended, in words."""
-        try:
-            code = self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            return "closed its output"
-        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-
-    def close(self) -> None:
-        """End its input and wait; kill it if it does not end."""
-        self.outbox.put(None)
-        try:
-            self._process.wait(END_SECONDS if sys.exc_info()[0] is None else 0.2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
     def _put(self, pipe: IO[bytes]) -> None:
         with contextlib.suppress(OSError):
-            while (line := self.outbox.get()) is not None:
+            while (line := self._outbox.get()) is not None:
                 pipe.write(line)
-                if self.outbox.empty():
+                if self._outbox.empty():
                     pipe.flush()
         with contextlib.suppress(OSError):
             pipe.close()
@@ -204,8 +171,17 @@ class _Program:
     def _take(self, pipe: IO[bytes]) -> None:
         with contextlib.suppress(OSError):
             for line in pipe:
-                self._inbox.put((self, line))
-        self._inbox.put((self, None))
+                self._inbox.put(line)
+        self._inbox.put(None)
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> str:
+    """How a program has ended, in words."""
+    try:
+        code = process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "closed its output"
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,25 +257,24 @@ def score_chunks(
         UserError: the program does not answer as it should, or a chunk cannot be read. What is done stays.
     """
     place = f"prepare.scores.{name}.command"
-    with Respondents(
-        command.command, place, processes=command.processes, batch=command.batch, seconds=command.seconds
-    ) as programs:
+    program = Respondent(command.command, place, batch=command.batch, seconds=command.seconds)
+    with contextlib.closing(program):
         for text, unit in chunks:
             if scores.read(name, text, unit) is None:
-                scores.write(name, text, unit, _asked(programs, text))
+                scores.write(name, text, unit, _asked(program, text))
             advance(len(text.sources))
 
 
-def _asked(programs: Respondents, text: TextChunk) -> Scores:
-    """What programs say of a chunk; a pair with a blank side has no score."""
+def _asked(program: Respondent, text: TextChunk) -> Scores:
+    """What a program says of a chunk; a pair with a blank side has no score."""
     found = np.full(len(text.sources), np.nan, dtype=np.float32)
     pairs = Pairs(sources=text.sources, targets=text.targets, where=text.where)
     both = zip(text.sources, text.targets, strict=True)
     rows = [row for row, (source, target) in enumerate(both) if source.strip() and target.strip()]
-    for row, answer in programs.ask(pairs, rows):
+    for row, answer in program.ask(pairs, rows):
         if not _is_score(answer.get("score", "")):
             said = repr(answer.get("score", "no score"))[:80]
-            raise programs.refused(pairs, row, said, "a finite number as its score, or null")
+            raise program.refused(pairs, row, said, "a finite number as its score, or null")
         found[row] = np.nan if answer["score"] is None else answer["score"]
     return found
 

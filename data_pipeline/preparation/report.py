@@ -39,7 +39,7 @@ class Example:
     @classmethod
     def of(cls, text: TextChunk, row: int) -> "Example":
         """The pair in a row of a chunk."""
-        where = f"{Path(text.source_file).name}: line {text.first_line + row}"
+        where = f"{Path(text.file).name}: line {text.first_line + row}"
         return cls(where, text.sources[row][:EXAMPLE_CHARACTERS], text.targets[row][:EXAMPLE_CHARACTERS])
 
 

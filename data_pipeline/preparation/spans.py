@@ -23,7 +23,7 @@ from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaned, Cleaner, filters_of
 from data_pipeline.preparation.corpus import RawSpan, Span, Unit
 from data_pipeline.preparation.filters.texts import find_identical
-from data_pipeline.preparation.lines import TextChunk, corpus_paths
+from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
 from data_pipeline.prepared.index import TokenType, parsed, place_numbers
@@ -205,8 +205,7 @@ class SpanEncoder:
     def _encode_chunk(self, text: TextChunk, unit: int, keys: NDArray[np.uint64]) -> tuple[Encoded, Report]:
         """Clean and encode a chunk."""
         scores = self._job.scores.of(text, unit)
-        files = dict.fromkeys(Path(file).name for file in (text.source_file, text.target_file))
-        known = Pairs(sources=text.sources, targets=text.targets, where=text.where, files=[*files], scores=scores)
+        known = Pairs(sources=text.sources, targets=text.targets, where=text.where, scores=scores)
         cleaned = self._cleaner.clean(text.sources, text.targets, known)
         source_ids, target_ids = self._encode_sides(cleaned.sources, cleaned.targets)
         lengths = np.array([[len(ids) for ids in side] for side in (source_ids, target_ids)], dtype=np.int64).T
@@ -290,8 +289,7 @@ def make_cleaner(section: PrepareSection, held_out: HeldOutPairs) -> Cleaner:
         UserError: a setting cannot be used, as a package is missing or a script or language is unknown.
     """
     source, target = section.languages
-    files = [path.name for path in corpus_paths(section.train, section.root)]
-    corpus = Corpus(source_language=source, target_language=target, held_out=held_out, files=files)
+    corpus = Corpus(source_language=source, target_language=target, held_out=held_out)
     return Cleaner(filters_of(section), corpus)
 
 

@@ -4,13 +4,11 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
-from configs import UserError
 from configs.components import Corpus, Judge, JudgingFilter, Pairs, component
 from configs.fields import PathText, Positive, PositiveFloat
 
@@ -25,8 +23,6 @@ class Threshold(JudgingFilter):
     """The lowest score that is kept."""
     at_most: float | None = None
     """The highest score that is kept."""
-    datasets: list[str] = dataclasses.field(default_factory=list)
-    """Patterns such as paracrawl*: names of the corpus files, of either side, whose pairs are meant; empty for all."""
     without: Literal["drop", "keep"] = "drop"
     """What becomes of a pair that has no such score."""
 
@@ -46,18 +42,7 @@ class Threshold(JudgingFilter):
         return f"threshold of {self.score}"
 
     @override
-    def open(self, corpus: Corpus, place: str) -> Judge:
-        for pattern in self.datasets:
-            if not any(fnmatchcase(name, pattern) for name in corpus.files):
-                raise UserError(
-                    f"{place}.datasets: {pattern!r}: no corpus file has such a name ({', '.join(corpus.files)})"
-                )
-        return self.judge
-
-    @override
     def judge(self, pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
-        if self.datasets and not any(fnmatchcase(name, pattern) for name in pairs.files for pattern in self.datasets):
-            return pairs.sources, pairs.targets, ()
         import numpy as np
 
         scores, is_bad = pairs.scores[self.score], np.full(len(pairs.sources), False)
@@ -71,7 +56,7 @@ class Threshold(JudgingFilter):
 
 
 if TYPE_CHECKING:
-    from data_pipeline.preparation.programs import Respondents
+    from data_pipeline.preparation.programs import Respondent
 
 
 @component("filter", "command")
@@ -95,25 +80,25 @@ class CommandFilter(JudgingFilter):
 
     @override
     def open(self, corpus: Corpus, place: str) -> Judge:
-        from data_pipeline.preparation.programs import Respondents, check_program
+        from data_pipeline.preparation.programs import Respondent, check_program
 
         place = f"{place}.command"
         check_program(self.command, place)
-        programs = Respondents(self.command, place, processes=1, batch=self.batch, seconds=self.seconds)
-        judge = functools.partial(_judge, programs)
-        weakref.finalize(judge, programs.close)
+        program = Respondent(self.command, place, batch=self.batch, seconds=self.seconds)
+        judge = functools.partial(_judge, program)
+        weakref.finalize(judge, program.close)
         return judge
 
 
-def _judge(programs: "Respondents", pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
+def _judge(program: "Respondent", pairs: Pairs) -> tuple[list[str], list[str], Sequence[int]]:
     sources, targets, bad = list(pairs.sources), list(pairs.targets), []
-    for row, answer in programs.ask(pairs, range(len(sources))):
+    for row, answer in program.ask(pairs, range(len(sources))):
         changed = {side: answer[side] for side in ("source", "target") if side in answer}
         keep = answer.get("keep", True if changed else None)
         if not isinstance(keep, bool) or not all(map(_is_line, changed.values())):
             said = str({name: value for name, value in answer.items() if name != "id"})[:100]
             allowed = "keep, true or false, or source and target, of one line each"
-            raise programs.refused(pairs, row, said, allowed)
+            raise program.refused(pairs, row, said, allowed)
         sources[row] = changed.get("source", sources[row])
         targets[row] = changed.get("target", targets[row])
         if not keep:

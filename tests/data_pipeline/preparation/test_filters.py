@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from configs import UserError
-from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter
+from configs.components import Corpus, DroppingFilter, Filter
 from data_pipeline.preparation.cleaning import Cleaner
 from data_pipeline.preparation.filters.texts import HeldOutOverlap, MaxCharacters, Normalization
 
@@ -42,24 +41,8 @@ def test_names_of_the_last_filters_are_taken() -> None:
     assert _cleaner(Named("duplicate"), Named("duplicate")).clean([], []).names == ["duplicate 2", "duplicate 3"]
 
 
-@pytest.mark.parametrize("rows", [[2], [-1], [True, False], [0.5], ["0"], [[0], []], None, 1], ids=repr)
-def test_what_are_no_rows(rows: Any) -> None:
-    cleaner = _cleaner(Named("bad", lambda *_: rows))
-    with pytest.raises(UserError, match=r"^prepare.filters.0: bad gave .* for 2 pairs"):
-        cleaner.clean(["a", "b"], ["c", "d"])
-
-
 @pytest.mark.parametrize("rows", [[1, 0, 1], {0, 1}, (1, 0), range(2)], ids=repr)
 def test_rows_in_any_order(rows: Any) -> None:
     cleaned = _cleaner(Named("good", lambda *_: rows)).clean(["a", "b", "c"], ["d", "e", "f"])
     assert cleaned.dropped["good"].tolist() == [0, 1]
     assert (cleaned.sources, cleaned.targets) == (["c"], ["f"])
-
-
-def test_lines_that_are_lost() -> None:
-    class Shorter(ChangingFilter):
-        def change(self, sources: list[str], targets: list[str]) -> tuple[list[str], list[str]]:
-            return sources[1:], targets
-
-    with pytest.raises(UserError, match=r"^prepare.filters.0: .*changed 2 pairs to 1 and 2 lines"):
-        _cleaner(Shorter()).clean(["a", "b"], ["c", "d"])

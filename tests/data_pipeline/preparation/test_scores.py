@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from data_pipeline.preparation.filters.judging import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.readers.lines import Tsv
-from data_pipeline.preparation.recipe import stale_fields
 from data_pipeline.preparation.report import pairs_by_score
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
@@ -42,7 +40,7 @@ def scored(in_spans: PrepareSection, corpus: Corpus, tmp_path: Path) -> PrepareS
     return dataclasses.replace(
         in_spans,
         train=CorpusFiles(files=["train.tsv"], reader=Tsv(source_field=1, target_field=2), scores={"laser": 3}),
-        scores={"qe": ScoreCommand(command=scorer(tmp_path), processes=2, batch=16)},
+        scores={"qe": ScoreCommand(command=scorer(tmp_path), batch=16)},
         record_places=True,
     )
 
@@ -118,14 +116,6 @@ def test_kills_while_it_scores(scored: PrepareSection, tmp_path: Path, monkeypat
     assert contents(tmp_path / "again") == wanted
 
 
-def test_each_program_knows_its_number(corpus: Corpus, tmp_path: Path) -> None:
-    code = "import json, os, sys\nfor line in sys.stdin:\n print(json.dumps({'id': json.loads(line)['id'], 'score': "
-    code += "int(os.environ['ZEROMT_PROGRAM'])}), flush=True)"
-    command = ScoreCommand(command=[sys.executable, "-c", code], processes=3, batch=1)
-    prepare.run(corpus(many(300), scores={"qe": command}))
-    assert set(Dataset.load(tmp_path / "out").score("qe")[:].tolist()) == {0, 1, 2}
-
-
 def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_text("1")
@@ -133,7 +123,7 @@ def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_pa
     section = dataclasses.replace(scored, scores={"qe": command})
     prepare.run(section)
     assert Dataset.load(tmp_path / "out").score_entry("qe").made_by == {"command": command.command}
-    faster = dataclasses.replace(command, processes=1, batch=99, seconds=60.0)
+    faster = dataclasses.replace(command, batch=99, seconds=60.0)
     prepare.run(dataclasses.replace(section, scores={"qe": faster}))  # is there
     assert len(asked(tmp_path)) == len(WANTED)
     (tmp_path / "model" / "weights").write_text("2")
@@ -149,7 +139,6 @@ def test_what_scores_depend_on_is_what_makes_them(scored: PrepareSection, tmp_pa
         ({"score": "qe", "at_least": 0.7}, lambda qe, _: qe is not None and qe >= 0.7),
         ({"score": "qe", "at_most": 0.7, "without": "keep"}, lambda qe, _: qe is None or qe <= 0.7),
         ({"score": "laser", "at_least": 0.5, "at_most": 1.5}, lambda _, laser: 0.5 <= laser <= 1.5),
-        ({"score": "qe", "at_least": 0.7, "datasets": ["*.tsv"]}, lambda qe, _: qe is not None and qe >= 0.7),
     ],
 )
 def test_a_threshold_keeps_what_is_within(
@@ -168,34 +157,6 @@ def test_a_threshold_keeps_what_is_within(
         changed = dataclasses.replace(section, filters=[Threshold(**{**fields, **other})])
         with pytest.raises(UserError, match=r"out holds another dataset \(filters was"):
             prepare.run(changed)
-
-
-def test_patterns_choose_corpus_files(tmp_path: Path) -> None:
-    for name, least in (("noisy", 0), ("clean", 500)):
-        rows = (f"the cat {n}\tle chat {n}\t{n % 10 / 10}\n" for n in range(least, least + 500))
-        (tmp_path / f"{name}.tsv").write_text("".join(rows))
-    files = CorpusFiles(files=["noisy.tsv", "clean.tsv"], reader=Tsv(source_field=1, target_field=2), scores={"qe": 3})
-    section = PrepareSection(
-        output=str(tmp_path / "out"),
-        root=str(tmp_path),
-        train=files,
-        tokenizer=TokenizerSection(vocab_size=40, threads=1),
-        workers=1,
-        record_places=True,
-        filters=[Threshold(score="qe", at_least=0.7, datasets=["no?sy.tsv"])],
-    )
-    prepare.run(section)
-    dataset = Dataset.load(tmp_path / "out")
-    counts = Counter(str(dataset.place(pair)).partition(":")[0] for pair in range(dataset.num_pairs))
-    assert counts == {"noisy.tsv": 150, "clean.tsv": 500}
-    with pytest.raises(
-        UserError, match=r"filters\.0\.datasets: 'para\*': no corpus file has such a name \(noisy\.tsv, c"
-    ):
-        prepare.run(
-            dataclasses.replace(
-                section, output=str(tmp_path / "no"), filters=[Threshold(score="qe", at_least=1.0, datasets=["para*"])]
-            )
-        )
 
 
 def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> None:
@@ -245,16 +206,6 @@ def test_scores_that_are_no_numbers(tmp_path: Path) -> None:
         said = rf"bare\.tsv: line 41: s is '{text}'"
         with pytest.raises(UserError, match=said):
             prepare.run(section)
-
-
-def test_a_run_is_told_of_scores_by_something_else(scored: PrepareSection, tmp_path: Path) -> None:
-    section = dataclasses.replace(scored, filters=[Threshold(score="qe", at_least=0.5)])
-    prepare.run(section)
-    index = Dataset.load(tmp_path / "out").index
-    assert stale_fields(section, index) == []
-    other = dataclasses.replace(section, scores={"qe": ScoreCommand(command=["comet"])})
-    [line] = stale_fields(other, index)
-    assert line.startswith('prepare.scores.qe.command: ["comet"], the dataset has [')
 
 
 @pytest.mark.parametrize(
