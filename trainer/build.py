@@ -193,7 +193,7 @@ def _check_left(
         UserError: the data are others, or a finished run would have trained otherwise.
     """
     saved = None if checkpoint is None else load_saved(checkpoint.folder / CONFIG, any_version=True).prepare
-    check_prepared(datasets, config, saved=saved, reset="data" in reset, has_parent=ancestry.parent is not None)
+    check_prepared(datasets, config, saved=saved, reset="data" in reset)
     if checkpoint is None or reset or is_rewind:
         return
     tree = checkpoint.state()

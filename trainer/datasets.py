@@ -107,12 +107,7 @@ def check_lengths(datasets: Sequence[Dataset], config: RunConfig) -> None:
 
 
 def check_prepared(
-    datasets: Sequence[Dataset],
-    config: RunConfig,
-    *,
-    saved: PrepareSection | None,
-    reset: bool,
-    has_parent: bool = False,
+    datasets: Sequence[Dataset], config: RunConfig, *, saved: PrepareSection | None, reset: bool
 ) -> None:
     """Refuse a dataset that was not prepared as `prepare` says. Mixtures are exempt: other sections prepared theirs.
 
@@ -123,7 +118,6 @@ def check_prepared(
         config: of the run.
         saved: the section in the checkpoint that is resumed.
         reset: whether the data begin anew.
-        has_parent: whether the run began from another.
 
     Raises:
         UserError: naming the fields that differ.
@@ -131,7 +125,7 @@ def check_prepared(
     if not config.reads_prepared:
         return
     dataset = datasets[[source.path for source in config.datasets].index(config.prepare.output)]
-    fields = stale_fields(config.prepare, dataset.index, has_parent=has_parent)
+    fields = stale_fields(config.prepare, dataset.index)
     known = fields if reset else stale_fields(saved, dataset.index) if saved is not None else []
     if changed := [field for field in fields if field not in known]:
         raise stale_error(changed, dataset.location, "zeromt prepare CONFIG")

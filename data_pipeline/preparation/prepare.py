@@ -17,14 +17,14 @@ from typing import Any
 
 from configs import PrepareSection, UserError
 from configs.process.files import disk_errors, naming, put_aside
-from configs.process.files.inside import is_listed, look_again, read_json, write_text
+from configs.process.files.inside import is_listed, look_again, write_text
 from configs.process.progress import Progress, say
 from data_pipeline.preparation import corpus
 from data_pipeline.preparation.cleaning import DUPLICATE, filters_of
 from data_pipeline.preparation.corpus import RawSpan, Span, Unit, corpus_units, read_whole
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.programs import ScoreSources, check_program, fields_of, score_chunks
-from data_pipeline.preparation.recipe import differences, is_already_prepared, make_recipe
+from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
 from data_pipeline.preparation.report import Report, describe, warnings
 from data_pipeline.preparation.shards import ShardJob, write_dataset
 from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
@@ -105,7 +105,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
                 work.remove()
         return
     folder = work.folder_of(recipe)
-    _check_others(work, folder, recipe, output, part=part, merge=merge)
+    _check_others(work, folder, output, part=part, merge=merge)
     with work.lock(output, shared=part is not None), disk_errors("prepare.output", output):
         (folder / "dataset").mkdir(parents=True, exist_ok=True)
         write_text(folder / RECIPE_FILE, json.dumps(recipe))
@@ -134,30 +134,22 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
     _print_summary(output, report, time.monotonic() - started)
 
 
-def _check_others(
-    work: WorkFolder, folder: Path, recipe: dict[str, Any], output: Path, *, part: Part | None, merge: bool
-) -> None:
-    """Say in what the other recipes of a work folder differ, and what becomes of them. A merge needs its own.
+def _check_others(work: WorkFolder, folder: Path, output: Path, *, part: Part | None, merge: bool) -> None:
+    """Say that a work folder has work of other recipes, and what becomes of it. A merge needs its own.
 
     Raises:
         UserError: there is nothing to merge.
     """
     look_again(folder)
-    others = []
-    for path in sorted(work.root.glob(f"*/{RECIPE_FILE}")):
-        is_work = any(path.parent.glob("span-*.npz")) and not path.parent.name.startswith(DISCARDED)
-        if path.parent != folder and is_work:
-            others.append(", ".join(differences(read_json(path), recipe)) or "another version of zeromt")
-    if not merge:
-        then = "is removed" if part is None else "is not merged with this part"
-        for changed in others:
-            say(f"zeromt: warning: {work.root} has work of other settings, which {then} ({changed})", file=sys.stderr)
-    elif not is_listed(folder / RECIPE_FILE):
-        those = f" with these settings; those in {work.root} are of others ({'; or '.join(others)})" if others else ""
+    if merge and not is_listed(folder / RECIPE_FILE):
         raise UserError(
-            f"prepare.output: {output}: no part is prepared{those}; run each --part with the settings of the merge, "
-            "overrides included"
+            f"prepare.output: {output}: no part is prepared with these settings; run each --part with the settings of "
+            "the merge, overrides included"
         )
+    others = [path for path in work.root.glob("*/span-*.npz") if path.parent != folder]
+    if any(not path.parent.name.startswith(DISCARDED) for path in others) and not merge:
+        then = "is removed" if part is None else "is not merged with this part"
+        say(f"zeromt: warning: {work.root} has work of other settings, which {then}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from data_pipeline.preparation.cleaning import filters_of
 from data_pipeline.preparation.filters.languages import LanguageIdentification
 from data_pipeline.preparation.identification import PY3LANGID
 from data_pipeline.preparation.staging import SPLITS, Input
-from data_pipeline.preparation.tokenizing import existing_tokenizer
 from data_pipeline.prepared.index import INDEX_FILE, DatasetIndex, hash_file, parse_index
 from data_pipeline.tokenizer import Tokenizer
 
@@ -88,17 +87,15 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [*found, *(f"made_with.{name} was {was} and is {now}" for name, was, now in versions)]
 
 
-def stale_fields(section: PrepareSection, index: DatasetIndex, *, has_parent: bool = False) -> list[str]:
+def stale_fields(section: PrepareSection, index: DatasetIndex) -> list[str]:
     """The settings in which a section differs from its dataset, one text each.
 
     In a section without training text, which does not describe a preparation, only fields that are not at their default
-    are compared. A run that begins from another may use a dataset with the other's tokenizer without naming it.
+    are compared. Nor are those of training a tokenizer where either took an existing one.
     """
     old, new = dict(index.recipe.get("settings", {})), _settings_of(section)
     if section.tokenizer.path is not None or "fingerprint" in old.get("tokenizer", {}):
-        is_same = (has_parent and section.tokenizer.path is None) or _has_tokenizer_of(section, index)
-        path = section.tokenizer.path
-        old["tokenizer"], new["tokenizer"] = {"path": path if is_same else "another tokenizer"}, {"path": path}
+        del old["tokenizer"], new["tokenizer"]
     if section.pairs_per_block is None:  # the default matches whatever preparation chose
         old["pairs_per_block"] = None
     defaults = _flat(_settings_of(PrepareSection()))
@@ -121,19 +118,6 @@ def stale_error(fields: Sequence[str], where: str, command: str) -> UserError:
         f"{'; '.join(fields)}; {where} was prepared before this was changed: run `{command}` with another "
         "prepare.output, or set what the dataset was made with, or name it in stream.datasets"
     )
-
-
-def _has_tokenizer_of(section: PrepareSection, index: DatasetIndex) -> bool:
-    """Whether the dataset may have the tokenizer that the section names, or trains with such settings."""
-    given, recorded = section.tokenizer, index.tokenizer
-    if given.path is None:
-        sizes = given.vocab_size, given.target_vocab_size or given.vocab_size
-        return sizes == (recorded.source_vocab_size, recorded.target_vocab_size)
-    try:
-        tokenizer = existing_tokenizer(given)
-    except UserError:  # it is gone, which is no change of the section
-        return True
-    return tokenizer is not None and tokenizer.fingerprint == recorded.fingerprint
 
 
 def _settings_of(section: PrepareSection) -> Settings:

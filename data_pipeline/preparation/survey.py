@@ -120,10 +120,5 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         beside.mkdir()
         list(run_tasks(job, [beside], 1, apart=apart))
         sync_folder(beside)
-        try:
-            beside.rename(folder)
-        except OSError:  # another part was faster, on a file system without locks; its result is the same
-            if not look_again(folder):
-                raise
-            shutil.rmtree(beside, ignore_errors=True)
+        beside.rename(folder)
     return Survey(TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder))

@@ -46,7 +46,7 @@ def check_datasets(
             _, index, _ = open_index(run.prepare.output)
         except UserError:  # the ranks read all of it, and report what is corrupt
             return
-        if fields := stale_fields(run.prepare, index, has_parent=parent is not None):
+        if fields := stale_fields(run.prepare, index):
             raise stale_error(fields, run.prepare.output, command)
 
 
