@@ -1,4 +1,7 @@
-"""Runs a measurement in a new process: `python -m benchmarks.common.child MODULE FUNCTION < JSON`."""
+"""Runs a measurement in a new process: `python -m benchmarks.common.child MODULE FUNCTION < JSON`.
+
+The process may be of another commit, checked out beside this tree.
+"""
 
 import contextlib
 import importlib
@@ -10,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,14 @@ def call(function: Callable[..., dict[str, Any]], **arguments: Any) -> Any:
     return call_named(function.__module__, function.__name__, **arguments)
 
 
-def call_named(module: str, function: str, *, limit: float | None = None, **arguments: Any) -> Any:
+def call_named(module: str, function: str, *, limit: float | None = None, tree: Path = ROOT, **arguments: Any) -> Any:
     """Call a function of a module in a new process; returns its result. Arguments and result must be plain JSON.
 
     Args:
         module, function: names; this process does not import the module.
         limit: seconds. With a limit, the process and all that it started are killed after it, on any error here (such
             as KeyboardInterrupt), and by themselves where this process is killed.
+        tree: the checkout whose module it is.
         arguments: keyword arguments of the function.
 
     Raises:
@@ -42,8 +46,8 @@ def call_named(module: str, function: str, *, limit: float | None = None, **argu
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             command,
-            cwd=ROOT,
-            env=environment(),
+            cwd=tree,
+            env=environment(tree),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -73,9 +77,31 @@ def _end_with(parent: int) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def environment() -> dict[str, str]:
+@contextlib.contextmanager
+def worktree(commit: str, folder: Path) -> Iterator[Path]:
+    """A checkout of a commit, removed at the end."""
+    git("worktree", "add", "--detach", str(folder), commit)
+    try:
+        yield folder
+    finally:
+        git("worktree", "remove", "--force", str(folder))
+
+
+def git(*arguments: str) -> str:
+    """Run git; returns its output.
+
+    Raises:
+        UserError: it failed.
+    """
+    ended = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise UserError(f"git {arguments[0]}: {ended.stderr.strip()}")
+    return ended.stdout.strip()
+
+
+def environment(tree: Path = ROOT) -> dict[str, str]:
     """Environment variables of a child: numpy and torch use one thread, so that only processes are parallel."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
     # preparation/writing/shards.py forbids webdataset to open local files, which the webdataset baseline must do
     rest = {name: value for name, value in os.environ.items() if name != "WDS_SECURE"}
     return {**rest, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}

@@ -2,21 +2,25 @@
 
 Both use the same text, `--rounds` times in turns. Figures are medians over rounds, with the lowest and highest in
 brackets; ratios are computed within a round. benchmarks/README.md explains them.
+
+With --against COMMIT this tree and that commit, checked out into a temporary git worktree, prepare and read the text in
+turns, with one tokenizer. Exit code 1 if the median of this tree is below `LEAST` of the commit.
 """
 
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import measure
-from benchmarks.common.child import call
+from benchmarks.common.child import ROOT, call, git, worktree
 from benchmarks.common.results import Row, figure, record
 from benchmarks.common.text import Text, generate, head
 from benchmarks.data import preparation, reading
 from configs import UserError
 
+LEAST = {"prepared_pairs_per_cpu_second": 0.9, "read_tokens_per_second": 0.7, "fill": 0.98}
+"""Of another commit's."""
 WORKERS = (1, 2)
 STREAM = {"source_tokens": 4096, "target_tokens": 4096}
 READERS = {
@@ -71,12 +75,36 @@ def measure_reading(dataset: Path, rounds: int) -> list[Row]:
     return [{"part": "reading", "way": r, "tokens_per_second": figure(s)} for r, s in speeds.items()]
 
 
-def main(words: Iterable[str] | None = None) -> None:
-    """Measure both."""
+def compare(text: Text, dataset: Path, commit: str, rounds: int) -> list[Row]:
+    """What this tree reaches of another commit, in rounds; the order of the trees alternates."""
+    rows: list[Row] = []
+    with worktree(commit, dataset.parent / "tree") as other:
+        for number in range(rounds):
+            found: dict[Path, list[float]] = {}
+            for tree in (ROOT, other) if number % 2 == 0 else (other, ROOT):
+                output = dataset.parent / f"{number}-{len(found)}"
+                sides: Figures = dict(zip(("source", "target"), text.sides, strict=True))
+                given: Figures = {"tree": tree, "output": output, "workers": 1, "tokenizer": dataset, **sides}
+                made = call(preparation.prepare, **given)
+                stream = {**STREAM, "prefetch_updates": 0}
+                read = call(reading.read_epochs, tree=tree, dataset=output, stream=stream, seconds=READING_SECONDS)
+                found[tree] = [
+                    made["pairs"] / made["processor_seconds"],
+                    read["tokens"] / read["seconds"],
+                    read["tokens"] / read["padded"],
+                ]
+            ratios = [ours / theirs for ours, theirs in zip(found[ROOT], found[other], strict=True)]
+            rows.append({"round": str(number + 1), **dict(zip(LEAST, ratios, strict=True))})
+    return [*rows, {"round": "median", **{name: measure.median(row[name] for row in rows) for name in LEAST}}]
+
+
+def main(words: Iterable[str] | None = None) -> int:
+    """Measure both, or compare with another commit; the exit code."""
     parser = measure.parser(__doc__)
     parser.add_argument("--corpus", type=Path, nargs=2, metavar=("SOURCE", "TARGET"), help="text, plain or .gz")
     parser.add_argument("--pairs", type=int, default=8 * 65_536, help="number of pairs of synthetic text")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", metavar="COMMIT", help="compare with another commit")
     arguments = parser.parse_args(words if words is None else list(words))
     machine = measure.machine()
     measure.print_machine(machine)
@@ -87,16 +115,19 @@ def main(words: Iterable[str] | None = None) -> None:
         sides: Figures = {"source": text.source, "target": text.target}
         whole = call(preparation.prepare, **sides, output=dataset, workers=max(WORKERS), held_out=held_out)
         print(f"text: {text.name}, {whole['pairs']:,} pairs kept, {whole['tokens']:,} pieces")
+        if arguments.against:
+            commit = git("rev-parse", "--short", "--verify", f"{arguments.against}^{{commit}}")
+            rows = compare(text, dataset, commit, arguments.rounds)
+            measure.print_table(f"this tree over {commit}", rows)
+            return int(any(rows[-1][name] < least for name, least in LEAST.items()))
         rows = measure_preparation(text, dataset, arguments.rounds)
         more = measure_reading(dataset, arguments.rounds)
     for part in (rows, more):
         measure.print_table(str(part[0]["part"]), part)
     settings = {"pairs": whole["pairs"], "rounds": arguments.rounds}
     record(arguments, "data", [*rows, *more], machine, settings=settings)
+    return 0
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(str(error))
+    measure.run_main(main)

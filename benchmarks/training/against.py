@@ -8,21 +8,20 @@ out into a temporary git worktree and runs with the same Python and packages. Ex
 pairs is below --least.
 """
 
-import contextlib
 import json
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks.common.child import ROOT, environment
+from benchmarks.common.child import ROOT, environment, git, worktree
 from benchmarks.common.measure import machine, median, parser, print_machine, print_table, run_main
 from benchmarks.common.results import record
 from benchmarks.training.train import SIZES
@@ -121,28 +120,6 @@ class Tree:
             if process.poll() is not None:
                 raise self.failed("train", process.returncode)
             time.sleep(0.2)
-
-
-@contextlib.contextmanager
-def worktree(commit: str, folder: Path) -> Iterator[Path]:
-    """A checkout of a commit, removed at the end."""
-    git("worktree", "add", "--detach", str(folder), commit)
-    try:
-        yield folder
-    finally:
-        git("worktree", "remove", "--force", str(folder))
-
-
-def git(*arguments: str) -> str:
-    """Run git; returns its output.
-
-    Raises:
-        UserError: it failed.
-    """
-    ended = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise UserError(f"git {arguments[0]}: {ended.stderr.strip()}")
-    return ended.stdout.strip()
 
 
 def settings_of(args: Any) -> dict[str, Any]:
