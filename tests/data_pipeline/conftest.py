@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from configs import CorpusFiles, PrepareSection, StreamSection, TokenizerSection
+from configs import CorpusFiles, PrepareSection, TokenizerSection
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.stream.reader import StreamReader, StreamState
 
 BUNDLED = Path(__file__).parents[2] / "data" / "tatoeba-en-fr"
 
@@ -135,47 +134,3 @@ def first_members(small: Dataset) -> dict[str, bytes]:
 
 
 Ids = list[list[int] | None]
-
-
-@pytest.fixture
-def run_epoch() -> Callable[..., list[Ids]]:
-    """Reads to the end of an epoch on W ranks as the trainer does: the pair ids of each lane, update after update."""
-
-    def run(readers: Sequence[StreamReader], num_lanes: int, limit: int | None = None) -> list[Ids]:
-        updates: list[Ids] = []
-        while limit is None or len(updates) < limit:
-            fetched = [reader.next_update() for reader in readers]
-            assert {len(f) for f in fetched} == {-(-num_lanes // len(readers))}
-            if all(m is None for f in fetched for m in f):
-                for reader in readers:
-                    reader.end_epoch()
-                return updates
-            update: Ids = [None] * num_lanes
-            for rank, slots in enumerate(fetched):
-                for number, micro_batch in enumerate(slots):
-                    if micro_batch is not None:
-                        assert micro_batch.lane == rank + number * len(readers)
-                        update[micro_batch.lane] = micro_batch.pair_ids.tolist()
-            updates.append(update)
-        return updates
-
-    return run
-
-
-@pytest.fixture
-def open_ranks(small: Dataset) -> Callable[..., list[StreamReader]]:
-    """Opens the small dataset on W ranks, optionally where a state left off."""
-
-    def start(
-        section: StreamSection, world_size: int, state: StreamState | None = None, seed: int = 7
-    ) -> list[StreamReader]:
-        readers = [
-            StreamReader([(small, 1.0)], section, seed=seed, rank=rank, world_size=world_size)
-            for rank in range(world_size)
-        ]
-        for reader in readers:
-            if state is not None:
-                reader.restore(state)
-        return readers
-
-    return start

@@ -41,13 +41,6 @@ def test_text_survives(small: Dataset) -> None:
     assert tokenizer.decode_target([[1, *pieces[0], 2, 0, 0, 500, 10_000], [], [2]]) == ["Tom is here.", "", ""]
 
 
-def test_marks_in_text_are_text(small: Dataset, tagged: Tokenizer) -> None:
-    for text in ("<s>", "</s> <pad>", "<unk>", "a </s> b"):
-        for tokenizer in (small.tokenizer, tagged):
-            for encode in (tokenizer.encode_source, tokenizer.encode_target):
-                assert not {0, 1, 2} & set(encode([text])[0])
-
-
 def test_a_tag_is_a_piece_at_the_start_of_a_source_line_only(tagged: Tokenizer) -> None:
     fra, deu = 4, 5
     plain = sentencepiece.SentencePieceProcessor(model_proto=tagged.files()[JOINT_FILE])
@@ -64,6 +57,7 @@ def test_a_tag_is_a_piece_at_the_start_of_a_source_line_only(tagged: Tokenizer) 
         (">> fra<< the cat", plain.encode(">> fra<< the cat")),
         (">>fra<", plain.encode(">>fra<")),
         ("the cat", plain.encode("the cat")),
+        ("a </s> <pad> <unk> b", plain.encode("a </s> <pad> <unk> b")),
         ("", []),
         (" ", []),
     ]
@@ -85,11 +79,6 @@ def test_a_tag_by_another_code_of_its_language(tagged: Tokenizer) -> None:
         assert tagged.encode_source([f"{other} the cat"])[0][0] > 5
 
 
-def test_tags_are_not_decoded(tagged: Tokenizer) -> None:
-    row = tagged.encode_target(["THE CAT"])[0]
-    assert tagged.decode_target([[4, *row, 5], [5], [row[0], 4, *row[1:]]]) == ["THE CAT", "", "THE CAT"]
-
-
 def test_tags_of_separate_vocabularies(tmp_path: Path) -> None:
     section = TokenizerSection(vocabulary="separate", vocab_size=80, target_vocab_size=90, threads=1, tags=TAGS)
     tokenizer = train_tokenizer(section, LINES, [line.upper() for line in LINES])
@@ -99,12 +88,6 @@ def test_tags_of_separate_vocabularies(tmp_path: Path) -> None:
     assert again.encode_source([">>deu<< a cat"])[0][0] == 5
     assert (again.source_vocab_size, again.target_vocab_size) == (80, 90)
     assert not again._target.is_control(4)
-
-
-def test_a_tokenizer_without_tags_takes_them_for_text(small: Dataset) -> None:
-    assert small.tokenizer.tags == ()
-    plain = sentencepiece.SentencePieceProcessor(model_proto=small.tokenizer.files()[JOINT_FILE])
-    assert small.tokenizer.encode_source([">>fra<< Tom"]) == [plain.encode(">>fra<< Tom")]
 
 
 def test_byte_fallback_gives_one_line() -> None:

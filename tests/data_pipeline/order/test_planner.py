@@ -58,12 +58,6 @@ def test_a_deal_gives_each_unit_to_one_lane(tokens: NDArray[np.int64], num_lanes
     assert [sorted(a) for a in ordered] == [sorted(s) for s in shares]
 
 
-def test_a_deal_to_as_many_lanes_as_may_be() -> None:
-    dealt = deal(np.arange(70_000) % 97, 65_536, seed=1, dataset=0, pass_=0)
-    assert np.array_equal(np.sort(dealt.units), np.arange(70_000))
-    assert np.bincount(np.diff(dealt.offsets)).tolist() == [0, 65_536 - (70_000 - 65_536), 70_000 - 65_536]
-
-
 def test_lanes_are_balanced_by_tokens() -> None:
     tokens = (np.random.default_rng(1).pareto(2.0, 64 * 8) * 1000).astype(np.int64) + 500
     loads = []
@@ -88,23 +82,6 @@ def test_windows_are_bounded_and_even(pairs: NDArray[np.int64], window_pairs: in
         assert size <= window_pairs or units == 1
     if len(pairs) and int(pairs.max()) == 1:
         assert max(sizes) - min(sizes) < len(sizes)
-
-
-def test_epochs_and_seeds_differ() -> None:
-    section = StreamSection(micro_batches=2, source_tokens=256, target_tokens=256)
-    plan = make_plan(2000, section)
-    orders = [
-        epoch(plan),
-        epoch(plan, 1),
-        epoch(StreamPlan(plan.lengths, even_table(plan.lengths, 16, 64), section, seed=2)),
-    ]
-    batches = [{frozenset(m) for lane in order for m in lane} for order in orders]
-    for a, b in ((0, 1), (0, 2), (1, 2)):
-        assert len(batches[a] & batches[b]) < len(batches[a]) // 20
-    # A lane's micro-batches come in no order of length.
-    for lane in orders[0]:
-        sizes = [len(m) for m in lane]
-        assert abs(np.corrcoef(np.arange(len(sizes)), sizes)[0, 1]) < 0.5
 
 
 def test_the_order_is_frozen() -> None:

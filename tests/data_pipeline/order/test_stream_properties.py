@@ -94,13 +94,6 @@ def test_4096_lanes_and_more(num_lanes: int, block: int) -> None:
     assert max(counts) - min(counts) <= 3
 
 
-@settings(max_examples=60, deadline=None)
-@given(cases())
-def test_oversized_pairs_are_counted(case: Case) -> None:
-    missing = sorted(set(range(len(case.lengths))) - set(case.fitting()))
-    assert case.plan().oversized() == (len(missing), missing[0] if missing else None)
-
-
 class Watched(np.ndarray[Any, Any]):
     """A length table that counts the rows that are looked at."""
 

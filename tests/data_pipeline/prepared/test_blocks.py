@@ -78,10 +78,3 @@ def test_hostile_blocks_are_refused(
         dataset.read_block(0)
     assert len(dataset.read_block(1).lengths) == 32
     assert not (tmp_path / "canary").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"garbage" * 200, bytes(1536)])
-def test_what_is_no_tar_is_refused(forge: Forge, content: bytes) -> None:
-    dataset = Dataset.load(forge(content))
-    with pytest.raises(DataError, match=r"train-000000.tar: block 000000-000000"):
-        dataset.read_block(0)

@@ -170,13 +170,3 @@ def test_a_flipped_byte_stops_the_stream_by_name(copied: Path, where: str) -> No
         with pytest.raises(DataError, match=f"{SHARD}: block 000001-000002"):
             reader.next_update()
         reader.close()
-
-
-def test_a_shard_cut_while_open(copied: Path) -> None:
-    dataset = Dataset.load(copied)
-    _truncate(copied / SHARD, int(dataset.blocks[third(dataset)]["offset"]) + 700)
-    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: its hash is not the index's"):
-        dataset.read_block(third(dataset))
-    (copied / SHARD).unlink()
-    with pytest.raises(DataError, match=rf"{SHARD}: block 000001-000002: cannot be read: No such file"):
-        dataset.read_block(third(dataset))

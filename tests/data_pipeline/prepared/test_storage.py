@@ -4,13 +4,12 @@ import os
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from configs import StreamSection, UserError
 from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import DataError, write_score
+from data_pipeline.prepared.index import DataError
 from data_pipeline.prepared.storage import Cache
 from tests.data_pipeline.prepared.conftest import SHARD, Serve, changed, content, third
 from tests.data_pipeline.prepared.http_folder import FAULTS, Fault, faults_at_random
@@ -103,23 +102,6 @@ def test_what_no_try_can_mend_stops_at_once(copied: Path, section: StreamSection
     (copied / "index.json").unlink()
     with pytest.raises(UserError, match=rf"dataset: {server.url} holds no index.json"):
         Dataset.load(server.url, section)
-
-
-def test_scores_are_asked_for_by_name(copied: Path, section: StreamSection, serve: Serve) -> None:
-    values = np.arange(Dataset.load(copied).num_pairs, dtype=np.float32)
-    write_score(copied, "qe", {"command": ["qe"]}, len(values), [values])
-    server = serve(copied)
-    dataset = Dataset.load(server.url, section)
-    np.testing.assert_array_equal(dataset.score("qe"), values)
-    with pytest.raises(UserError, match=rf"{server.url} has no score 'laser'; set prepare\.scores"):
-        dataset.score("laser")
-    (copied / "score-qe.npy").write_bytes((copied / "score-qe.npy").read_bytes()[:-4] + b"1234")
-    other = changed(section, cache=f"{section.cache}-2", retries=2)
-    with pytest.raises(DataError, match=r"score-qe\.npy: after 3 tries: its hash is not the index's"):
-        Dataset.load(server.url, other).score("qe")
-    lines, whole = inspect_dataset(copied)
-    assert not whole
-    assert lines[-1].endswith("score-qe.npy: its hash is not the index's")
 
 
 @pytest.mark.parametrize(("url", "package"), [("http://h/d", "aiohttp"), ("s3://b/d", "s3fs"), ("gs://b/d", "gcsfs")])
