@@ -69,8 +69,8 @@ class CleaningSection:
 
     normalization: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normalization of both sides, before all other filters."""
-    control_characters: Literal["keep", "remove", "drop"] = "keep"
-    """remove: delete control characters (Cc except tab, invisible Cf except joiners); drop: reject pairs with them."""
+    control_characters: Literal["keep", "remove"] = "keep"
+    """remove: delete control characters (Cc except tab, invisible Cf except joiners)."""
     identical: Literal["keep", "drop"] = "keep"
     """drop: reject pairs whose two sides are identical."""
     max_characters: Positive | None = None

@@ -168,20 +168,16 @@ class Tokenizer:
         """How many of a source row's pieces are its text's: a tag is none, so a blank line with a tag has 0."""
         return len(row) - (bool(row) and row[0] in self._tag_ids)
 
-    def tags_that_are_text(self, lines: Iterable[str], *, behind_a_tag: bool = False) -> Counter[str]:
+    def tags_that_are_text(self, lines: Iterable[str]) -> Counter[str]:
         """Tags at the beginning of source lines that `encode_source` takes for text, and how many lines have each.
 
         Either the vocabulary has no such piece, or white space or something invisible stands before it.
-
-        Args:
-            lines: of the source.
-            behind_a_tag: whether each gets a tag put before it, so that its own is text whatever it is.
         """
         counts: Counter[str] = Counter()
         for line in lines:
             if ">>" in line and (almost := _ALMOST_LEADING_TAG.match(line)):
                 meant = _LEADING_TAG.match(line)
-                if behind_a_tag or meant is None or self._meaning(meant[1]) is None:
+                if meant is None or self._meaning(meant[1]) is None:
                     counts[almost[1]] += 1
         return counts
 

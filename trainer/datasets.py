@@ -55,7 +55,7 @@ def with_languages(config: RunConfig, datasets: Sequence[Dataset]) -> RunConfig:
     """
     default = PrepareSection()
     own = (config.prepare.source_language, config.prepare.target_language)
-    found = {(dataset.source_language, dataset.target_language) for dataset in datasets}
+    found = {(dataset.index.source_language, dataset.index.target_language) for dataset in datasets}
     is_own = not config.prepare.train.is_empty or own != (default.source_language, default.target_language)
     if is_own or len(found) != 1:
         return config

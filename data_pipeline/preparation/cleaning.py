@@ -15,7 +15,6 @@ from configs import CleaningSection, PrepareSection
 from configs.components import ChangingFilter, Corpus, DroppingFilter, Filter, Judge, JudgingFilter, Pairs
 from data_pipeline.preparation.filters.languages import LanguageIdentification, Scripts
 from data_pipeline.preparation.filters.texts import (
-    DropControlCharacters,
     Empty,
     HeldOutOverlap,
     Identical,
@@ -63,8 +62,6 @@ def built_in(section: CleaningSection) -> Iterator[tuple[str, Filter]]:
         yield "normalization", Normalization(form=section.normalization)
     if section.control_characters == "remove":
         yield "control_characters", RemoveControlCharacters()
-    if section.control_characters == "drop":
-        yield "control_characters", DropControlCharacters()
     yield "empty", Empty()
     if section.identical == "drop":
         yield "identical", Identical()

@@ -39,7 +39,7 @@ from data_pipeline.preparation.staging import (
     remove_partial,
     sync_folder,
 )
-from data_pipeline.preparation.survey import Survey, SurveyJob, survey
+from data_pipeline.preparation.survey import SurveyJob, survey
 from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
@@ -116,7 +116,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         preparation = Preparation(section, inputs, recipe, tokenizer, folder)
         with work.lock(output, shared=False, name="survey.lock", wait=True):
             encoding = preparation.begin()
-        spans = encoding.survey.spans
+        spans = encoding.spans
         if part is not None:
             preparation.encode(encoding, [span for span in spans if span.number % part.of == part.number - 1])
             say(f"{output}: part {part.number} of {part.of} is ready; zeromt prepare --merge joins them")
@@ -156,7 +156,7 @@ def _check_others(work: WorkFolder, folder: Path, output: Path, *, part: Part | 
 class Encoding:
     """The corpus, and its encoding."""
 
-    survey: Survey
+    spans: list[Span]
     job: EncodeJob
     held_out: dict[HeldOutSplit, HeldOutEntry]
 
@@ -190,10 +190,9 @@ class Preparation:
             span_pairs=corpus.SPAN_PAIRS if large else corpus.SPAN_PAIRS // 4,
         )
         apart = self.tokenizer is None and self._num_bytes() > BYTES_A_WORKER
-        surveyed = survey(first_pass, self.folder / "survey", apart=apart)
-        tokenizer = surveyed.tokenizer
+        spans, tokenizer = survey(first_pass, self.folder / "survey", apart=apart)
         check_tags(section, tokenizer)
-        pairs_per_shard = self._pairs_per_block(surveyed) * section.blocks_per_shard
+        pairs_per_shard = self._pairs_per_block(spans) * section.blocks_per_shard
         job = EncodeJob(
             section=section,
             units=units,
@@ -201,43 +200,43 @@ class Preparation:
             held_out=held_out,
             dtype="uint32" if max(tokenizer.source_vocab_size, tokenizer.target_vocab_size) > WIDE else "uint16",
             folder=self.folder,
-            num_shards=max(1, -(-surveyed.num_pairs // pairs_per_shard)),
+            num_shards=max(1, -(-_num_pairs(spans) // pairs_per_shard)),
             scores=ScoreSources(list(section.train.scores), list(section.scores), self.folder / "scores"),
         )
-        return Encoding(surveyed, job, entries)
+        return Encoding(spans, job, entries)
 
     def encode(self, encoding: Encoding, spans: list[Span]) -> None:
         """The map step, for those of `spans` that are not encoded yet."""
         job, missing = encoding.job, encoding.job.missing(spans)
         numbers = {span.number for span in missing}
-        pairs = sum(span.pairs for span in missing)
+        pairs = _num_pairs(missing)
         for name, command in self.section.scores.items():
             with Progress(f"scoring by {name}", pairs) as progress:
                 chunks = (
                     (text, span.unit)
-                    for span, raw in _tasks(job.units, encoding.survey.spans, numbers)
+                    for span, raw in _tasks(job.units, encoding.spans, numbers)
                     for text in (raw or job.units[span.unit].read(span)).chunks(CHUNK_LINES)
                 )
                 score_chunks(command, name, job.scores, chunks, progress.advance)
-        total = sum(span.pairs for span in spans)
+        total = _num_pairs(spans)
         with Progress("encoding", total, total - pairs) as progress:
-            tasks = _tasks(job.units, encoding.survey.spans, numbers)
+            tasks = _tasks(job.units, encoding.spans, numbers)
             for num_read in run_tasks(job, tasks, self._num_workers(len(missing))):
                 progress.advance(num_read)
         check_unchanged(self.inputs)
 
     def finish(self, encoding: Encoding) -> Report:
         """The reduce step, and the index; returns the report."""
-        num_spans = len(encoding.survey.spans)
+        num_spans = len(encoding.spans)
         report = Report()
         for span in range(num_spans):
             report = report.merge(encoding.job.report(span))
         check_unknown(self.section, report)
-        block = self._pairs_per_block(encoding.survey)
+        block = self._pairs_per_block(encoding.spans)
         job = ShardJob(encoding=encoding.job, num_spans=num_spans, pairs_per_block=block)
         missing = job.missing()
         workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # each process imports torch
-        with Progress("writing", encoding.survey.num_pairs) as progress:
+        with Progress("writing", _num_pairs(encoding.spans)) as progress:
             for num_pairs in run_tasks(job, missing, workers):
                 progress.advance(num_pairs)
         if self.section.cleaning.duplicates == "drop":
@@ -246,8 +245,9 @@ class Preparation:
         sync_folder(job.dataset)
         return report
 
-    def _pairs_per_block(self, surveyed: Survey) -> int:
-        return self.section.pairs_per_block or min(MOST_BLOCK, max(LEAST_BLOCK, surveyed.num_pairs // BLOCKS_A_CORPUS))
+    def _pairs_per_block(self, spans: list[Span]) -> int:
+        by_size = min(MOST_BLOCK, max(LEAST_BLOCK, _num_pairs(spans) // BLOCKS_A_CORPUS))
+        return self.section.pairs_per_block or by_size
 
     def _num_workers(self, num_tasks: int) -> int:
         workers = self.section.workers
@@ -257,6 +257,10 @@ class Preparation:
 
     def _num_bytes(self) -> int:
         return sum(file.bytes for file in self.inputs if file.split == "train")
+
+
+def _num_pairs(spans: list[Span]) -> int:
+    return sum(span.pairs for span in spans)
 
 
 def _tasks(units: Sequence[Unit], spans: list[Span], wanted: set[int]) -> Iterator[tuple[Span, RawSpan | None]]:

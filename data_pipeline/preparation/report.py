@@ -17,8 +17,6 @@ from data_pipeline.prepared.index import INDEX_FILE, parsed
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
-NUM_TAGS = 10
-"""Maximum number of different tags that are counted."""
 WORTH_A_WARNING = 0.001
 """Fraction of a side's pieces that are unknown above which there is a warning."""
 Side = Literal["source", "target"]
@@ -66,9 +64,6 @@ class Report:
     """Pieces of a side, over the pairs that the filters of text and pieces kept."""
     unknown: dict[Side, Count] = field(default_factory=dict)
     """How many of these are `<unk>`; SentencePiece writes one for several consecutive unknown characters."""
-    tags_as_text: dict[str, Count] = field(default_factory=dict)
-    """Tags such as `>>xyz<<` that source lines begin with and that were taken for text, and how many lines have each;
-    the first few."""
     left_out: dict[str, Count] = field(default_factory=dict)
     """What in the corpus's files makes no pair, and is not counted as read: counts by reason (`LeftOut`)."""
 
@@ -80,7 +75,6 @@ class Report:
     def merge(self, later: "Report") -> "Report":
         """The report of this part of the corpus and a later one."""
         examples = _sums(self.examples, later.examples)
-        tags = _sums(self.tags_as_text, later.tags_as_text)
         return Report(
             read=self.read + later.read,
             identical=self.identical + later.identical,
@@ -89,7 +83,6 @@ class Report:
             examples={name: found[:NUM_EXAMPLES] for name, found in examples.items()},
             pieces=_sums(self.pieces, later.pieces),
             unknown=_sums(self.unknown, later.unknown),
-            tags_as_text=dict(list(tags.items())[:NUM_TAGS]),
             left_out=_sums(self.left_out, later.left_out),
         )
 
@@ -148,15 +141,10 @@ def describe(dataset: Dataset, report: Report) -> Iterator[str]:
 
 
 def warnings(report: Report) -> Iterator[str]:
-    """Warnings about unknown pieces, and about tags at the beginning of source lines that were taken for text."""
+    """Warnings about unknown pieces."""
     for side in SIDES:
         if report.share_of_unknown(side) > WORTH_A_WARNING:
             yield f"prepare.train: {report.unknown_pieces(side)} are unknown to the tokenizer (<unk>)"
-    for tag, lines in report.tags_as_text.items():
-        yield (
-            f"prepare.train: {lines:,} source lines begin with {tag}, which is taken for text: a tag stands at the "
-            "very start of a line, is one of prepare.tokenizer.tags, and has no other before it"
-        )
 
 
 def is_dataset(folder: Path) -> bool:

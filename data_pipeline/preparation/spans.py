@@ -221,7 +221,6 @@ class SpanEncoder:
         if self._drops_duplicates:
             rows["hash"] = _hashes(sources, targets)
         encoded = Encoded(rows, self._pieces(source_ids, numbers), self._pieces(target_ids, numbers))
-        is_tagged = self._section.tag_both_sides or self._section.target_tag is not None
         report = Report(
             read=len(text.sources),
             identical=len(find_identical(sources, targets)),
@@ -233,7 +232,6 @@ class SpanEncoder:
                 "source": int(np.count_nonzero(encoded.source == UNK_ID)),
                 "target": int(np.count_nonzero(encoded.target == UNK_ID)),
             },
-            tags_as_text=self._tokenizer.tags_that_are_text(sources, behind_a_tag=is_tagged),
         )
         return encoded, report
 

@@ -26,19 +26,6 @@ from data_pipeline.tokenizer import Tokenizer
 SPANS_FILE = "spans.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """The result of the first pass."""
-
-    spans: list[Span]
-    tokenizer: Tokenizer
-
-    @property
-    def num_pairs(self) -> int:
-        """Number of pairs of the raw corpus."""
-        return sum(span.pairs for span in self.spans)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyJob:
     """The input of the first pass."""
@@ -103,8 +90,8 @@ class SurveyJob:
         return train_tokenizer(settings, sources, targets)
 
 
-def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
-    """The result in `folder` of an earlier pass, else of a new pass over the corpus.
+def survey(job: SurveyJob, folder: Path, *, apart: bool) -> tuple[list[Span], Tokenizer]:
+    """The spans of the corpus and its tokenizer: from an earlier pass in `folder`, else from a new one.
 
     Args:
         job: the input of the pass.
@@ -121,4 +108,4 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> Survey:
         list(run_tasks(job, [beside], 1, apart=apart))
         sync_folder(beside)
         beside.rename(folder)
-    return Survey(TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder))
+    return TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder)

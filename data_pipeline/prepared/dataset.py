@@ -157,16 +157,6 @@ class Dataset:
         return self.index.pairs
 
     @property
-    def source_language(self) -> str:
-        """Code of the source language."""
-        return self.index.source_language
-
-    @property
-    def target_language(self) -> str:
-        """Code of the target language."""
-        return self.index.target_language
-
-    @property
     def tag_both_sides(self) -> bool:
         """Whether each side begins with its language's tag."""
         return bool(self.index.recipe.get("settings", {}).get("tag_both_sides", False))
@@ -222,15 +212,13 @@ class Dataset:
     def place(self, pair: int) -> str | None:
         """The raw file and line of a pair; None if it was not recorded.
 
-        Of parallel files the first is named. If several have the same name, its number in the corpus follows.
+        Of parallel files the first is named.
         """
         entry = self.index.places
         if entry is None:
             return None
         unit, line = divmod(int(self._places[pair]), 1 << LINE_BITS)
-        names = [files[0] for files in entry.units]
-        which = f" (file {unit + 1})" if names.count(names[unit]) > 1 else ""
-        return f"{names[unit]}:{line}{which}"
+        return f"{entry.units[unit][0]}:{line}"
 
     @cached_property
     def _places(self) -> NDArray[np.uint64]:

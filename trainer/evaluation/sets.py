@@ -182,7 +182,7 @@ def prepared_set(
     sources, references = dataset.held_out(split)
     return SetText(
         name=name,
-        languages=(dataset.source_language, dataset.target_language),
+        languages=(dataset.index.source_language, dataset.index.target_language),
         sources=sources,
         references=[references],
         role=role,

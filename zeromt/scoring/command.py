@@ -98,7 +98,7 @@ def run(
 
 def _judge(store: Store, engine: Engine, data: Dataset, name: str, missing: Sequence[int]) -> None:
     """Score some chunks by log-probabilities per token; NaN for a pair that is longer than the model holds."""
-    prepare, languages = engine.config.prepare, [data.source_language, data.target_language]
+    prepare, languages = engine.config.prepare, [data.index.source_language, data.index.target_language]
     if name == REVERSE:
         languages.reverse()
     tags = None
@@ -180,7 +180,7 @@ def _check_direction(section: PrepareSection, data: Dataset, name: str) -> None:
     """
     if section.tag_both_sides:  # of many languages: its tags say whether it has these
         return
-    ends = (data.source_language, data.target_language)
+    ends = (data.index.source_language, data.index.target_language)
     option, (source, target) = ("--run", ends) if name == LOG_PROB else ("--reverse", ends[::-1])
     own = section.source_language
     if same_language(own, [target]) and not same_language(own, [source]):

@@ -37,22 +37,6 @@ class RemoveControlCharacters(ChangingFilter):
         return without_controls(sources), without_controls(targets)
 
 
-@component("filter", "drop_control_characters")
-class DropControlCharacters(DroppingFilter):
-    """Drops pairs with control or invisible characters, except tabs."""
-
-    @override
-    def report_name(self) -> str:
-        return "control characters"
-
-    @override
-    def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        invisible, _ = _patterns()
-        pairs = zip(sources, targets, strict=True)
-        suspects = [row for row, (s, t) in enumerate(pairs) if not (s.isprintable() and t.isprintable())]
-        return [row for row in suspects if invisible.search(sources[row]) or invisible.search(targets[row])]
-
-
 @component("filter", "max_characters")
 class MaxCharacters(DroppingFilter):
     """Drops pairs with too many characters on either side."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import override
@@ -74,19 +74,9 @@ def around_code(text: str, change: Callable[[str], str]) -> str:
 class UpperCase(TextModifier):
     """Both sides in capitals, but for markup, placeholders and addresses."""
 
-    dotted_i: Literal["none", "source", "target", "both"] = "none"
-    """Sides in Turkish or Azerbaijani: the capital of i is İ there."""
-
     @override
     def change(self, source: str, target: str, draws: Draws) -> tuple[str, str]:
-        return (
-            around_code(source, lambda text: _capitals(text, self.dotted_i in ("source", "both"))),
-            around_code(target, lambda text: _capitals(text, self.dotted_i in ("target", "both"))),
-        )
-
-
-def _capitals(text: str, is_dotted: bool) -> str:
-    return (text.replace("i", "İ") if is_dotted else text).upper()
+        return around_code(source, str.upper), around_code(target, str.upper)
 
 
 @component("modifier", "noise")
