@@ -133,10 +133,6 @@ class TestPresets:
         with pytest.raises(UserError, match=r"^preset: "):
             load_run(write(tmp_path, ""), [f"preset={name}"])
 
-    def test_errors_beside_a_preset_are_all_named(self, tmp_path: Path) -> None:
-        found = problems(write(tmp_path, "preset: modern\nmodel: {norn: rms, attention: {num_heads: 7}}\nseed: x\n"))
-        assert [line.partition(":")[0] for line in found] == ["model.norn", "seed", "model.attention.num_heads"]
-
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_runs_load_and_survive_a_round_trip(name: str, tmp_path: Path) -> None:

@@ -31,11 +31,6 @@ def test_an_edit_is_not_seen(run: RunConfig, folder: Path, monkeypatch: pytest.M
     assert said(config).startswith(f"ZEROMT_PLUGINS: '{copy}': no such file")
 
 
-def test_another_configuration_reads_its_own(run: RunConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(*variables("another.yaml", run.plugins, folder / "nothing").popitem())
-    assert load_run(str(folder / "my.yaml")).schedule.kind == "halves"
-
-
 def test_other_processes_get_the_bytes(folder: Path) -> None:
     """By pickle, with a component in what is sent, whatever has become of the file."""
     run = load_run(str(folder / "my.yaml"))

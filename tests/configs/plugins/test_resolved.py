@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from configs import OtherPluginError, UserError, load_run, load_saved, plugins
-from configs.components import kinds
 from configs.components.registry import registered, restore
 from configs.load import save_run
 from configs.plugins import keep_copies
@@ -82,9 +81,3 @@ def test_another_file_is_refused_with_both_hashes(run: Path, folder: Path) -> No
     with pytest.raises(OtherPluginError, match=rf"another version of the plugin halves.py .*{then}.*{copy}$"):
         load_saved(path)
     assert load_saved(path, any_version=True).schedule.kind == "halves"
-    shutil.move(folder / "halves.py", folder / "renamed.py")
-    plugins._loaded.clear()
-    restore(registered(leaving_out={kinds("schedule")["halves"]}))
-    load_run(str(folder / "my.yaml"), ["plugins=[renamed.py]"])
-    with pytest.raises(OtherPluginError, match=r"another version of the plugin halves\.py"):
-        load_saved(path)

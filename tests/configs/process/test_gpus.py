@@ -96,27 +96,6 @@ class TestUnusable:
         assert done.code == 2
         assert "engine.device: this machine has 2 GPUs, and torch" in done.err
 
-    @pytest.mark.parametrize("how", ["--device=cpu", "CUDA_VISIBLE_DEVICES="])
-    def test_the_cpu_is_asked_for(
-        self,
-        how: str,
-        two_gpus: Path,
-        corpus_en_fr: Corpus,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        forked: Forked,
-    ) -> None:
-        """By a launch, and where one rank is started without."""
-        if how.startswith("CUDA"):
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        asked = () if how.startswith("CUDA") else (how,)
-        settings = ("debug", *corpus_en_fr.overrides, f"output={tmp_path}/runs", "training.max_updates=1")
-        words = ("train",) if how.startswith("CUDA") else ("launch", "local", "--nproc", "1")
-        done = forked.zeromt(*words, *settings, *asked, cwd=tmp_path, surroundings=environment())
-        assert done.code == 0, done.err
-        assert "on cpu" in done.out
-        assert "idle" not in done.err
-
 
 @pytest.mark.parametrize(
     ("gpus", "processes", "micro_batches", "nodes", "told"),

@@ -32,12 +32,3 @@ def test_moved_copied_or_seen_from_another_folder(tmp_path: Path, monkeypatch: p
     assert load_run("config.yaml", ["name=b"]).folder == str(tmp_path / "moved" / "b")
     made(tmp_path / "copy", "name=a", f"output={tmp_path}/moved")
     assert load_run(str(tmp_path / "copy" / "config.yaml")).folder == str(tmp_path / "copy"), "both are there"
-
-
-def test_files_that_users_write_say_themselves_where_the_run_lies(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.yaml").write_text("name: mine\noutput: out\n")
-    assert load_run(str(tmp_path / "config.yaml")).folder == "out/mine"
-    config = made(tmp_path / "runs" / "a", "name=a", "output=/far")
-    config = config.rename(tmp_path / "copy.yaml")
-    assert load_run(str(config)).folder == "/far/a"

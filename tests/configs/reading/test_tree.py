@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from configs import ConfigError, CorpusFiles, RunConfig, TokenizerSection, UserError, load_run
-from launcher.slurm.profile import load_profile
+from configs import CorpusFiles, RunConfig, TokenizerSection, UserError, load_run
 
 DATASETS = "stream: {datasets: [{path: a, weight: 1}, {path: b, weight: 1}]}\n"
 LAUGHS = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}, *{a}, *{a}]\n" for a, b in itertools.pairwise("abcdefghi"))
@@ -130,12 +129,3 @@ def test_trap_is_one_line(text: str | bytes, named: str, tmp_path: Path) -> None
 )  # fmt: skip
 def test_valid_stays_what_it_was(text: str | bytes, seed: int, tmp_path: Path) -> None:
     assert load(tmp_path, text).seed == seed
-
-
-def test_sites_are_read_alike(tmp_path: Path) -> None:
-    path = tmp_path / "site.yaml"
-    path.write_text("{time: 8:30, modules: [a], environment: {NCCL_DEBUG: off}}\n")
-    site = load_profile(str(path), ["modules[0]=no"])
-    assert (site.time, site.modules, site.environment) == ("8:30", ["no"], {"NCCL_DEBUG": "off"})
-    with pytest.raises(ConfigError, match=r"^cpus_per_node: '8:30'"):
-        load_profile(str(path), ["cpus_per_node=8:30"])

@@ -2,7 +2,6 @@
 
 import dataclasses
 import struct
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,10 +93,3 @@ def test_a_model_is_known_by_its_content(model: Path, corpus: Corpus, tmp_path: 
         prepare.run(section)
     moved.unlink()
     assert stale_fields(section, Dataset.load(tmp_path / "out").index) == []
-
-
-def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    identification.load_identifier.cache_clear()
-    monkeypatch.setitem(sys.modules, "fasttext", None)
-    with pytest.raises(UserError, match=r"^place: the package fasttext.* is missing"):
-        language_filter("place", Known(source_language="en", target_language="fr"), 0.5, "x")

@@ -1,18 +1,14 @@
 """What is read, and where the dataset goes: named where it cannot be, before the work."""
 
-import contextlib
 import dataclasses
-import errno
-import io
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs import CorpusFiles, TokenizerSection, UserError
-from data_pipeline.preparation import prepare, staging
+from data_pipeline.preparation import prepare
 from data_pipeline.preparation.readers.lines import Tsv
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
@@ -42,16 +38,6 @@ def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_unreadable_input(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path) -> str:  # a mode of 0 would not stop root
-        raise PermissionError(13, "Permission denied")
-
-    section = corpus(PAIRS)
-    monkeypatch.setattr(staging, "hash_file", refuse)
-    with pytest.raises(UserError, match=r"train.en: cannot be read: Permission denied"):
-        prepare.run(section)
-
-
 class TestPlacesOfTheOutput:
     """What cannot be renamed to is known before the work."""
 
@@ -70,16 +56,3 @@ class TestPlacesOfTheOutput:
         monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
         with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written; give a folder"):
             prepare.run(section)
-
-    def test_full_streams(self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The dataset is made; that it cannot be told is no failure of its place."""
-
-        class Full(io.StringIO):
-            def write(self, _: str) -> int:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(sys, "stdout", Full())
-        monkeypatch.setattr(sys, "stderr", Full())
-        with contextlib.suppress(OSError):
-            prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out")))
-        assert (tmp_path / "out" / "index.json").is_file()

@@ -64,19 +64,6 @@ def test_held_out_text_is_stored_as_it_is(corpus: Corpus, tmp_path: Path) -> Non
         dataset.held_out("test")
 
 
-BAD_PAIRS = [("", "x"), ("a cat", "  "), ("\u3000", "y"), ("the cat " * 300, "z"), ("sat", "le chat " * 300)]
-
-
-def test_bad_pairs_are_dropped_and_counted(corpus: Corpus, tmp_path: Path) -> None:
-    equal = [("same", "same"), ("cat", "cat")]
-    prepare.run(corpus([*PAIRS[:50], *BAD_PAIRS, *equal, *PAIRS[50:]], max_pieces=100))
-    dataset = Dataset.load(tmp_path / "out")
-    assert dataset.num_pairs == 202
-    assert {name: n for name, n in dataset.index.dropped.items() if n} == {"empty": 3, "too long": 2}
-    assert dataset.index.source_equals_target == 2
-    assert int(dataset.lengths.max()) <= 100 < int(dataset.lengths.min()) + 100
-
-
 def test_nothing_left(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"nothing is left of 3 pairs"):
         prepare.run(corpus([("", "x"), (" ", "y"), ("z", "")]))
@@ -97,22 +84,6 @@ def test_the_first_pass_apart(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, t
         prepare.run(
             dataclasses.replace(section, tokenizer=TokenizerSection(vocab_size=5000), output=str(tmp_path / "x"))
         )
-
-
-def test_blocks_and_shards_of_any_size(corpus: Corpus, tmp_path: Path) -> None:
-    """Whatever the cut, the same pairs."""
-    wanted: list[tuple[int, ...]] = []
-    for number, (pairs_per_block, blocks_per_shard) in enumerate([(1, 7), (64, 2), (200, 1), (1024, 1024)]):
-        output = tmp_path / f"out{number}"
-        prepare.run(
-            corpus(PAIRS, output=str(output), pairs_per_block=pairs_per_block, blocks_per_shard=blocks_per_shard)
-        )
-        dataset = Dataset.load(output)
-        assert dataset.verify() == []
-        assert int(dataset.blocks["pairs"].max()) <= pairs_per_block
-        pieces = [tuple(dataset.pieces(pair)[0]) for pair in range(dataset.num_pairs)]
-        wanted = wanted or sorted(pieces)
-        assert sorted(pieces) == wanted
 
 
 def test_wide_token_ids(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """`prepare.record_places`: where each pair stands in the raw corpus."""
 
-import dataclasses
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from configs import CleaningSection, CorpusFiles
+from configs import CleaningSection
 from data_pipeline.preparation import corpus as corpora
 from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
@@ -40,18 +39,3 @@ def test_places_lead_to_the_raw_lines(
         seen.append(int(line))
     assert len(set(seen)) == len(seen)
     assert dataset.verify() == []
-
-
-def test_files_with_one_name_are_told_apart(corpus: Corpus, tmp_path: Path) -> None:
-    section = corpus(PAIRS, record_places=True)
-    names = [section.train.source[0], section.train.target[0]]
-    other = tmp_path / "other"
-    other.mkdir()
-    for name in names:
-        (other / name).write_bytes((Path(section.root) / name).read_bytes())
-    files = CorpusFiles(source=[names[0], f"other/{names[0]}"], target=[names[1], f"other/{names[1]}"])
-    prepare.run(dataclasses.replace(section, train=files))
-    dataset = Dataset.load(tmp_path / "out")
-    places = [str(dataset.place(pair)) for pair in range(dataset.num_pairs)]
-    assert len(set(places)) == 2 * len(PAIRS)
-    assert sum(place.endswith("(file 2)") for place in places) == len(PAIRS)

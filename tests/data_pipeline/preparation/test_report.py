@@ -8,8 +8,7 @@ import pytest
 from configs import CleaningSection, TokenizerSection
 from data_pipeline.preparation import corpus as corpora
 from data_pipeline.preparation import prepare, spans
-from data_pipeline.preparation.report import Report, inspect_dataset
-from data_pipeline.prepared.index import parsed
+from data_pipeline.preparation.report import inspect_dataset
 from tests.data_pipeline.preparation.made import PAIRS, Corpus
 
 Patch = pytest.MonkeyPatch
@@ -63,17 +62,3 @@ def test_what_is_counted(
     assert "pairs     203 kept of 210; source equal to target: 3" in lines
     assert "          empty                         4       1.90%           0" in lines
     assert "          control characters            0       0.00%           2" in lines
-
-
-def test_any_grouping_of_parts_gives_the_same() -> None:
-    texts = [f"tag {number % 9}" for number in range(40)]
-    parts = [Report(read=1, dropped={"a": n % 2, "b": n % 3}, tags_as_text={t: 1}) for n, t in enumerate(texts)]
-    whole = Report()
-    for part in parts:
-        whole = whole.merge(part)
-    halves = Report(), Report()
-    for number, part in enumerate(parts):
-        halves = (halves[0].merge(part), halves[1]) if number < 17 else (halves[0], halves[1].merge(part))
-    assert halves[0].merge(halves[1]).to_json() == whole.to_json()
-    assert parsed(Report, whole.to_json(), "x").to_json() == whole.to_json()
-    assert whole.kept == 40 - 20 - 39

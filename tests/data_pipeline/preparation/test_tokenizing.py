@@ -160,19 +160,3 @@ def test_a_corpus_that_the_tokenizer_does_not_know(
     assert "(0.00%) source pieces, 200 of 400 (50.00%) target pieces (<unk>)" in output.out
     assert "warning: prepare.train: 200 of 400 (50.00%) target pieces are unknown" in output.err
     assert any("200 of 400 (50.00%) target" in line for line in inspect_dataset(tmp_path / "out")[0])
-
-
-def test_unknown_tags_of_a_corpus_are_said(corpus: Corpus, tmp_path: Path, capsys: Capture) -> None:
-    tags = [">>fra<<"] * 20 + [">>xyz<<"] * 10 + ["\ufeff>>fra<<"] + [" >>fra<<"] * 2
-    pairs = [(f"{tag} {s}", t) for tag, (s, t) in zip(tags * 5, PAIRS, strict=False)]
-    tokenizer = _section(vocab_size=80, tags=[">>fra<<"])
-    prepare.run(corpus(pairs, tokenizer=tokenizer))
-    said = capsys.readouterr().err
-    assert "50 source lines begin with >>xyz<<, which is taken for text" in said
-    assert "10 source lines begin with >>fra<<, which is taken for text" in said
-    dataset = Dataset.load(tmp_path / "out")
-    first = dataset.tokenizer.tag_id(">>fra<<")
-    blocks = [dataset.read_block(number) for number in range(len(dataset.blocks))]
-    assert sum(int((block.source == first).sum()) for block in blocks) == 21 * 5
-    prepare.run(corpus(pairs, tokenizer=tokenizer, target_tag=">>fra<<", output=str(tmp_path / "twice")))
-    assert "115 source lines begin with >>fra<<, which is taken for text" in capsys.readouterr().err

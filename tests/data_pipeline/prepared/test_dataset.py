@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from configs import StreamSection, UserError
+from configs import UserError
 from data_pipeline.preparation.report import inspect_dataset
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import DataError
-from data_pipeline.stream.reader import StreamReader
 from tests.data_pipeline.prepared.conftest import SHARD, third
 
 Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
@@ -19,7 +18,7 @@ Rewrite = Callable[[Path, Callable[[dict[str, Any]], None]], None]
 
 def test_a_whole_dataset(small: Dataset) -> None:
     assert small.num_pairs == 1000
-    assert (small.source_language, small.target_language) == ("en", "fr")
+    assert (small.index.source_language, small.index.target_language) == ("en", "fr")
     assert small.lengths.shape == (1000, 2)
     assert small.tokenizer.fingerprint == small.tokenizer_fingerprint
     assert Dataset.load(small.folder).fingerprint == small.fingerprint
@@ -162,11 +161,3 @@ def test_a_flipped_byte_stops_the_stream_by_name(copied: Path, where: str) -> No
     problems = dataset.verify()
     assert len(problems) == 2
     assert all(SHARD in problem for problem in problems)
-    lines, whole = inspect_dataset(copied)
-    assert not whole
-    assert any("block 000001-000002" in line for line in lines)
-    for prefetch in (0, 2):
-        reader = StreamReader([(dataset, 1.0)], StreamSection(prefetch_updates=prefetch), seed=1, rank=0, world_size=1)
-        with pytest.raises(DataError, match=f"{SHARD}: block 000001-000002"):
-            reader.next_update()
-        reader.close()

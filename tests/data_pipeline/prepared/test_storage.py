@@ -112,21 +112,6 @@ def test_missing_packages(monkeypatch: pytest.MonkeyPatch, url: str, package: st
         Dataset.load(url)
 
 
-def test_passwords(
-    small: Dataset, section: StreamSection, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = serve(small.folder)
-    server.password = "secret"
-    with pytest.raises(UserError, match=r"index.json: HTTP 401"):
-        Dataset.load(server.url, section)
-    with pytest.raises(UserError, match=r"without password \(~/.netrc is read\)") as caught:
-        Dataset.load(server.url.replace("//", "//me:secret@"), section)
-    assert "secret" not in str(caught.value)
-    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert content(Dataset.load(server.url, section)) == content(small)
-
-
 def test_the_oldest_files_of_the_cache_go(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 1000)
     paths = [cache.path(f"{number:064x}") for number in range(30)]

@@ -78,15 +78,6 @@ def fails(name: str) -> Iterator[int]:
     raise ERRORS[name]
 
 
-def never_made() -> Iterator[int]:
-    raise DataError("index.json: is missing")
-
-
-def unpicklable() -> Iterator[Any]:
-    yield 0
-    yield lambda: 0
-
-
 def modules_of_a_loader() -> Iterator[list[str]]:
     """What a process that makes updates has imported."""
     import data_pipeline.stream.lanes  # noqa: F401

@@ -1,7 +1,6 @@
 """What is augmented is the same at any number of ranks and loader processes, and after any number of resumes."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +11,6 @@ from configs.data import DatasetSource
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import modifiers_of
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lanes import make_plans
 from tests.data_pipeline.stream.made import close, merged, open_readers, read_epoch
 
 SECTION = StreamSection(micro_batches=4, source_tokens=400, target_tokens=400, window_pairs=150)
@@ -50,25 +48,6 @@ def _rows(batches: Sequence[MicroBatch]) -> dict[int, tuple[list[int], list[int]
         for m in batches
         for row in range(m.num_pairs)
     }
-
-
-def test_copies_of_a_pair_in_one_window_differ(spelling: Dataset, everything: list[Modifier]) -> None:
-    """A small dataset of a mixture has several passes in a window; each is drawn anew."""
-    section = dataclasses.replace(
-        SECTION, augment=everything, micro_batches=1, window_pairs=5000, source_tokens=4000, target_tokens=4000
-    )
-    readers = open_readers([spelling, spelling], section, weights=[1.0, 50.0])
-    plan = make_plans([spelling, spelling], section, readers[0].mixture, seed=7)[1]
-    assert plan.num_copies > 1
-    found: dict[int, Counter[tuple[int, ...]]] = {}
-    for m in read_epoch(readers):
-        if m.dataset == 1:
-            for row in range(m.num_pairs):
-                found.setdefault(int(m.pair_ids[row]), Counter())[tuple(m.source[row][m.source[row] > 0].tolist())] += 1
-    close(readers)
-    often = [c for c in found.values() if c.total() > 1]
-    assert len(often) > 300
-    assert sum(len(c) > 1 for c in often) > 0.8 * len(often)
 
 
 def test_another_list_waits_for_the_end_of_the_epoch(spelling: Dataset, everything: list[Modifier]) -> None:

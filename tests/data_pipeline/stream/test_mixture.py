@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -123,33 +122,3 @@ def test_settings_change_between_epochs_only(
     smallest = Counter(i for m in batches for i in m.pair_ids.tolist() if m.dataset == 0)
     assert max(smallest.values()) <= moved[0].phase.plans[0].num_copies
     close(moved)
-
-
-def test_refused(small: Dataset, two: list[Dataset]) -> None:
-    readers = open_readers(two, TWO)
-    state = merged(readers)
-    for datasets in ([two[1], two[0]], [two[0]], [*two, small]):
-        with pytest.raises(UserError, match=r"(are|is) not the datasets? that the run was trained on"):
-            open_readers(datasets, TWO, 1, state)
-    with pytest.raises(UserError, match="lane 1 is missing"):
-        open_readers(two, TWO, 1, dataclasses.replace(state, lanes={**state.lanes, 1: state.lanes[1][:1]}))
-    close(readers)
-
-
-def test_next_window_is_read_in_the_background(two: list[Dataset], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a window's micro-batches are used, the next window's blocks are there already; closing ends the thread."""
-    readers: list[threading.Thread] = []
-    original = Dataset.read_block
-
-    def watched(self: Dataset, number: int) -> object:
-        readers.append(threading.current_thread())
-        return original(self, number)
-
-    monkeypatch.setattr(Dataset, "read_block", watched)
-    before = set(threading.enumerate())
-    stream = open_readers(two[1:], dataclasses.replace(TWO, micro_batches=1, prefetch_updates=1))
-    read_epoch(stream)
-    assert {thread.name for thread in readers} == {"background"}
-    assert len(readers) >= 700 // 16
-    stream[0].close()
-    assert set(threading.enumerate()) == before

@@ -4,15 +4,13 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from configs import PrepareSection, StreamSection, UserError
+from configs import StreamSection, UserError
 from configs.components import Draws, Modifier, make
 from data_pipeline.order.windows import Budget
-from data_pipeline.preparation import prepare
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import Augmenter
 from data_pipeline.stream.batch import Ragged
@@ -20,11 +18,6 @@ from data_pipeline.stream.modifiers.texts import NEIGHBOURS, mistyped
 from tests.data_pipeline.stream.made import close, open_readers, read_epoch
 
 SECTION = StreamSection(micro_batches=2, source_tokens=1000, target_tokens=1000, window_pairs=300)
-
-
-def test_capitals_of_turkish() -> None:
-    upper = make("modifier", "upper_case", dotted_i="target")
-    assert upper.change("it is", "ılık izmir", Draws(1)) == ("IT IS", "ILIK İZMİR")
 
 
 def test_what_is_copied_is_the_same_on_both_sides() -> None:
@@ -143,22 +136,6 @@ def test_texts_that_cannot_be_spelled_stay_plain(small: Dataset) -> None:
     assert len(texts) / 2 < num_capitals < len(texts)
 
 
-def test_they_apply_in_the_order_of_the_list(spelling: Dataset) -> None:
-    """And the tag of a prefix is one piece."""
-    tag = make("modifier", "prefix", text=">>bt<<", probability=1.0)
-    mark = make("modifier", "prefix", text="mark", probability=1.0)
-    upper = make("modifier", "upper_case", probability=1.0)
-    begins = Counter[str]()
-    for modifiers in ([mark, upper, tag], [upper, mark, tag]):
-        readers = open_readers([spelling], dataclasses.replace(SECTION, augment=modifiers))
-        [batch, *_] = read_epoch(readers, 1)
-        close(readers)
-        assert (batch.source[:, 0] == spelling.tokenizer.tag_id(">>bt<<")).mean() > 0.5
-        texts = spelling.tokenizer.decode_source(batch.source.tolist())
-        begins.update(text.split()[1] for text in texts if text.startswith(">>bt<<"))
-    assert begins.keys() == {"MARK", "mark"}
-
-
 def test_tags_stay_before_whatever_follows_them_in_the_list(spelling: Dataset) -> None:
     """Two are two pieces; a case or noise behind them leaves them alone."""
     kinds = ("prefix", "prefix", "upper_case", "noise")
@@ -231,22 +208,3 @@ def test_unigram_segmentations_are_drawn_by_their_probabilities() -> None:
     expected = {pieces: 10_000 * chance / sum(chances.values()) for pieces, chance in chances.items()}
     chi_squared = sum((found[pieces] - wanted) ** 2 / wanted for pieces, wanted in expected.items())
     assert (len(expected), chi_squared < 20.5) == (6, True)  # of 5, p = 0.001
-
-
-def test_unigram_sampling(small_section: PrepareSection, tmp_path: Path) -> None:
-    tokenizer = dataclasses.replace(small_section.tokenizer, kind="unigram")
-    section = dataclasses.replace(small_section, output=str(tmp_path / "unigram"), tokenizer=tokenizer)
-    prepare.run(section)
-    dataset = Dataset.load(section.output)
-    sections = [dataclasses.replace(SECTION, augment=a) for a in ([make("modifier", "unigram_sampling")], [])]
-    readers, plain = (open_readers([dataset], one) for one in sections)
-    decode = dataset.tokenizer.decode_source
-    texts, counts = [], []
-    for stream in (readers, plain):
-        batches = read_epoch(stream)
-        counts.append(sum(m.num_source_tokens for m in batches))
-        rows = [zip(m.pair_ids.tolist(), decode(m.source.tolist()), strict=True) for m in batches]
-        texts.append(dict(itertools.chain.from_iterable(rows)))
-    close(readers, plain)
-    assert texts[0] == texts[1]
-    assert counts[0] > 1.1 * counts[1], "in more pieces"

@@ -91,15 +91,6 @@ def test_errors_come_in_the_place_of_their_item(open_stream: Open, name: str) ->
     wait_until(lambda: not is_running(pid))
 
 
-def test_what_cannot_be_made_or_sent_is_an_error(open_stream: Open) -> None:
-    with pytest.raises(DataError, match=r"index\.json: is missing"):
-        open_stream(loader_items.never_made)[0].next()
-    stream, _ = open_stream(loader_items.unpicklable)
-    assert stream.next() == 0
-    with pytest.raises(RuntimeError, match="lambda"):
-        stream.next()
-
-
 def test_a_killed_process_is_an_error(open_stream: Open) -> None:
     stream, pid = open_stream(loader_items.busy)
     assert stream.next() == 0

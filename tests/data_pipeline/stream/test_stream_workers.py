@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,26 +41,43 @@ def sections(draw: st.DrawFn) -> StreamSection:
     )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    section=sections(),
-    num_datasets=st.integers(1, 2),
-    seed=st.integers(0, 2**32),
-    legs=st.lists(
-        st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 25), st.booleans()), min_size=2, max_size=3
-    ),
-)
-def test_any_ranks_and_workers_at_any_resume(
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[StreamSection, int, int, list[tuple[int, int, int, bool]]]:
+    """A section, a number of datasets, a seed, and legs.
+
+    Each leg has a number of ranks, of loader processes, and of updates until the next one, which may begin a phase.
+    """
+    leg = st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 25), st.booleans())
+    legs = draw(st.lists(leg, min_size=2, max_size=3))
+    return draw(sections()), draw(st.integers(1, 2)), draw(st.integers(0, 2**32)), legs
+
+
+QUIET: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+
+
+@settings(max_examples=6, **QUIET)
+@given(case=cases())
+def test_any_ranks_and_workers_at_any_resume(spelling: Dataset, case: Any) -> None:
+    """Of one dataset or a mixture, with any modifiers, in any phase."""
+    check(spelling, *case)
+
+
+@pytest.mark.slow
+@settings(max_examples=24, **QUIET)
+@given(case=cases())
+def test_24_configurations(spelling: Dataset, case: Any) -> None:
+    """More of the same."""
+    check(spelling, *case)
+
+
+def check(
     spelling: Dataset,
     section: StreamSection,
     num_datasets: int,
     seed: int,
     legs: Sequence[tuple[int, int, int, bool]],
 ) -> None:
-    """Of one dataset or a mixture, with any modifiers, in any phase.
-
-    Each leg has a number of ranks, of loader processes, and of updates until the next one, which may begin a phase.
-    """
+    """Updates after any resume are those of one rank that was never disturbed."""
 
     def open_(world_size: int, state: Any = None, **changes: Any) -> list[Any]:
         own = dataclasses.replace(section, **changes)

@@ -27,16 +27,6 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 class TestWritten:
-    def test_appears_whole(self, tmp_path: Path) -> None:
-        path = tmp_path / "a"
-        path.write_text("old")
-        path.chmod(0o640)
-        with written(str(path), "--output") as file:
-            file.write("new")
-            assert path.read_text() == "old"
-        assert (path.read_text(), path.stat().st_mode & 0o777) == ("new", 0o640)
-        assert list(tmp_path.iterdir()) == [path]
-
     def test_what_was_there_stays_when_something_fails(self, tmp_path: Path) -> None:
         path = tmp_path / "a"
         path.write_text("old")

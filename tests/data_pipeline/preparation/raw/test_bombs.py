@@ -84,14 +84,6 @@ def test_a_set_of_endless_lines(tmp_path: Path) -> None:
     assert grown < 512
 
 
-def test_many_long_lines(tmp_path: Path) -> None:
-    long = _write(tmp_path / "long.zst", b"a" * ((1 << 20) - 1) + b"\n")
-    for code in (COUNT, TRANSLATE):
-        said, grown = _run(code, long)
-        assert said == str(MEBIBYTES)
-        assert grown < 512
-
-
 STREAM = """
 from configs import CorpusFiles
 from configs.components import make

@@ -93,16 +93,6 @@ def test_every_numeric_type_of_a_table_is_a_number(tmp_path: Path, type_: str) -
     assert (float(two), none) == (2.0, "")
 
 
-@pytest.mark.parametrize("kind", ["large_string", "dictionary", "string_view"])
-def test_strings_of_any_type(tmp_path: Path, kind: str) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    texts = pyarrow.array(["a", "b", "a"])
-    column = texts.dictionary_encode() if kind == "dictionary" else texts.cast(getattr(pyarrow, kind)())
-    table = pyarrow.table({"source": column, "a.b": texts})
-    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "a")
-    assert read(named(["a"], "table", target_field="a.b"), tmp_path) == [("a", "a"), ("b", "b"), ("a", "a")]
-
-
 def _both(folder: Path, rows: list[dict[str, Any]], **fields: Any) -> list[CorpusFiles]:
     """Rows as JSON lines, and as a folder of Hugging Face."""
     (folder / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from configs import UserError
-from data_pipeline.preparation.lines import MAX_LINE_BYTES, byte_lines, decode_lines, packing_of
+from data_pipeline.preparation.lines import MAX_LINE_BYTES, byte_lines, decode_lines
 from tests.data_pipeline.preparation.raw.reading import PACKERS
 from tests.waiting import PATIENCE
 
@@ -43,15 +43,6 @@ def test_only_line_feeds_end_a_line(tmp_path: Path) -> None:
     assert _read(tmp_path / "text", 2) == odd
 
 
-@pytest.mark.parametrize("suffix", list(PACKERS))
-def test_long_file_across_read_blocks(tmp_path: Path, suffix: str) -> None:
-    lines = [f"{n} " + "ü" * (n % 700) for n in range(9000)]
-    data = "\n".join(lines).encode()
-    assert len(data) > 3 << 20
-    (tmp_path / f"text{suffix}").write_bytes(PACKERS[suffix](data))
-    assert _read(tmp_path / f"text{suffix}", 700) == lines
-
-
 def test_streams_follow_one_another(tmp_path: Path) -> None:
     for suffix, pack in PACKERS.items():
         path = tmp_path / f"text{suffix}"
@@ -61,14 +52,6 @@ def test_streams_follow_one_another(tmp_path: Path) -> None:
             (tmp_path / f"packed{suffix}").write_bytes(pack(b"a\n") + bytes(8) + pack(b"b\n") + bytes(1024))
         if suffix == ".gz":  # its format allows zeros after a stream
             assert _read(tmp_path / f"packed{suffix}") == ["a", "b"]
-
-
-@pytest.mark.parametrize("suffix", list(PACKERS))
-def test_packed_text_whose_name_does_not_say_so(tmp_path: Path, suffix: str) -> None:
-    for name in ("text", "text.en"):
-        (tmp_path / name).write_bytes(PACKERS[suffix](b"a\n<b>\nc"))
-        assert _read(tmp_path / name) == ["a", "<b>", "c"]
-        assert packing_of(tmp_path / name) == suffix
 
 
 @pytest.mark.parametrize("suffix", list(PACKERS))

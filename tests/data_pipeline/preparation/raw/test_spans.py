@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from configs import CorpusFiles, UserError
+from configs import UserError
 from data_pipeline.preparation import corpus, lines
 from data_pipeline.preparation.corpus import Span, corpus_units
 from tests.data_pipeline.preparation.raw.reading import (
@@ -21,7 +21,6 @@ from tests.data_pipeline.preparation.raw.reading import (
     Pairs,
     named,
     pairs_of,
-    read,
     spans_of,
     write,
 )
@@ -89,17 +88,6 @@ def test_any_text_by_span_by_chunk_and_by_row(
         assert [c.first_line for c in chunks] == [span.first_line + chunk * n for n in range(len(chunks))]
         rows = data.draw(st.lists(st.integers(0, span.pairs - 1), unique=True))
         assert raw.rows(np.array(rows, dtype=np.int64)) == [pairs_of(raw)[r] for r in rows]
-
-
-def test_files_are_read_one_after_the_other(tmp_path: Path) -> None:
-    for name, text in (("1.en", "a\nb\n"), ("2.en", "c\n"), ("1.fr", "A\nB\n"), ("2.fr", "C")):
-        (tmp_path / name).write_text(text)
-    files = CorpusFiles(source=["1.en", "2.en"], target=["1.fr", "2.fr"])
-    assert read(files, tmp_path) == [("a", "A"), ("b", "B"), ("c", "C")]
-    places = [(span.unit, span.number, span.first_line) for _, span, _ in spans_of(files, tmp_path, 1)]
-    assert places == [(0, 0, 1), (0, 1, 2), (1, 2, 1)]
-    (tmp_path / "1.tsv").write_text("a\tA\nb\tB\nc \t\n")
-    assert read(named(["1.tsv", "1.tsv"], "tsv"), tmp_path, size=2) == [("a", "A"), ("b", "B"), ("c ", "")] * 2
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

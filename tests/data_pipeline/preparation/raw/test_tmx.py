@@ -9,7 +9,7 @@ import pytest
 
 from configs import CorpusFiles
 from data_pipeline.preparation.corpus import corpus_units, read_whole
-from tests.data_pipeline.preparation.raw.reading import LANGUAGES, Pairs, named, pairs_of, read, spans_of
+from tests.data_pipeline.preparation.raw.reading import LANGUAGES, Pairs, named, pairs_of, spans_of
 
 HEAD = """<?xml version="1.0" encoding="{encoding}"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -143,15 +143,6 @@ def test_what_makes_no_pair_is_counted(tmp_path: Path, capsys: pytest.CaptureFix
         }
     read_whole(files, str(tmp_path), LANGUAGES)
     assert "a.tmx: left out units without en: 3\n" in capsys.readouterr().out
-
-
-def test_the_variety_that_is_asked_for(tmp_path: Path) -> None:
-    units = unit(("lang", "pt-PT", "autocarro"), ("lang", "pt-BR", "ônibus"), ("lang", "x-old", "bus"))
-    for fields, wanted in (
-        ({"source_field": "pt", "target_field": "x-old"}, ("ônibus", "bus")),
-        ({"source_field": "pt_PT", "target_field": "pt-br"}, ("autocarro", "ônibus")),
-    ):
-        assert read(write(tmp_path, units, **fields), tmp_path) == [wanted]
 
 
 def test_properties_are_further_texts(tmp_path: Path) -> None:
