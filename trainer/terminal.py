@@ -168,7 +168,7 @@ def _parameters(engine: Engine) -> str:
 def estimate_updates(config: RunConfig, reader: StreamReader) -> float:
     """Updates of an epoch: as planned for a mixture, else estimated from a sample of micro-batches."""
     if not reader.mixture.is_single:
-        return reader.mixture.epoch_updates(0, reader.usual_pairs)
+        return reader.mixture.epoch_updates(0, [plan.usual_pairs for plan in reader.phase.plans])
     [dataset], section = reader.phase.datasets, config.stream
     of_lane = max(dataset.num_pairs // section.micro_batches, 1)
     size = min(of_lane, section.window_pairs, SAMPLED_PAIRS)  # a window's micro-batches, which have its padding

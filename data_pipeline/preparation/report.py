@@ -129,7 +129,7 @@ def describe(dataset: Dataset, report: Report) -> Iterator[str]:
         yield f"source    {', '.join(entry.files)}: {entry.pairs:,} pairs, {said}"
     tag = f", tag {index.target_tag}" if index.target_tag else ""
     yield f"languages {index.source_language} -> {index.target_language}{tag}"
-    yield f"pairs     {index.pairs:,} kept of {report.read:,}; source equal to target: {index.source_equals_target:,}"
+    yield f"pairs     {index.pairs:,} kept of {report.read:,}; source equal to target: {report.identical:,}"
     yield from (f"          {line}" for line in report.lines())
     yield f"held out  {held_out}"
     yield f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target"

@@ -199,7 +199,6 @@ def write_dataset(
         target_tokens=int(all_blocks["target_tokens"].sum()),
         token_dtype=job.encoding.dtype,
         dropped=report.dropped,
-        source_equals_target=report.identical,
         shards=entries,
         length_table=describe_file(folder / LENGTHS_FILE),
         block_table=describe_file(folder / BLOCKS_FILE),

@@ -154,8 +154,6 @@ class DatasetIndex:
     token_dtype: TokenType
     dropped: dict[str, Count]
     """Rejected pairs, by the name of the filter."""
-    source_equals_target: Count
-    """Pairs with equal sides that the filters of text and pieces kept."""
     shards: list[ShardEntry]
     length_table: FileEntry
     block_table: FileEntry

@@ -15,10 +15,9 @@ from configs import StreamSection, UserError
 from configs.components import Draws, MergingModifier, Modifier, SubwordModifier, TextModifier
 from data_pipeline.order.randomness import GOLDEN, Purpose, mixed, random_bits, threshold
 from data_pipeline.order.windows import Budget
-from data_pipeline.pieces import WORD_BEGIN
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.batch import Ragged
-from data_pipeline.tokenizer import UNK_ID, Side, Tokenizer
+from data_pipeline.tokenizer import UNK_ID, WORD_BEGIN, Side, Tokenizer
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -9,8 +9,7 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from configs import StreamSection
-from data_pipeline.order.mixture import PARTS, Mixture
+from data_pipeline.order.mixture import PARTS
 from data_pipeline.order.state import LaneCursor
 from data_pipeline.order.stream_plan import LanePass, StreamPlan
 from data_pipeline.order.windows import WindowPlan
@@ -18,6 +17,7 @@ from data_pipeline.prepared.dataset import Block, Dataset
 from data_pipeline.prepared.index import DataError
 from data_pipeline.stream.augment import Augmenter, make_augmenters
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
+from data_pipeline.stream.phase_data import PhaseData, make_plans
 from data_pipeline.stream.prefetch import Background
 
 Integers = NDArray[np.int64]
@@ -26,8 +26,6 @@ Pieces = NDArray[np.unsignedinteger]
 CACHE_BYTES = 64 << 20
 BLOCKS_AT_ONCE = 8
 """Of a remote dataset."""
-LEAST_WINDOW_PAIRS = 16_384
-"""Minimum for a dataset in a mixture, whatever its proportion."""
 READ_NEXT_AFTER = 0.125
 """The fraction of a window that is handed out before the next one is read. So a run's first updates, in which kernels
 are built, have the processor for themselves; the rest of a large window lasts far longer than reading the next."""
@@ -106,18 +104,10 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStreamSpec:
-    """What another process needs to make the updates of some lanes: `lane_updates`."""
+    """What is needed to make the updates of some lanes."""
 
-    locations: tuple[str, ...]
-    """Where the datasets are."""
-    fingerprints: tuple[str, ...]
-    numbers: tuple[int, ...]
-    """Numbers of the datasets among all of the run."""
-    first_ids: tuple[int, ...]
-    """The id of each dataset's first pair."""
-    section: StreamSection
-    mixture: Mixture
-    seed: int
+    phase: PhaseData
+    """For another process without its datasets, plans and weights."""
     epoch: int
     update: int
     """The next one within the epoch."""
@@ -152,52 +142,40 @@ class Window:
     target: Ragged
 
 
-def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:
-    """The plan of each dataset.
-
-    In a mixture the pairs of `section.window_pairs` are divided among the datasets as those of an update are, so that
-    memory does not grow with their number; each has at least 16,384, or a block, that its batches are not padded more.
-    """
-    if mixture.is_single:
-        return [StreamPlan(datasets[0].lengths, datasets[0].blocks, section, seed=seed)]
-    plans = []
-    for number, dataset in enumerate(datasets):
-        least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
-        window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
-        own = dataclasses.replace(section, window_pairs=window_pairs)
-        place = {"dataset": number, "lane_pairs": mixture.lane_pairs}
-        plans.append(StreamPlan(dataset.lengths, dataset.blocks, own, seed=seed, **place))
-    return plans
-
-
-def lane_updates(spec: LaneStreamSpec) -> Iterator[Fetched]:
+def lane_updates(spec: LaneStreamSpec, places: Sequence[tuple[str, str]]) -> Iterator[Fetched]:
     """Open the datasets and make updates without end: what a loader process runs.
+
+    Args:
+        spec: what to make.
+        places: location and fingerprint of each dataset.
 
     Raises:
         UserError: a dataset is not what it was in the process that wrote the spec.
         DataError: as `updates`.
     """
-    datasets = [Dataset.load(location, spec.section) for location in spec.locations]
-    for dataset, fingerprint in zip(datasets, spec.fingerprints, strict=True):
+    phase = spec.phase
+    datasets = tuple(Dataset.load(location, phase.section) for location, _ in places)
+    for dataset, (location, fingerprint) in zip(datasets, places, strict=True):
         if dataset.fingerprint != fingerprint:
-            raise DataError(f"{dataset.location}: was replaced while it was read; start again")
-    yield from updates(datasets, make_plans(datasets, spec.section, spec.mixture, seed=spec.seed), spec)
+            raise DataError(f"{location}: was replaced while it was read; start again")
+    plans = make_plans(datasets, phase.section, phase.mixture, seed=phase.seed)
+    yield from updates(dataclasses.replace(spec, phase=dataclasses.replace(phase, datasets=datasets, plans=plans)))
 
 
-def updates(datasets: Sequence[Dataset], plans: Sequence[StreamPlan], spec: LaneStreamSpec) -> Iterator[Fetched]:
+def updates(spec: LaneStreamSpec) -> Iterator[Fetched]:
     """Updates without end; each epoch's are followed by a mark that the consumer waits at.
 
     Raises:
         DataError: a block is corrupt.
     """
-    section = spec.section
+    phase, section = spec.phase, spec.phase.section
     background = Background() if section.prefetch_updates or section.workers else None
-    fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in datasets) else None
+    fetching = Background(BLOCKS_AT_ONCE) if any("://" in dataset.location for dataset in phase.datasets) else None
     try:
         sources = []
-        augmenters = make_augmenters(datasets, section, seed=spec.seed)
-        places = zip(spec.numbers, spec.first_ids, strict=True)
-        for (number, first_id), dataset, plan, augmenter in zip(places, datasets, plans, augmenters, strict=True):
+        augmenters = make_augmenters(phase.datasets, section, seed=phase.seed)
+        places = zip(phase.numbers, phase.first_ids, phase.datasets, phase.plans, augmenters, strict=True)
+        for number, first_id, dataset, plan, augmenter in places:
             blocks = BlockReader(dataset, is_shared=plan.deals_pairs, background=fetching)
             sources.append(Source(number=number, first_id=first_id, plan=plan, blocks=blocks, augmenter=augmenter))
         lanes = {number: Lane(spec, sources, number, background) for number in spec.cursors}
@@ -352,7 +330,7 @@ class Lane:
         self, spec: LaneStreamSpec, sources: Sequence[Source], lane: int, background: Background | None
     ) -> None:
         """See the class; its arguments are those of `Track`."""
-        self._mixture = spec.mixture
+        self._mixture = spec.phase.mixture
         self._epoch, self._update = spec.epoch, spec.update
         cursors = spec.cursors[lane]
         self._tracks = [Track(s, lane, at, background) for s, at in zip(sources, cursors, strict=True)]

@@ -19,7 +19,6 @@ from data_pipeline.order.stream_plan import StreamPlan
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.stream.augment import make_augmenters, settings_number
 from data_pipeline.stream.batch import MicroBatch
-from data_pipeline.stream.lanes import make_plans
 
 WEIGHT_ONE = 1 << 24
 """Weight 1 in units."""
@@ -30,6 +29,8 @@ PAIRS_AT_ONCE = 1 << 20
 Ids = NDArray[np.int64]
 
 
+LEAST_WINDOW_PAIRS = 16_384
+"""Minimum for a dataset in a mixture, whatever its proportion."""
 PairWeights = float | NDArray[np.float32]
 """What the loss of all pairs of a dataset is multiplied by, or of each (pairs,)."""
 
@@ -209,3 +210,21 @@ def _check_sizes(dataset: Dataset, plan: StreamPlan, section: StreamSection) -> 
     if count == dataset.num_pairs:
         raise UserError(f"{what}, and no other pair fits; raise the budget")
     return count
+
+
+def make_plans(datasets: Sequence[Dataset], section: StreamSection, mixture: Mixture, *, seed: int) -> list[StreamPlan]:
+    """The plan of each dataset.
+
+    In a mixture the pairs of `section.window_pairs` are divided among the datasets as those of an update are, so that
+    memory does not grow with their number; each has at least 16,384, or a block, that its batches are not padded more.
+    """
+    if mixture.is_single:
+        return [StreamPlan(datasets[0].lengths, datasets[0].blocks, section, seed=seed)]
+    plans = []
+    for number, dataset in enumerate(datasets):
+        least = max(LEAST_WINDOW_PAIRS, int(dataset.blocks["pairs"].max()))
+        window_pairs = min(section.window_pairs, max(least, mixture.part(section.window_pairs, number)))
+        own = dataclasses.replace(section, window_pairs=window_pairs)
+        place = {"dataset": number, "lane_pairs": mixture.lane_pairs}
+        plans.append(StreamPlan(dataset.lengths, dataset.blocks, own, seed=seed, **place))
+    return plans

@@ -1,8 +1,8 @@
 """The canonical stream of one rank: the same updates at any world size, from any point on."""
 
+import dataclasses
 import logging
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import partial
 
 from configs import StreamSection, UserError
@@ -86,16 +86,6 @@ class StreamReader:
     def mixture(self) -> Mixture:
         """The datasets' proportions in the phase."""
         return self._phase.mixture
-
-    @property
-    def num_dropped(self) -> int:
-        """Pairs of the phase's datasets that are left out of every pass because no micro-batch can hold them."""
-        return self._phase.num_dropped
-
-    @property
-    def usual_pairs(self) -> list[Fraction]:
-        """Mean pairs of each dataset's micro-batches, estimated from a sample."""
-        return [plan.usual_pairs for plan in self._phase.plans]
 
     def next_update(self) -> list[MicroBatch | None]:
         """This rank's micro-batches of the next update, ceil(K / W) of them.
@@ -209,24 +199,20 @@ class StreamReader:
         """One for each worker, or one in this process, with the lanes dealt out in turns."""
         streams: list[Prefetch[Fetched]] = []
         phase, section = self._phase, self._phase.section
+        places = [(dataset.location, dataset.fingerprint) for dataset in phase.datasets]
+        bare = dataclasses.replace(phase, datasets=(), plans=[], pair_weights={})
         for number in range(self._num_streams):
             spec = LaneStreamSpec(
-                locations=tuple(dataset.location for dataset in phase.datasets),
-                fingerprints=tuple(dataset.fingerprint for dataset in phase.datasets),
-                numbers=phase.numbers,
-                first_ids=phase.first_ids,
-                section=section,
-                mixture=phase.mixture,
-                seed=phase.seed,
+                phase=bare if section.workers else phase,
                 epoch=self.epoch,
                 update=self.update,
                 cursors={lane: self._cursors[lane] for lane in self._lanes[number :: self._num_streams]},
             )
             if section.workers:
-                loader = LoaderProcess(partial(lane_updates, spec))
+                loader = LoaderProcess(partial(lane_updates, spec, places))
                 streams.append(Prefetch(loader, max(1, section.prefetch_updates)))
             else:
-                streams.append(Prefetch(updates(phase.datasets, phase.plans, spec), section.prefetch_updates))
+                streams.append(Prefetch(updates(spec), section.prefetch_updates))
         return streams
 
     def _settings(self) -> dict[str, int | str]:

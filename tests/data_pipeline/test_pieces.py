@@ -2,8 +2,7 @@
 
 import sentencepiece
 
-from data_pipeline.pieces import as_controls, as_symbols
-from data_pipeline.tokenizer import JOINT_FILE, Tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, Tokenizer, as_controls, as_symbols
 from tests.zeromt.made import TAG, make_tokenizer
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from configs import HeldOutSection, RunConfig, UserError
 from configs.components import unknown
-from data_pipeline.pieces import cut_tag
 from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.tokenizer import cut_tag
 from trainer.datasets import dataset_names
 from trainer.evaluation.sets import SetText, all_sets, load_sets, tagged
 from zeromt.translator.engine import Engine

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from configs import ModelSection, RunConfig, SearchSection, UserError
 from configs.components import ScoredText, make
-from data_pipeline.pieces import as_symbols
-from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer
+from data_pipeline.tokenizer import EOS_ID, JOINT_FILE, SOURCE_FILE, Tokenizer, as_symbols
 from model import Transformer
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import LanguageTags, encode_source, own_language_tags

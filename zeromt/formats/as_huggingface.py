@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from configs import ModelSection, SearchSection, UserError
-from data_pipeline.pieces import tag_of
-from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, Tokenizer
+from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, Tokenizer, tag_of
 from trainer.inference.loading import TrainedModel
 from trainer.inference.translation.languages import own_language_tags
 from zeromt.formats.check import Sample, Text, check_logits

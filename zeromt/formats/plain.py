@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from configs import ModelSection, UserError
-from data_pipeline.pieces import WORD_BEGIN
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenizer import WORD_BEGIN, Tokenizer
 from model import Transformer
 from model.parts import ModelPart
 from model.transformer import TokenEmbedding

@@ -15,8 +15,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from configs import UserError
 from configs.process.files.inside import read_bytes
-from data_pipeline.pieces import TAG
-from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from data_pipeline.tokenizer import JOINT_FILE, SOURCE_FILE, TAG, TARGET_FILE, Tokenizer
 
 _CODES = (re.compile(r"^__([a-z]{2,4})__$"), re.compile(r"^([a-z]{3}_[A-Z][a-z]{3})$"))
 """Language codes of M2M100 and of NLLB."""

@@ -16,8 +16,7 @@ import torch
 from configs import UserError, load_saved
 from configs.components import TextModifier
 from configs.process.streams import tell
-from data_pipeline.pieces import cut_tag
-from data_pipeline.tokenizer import Tokenizer
+from data_pipeline.tokenizer import Tokenizer, cut_tag
 from trainer.checkpoint.format import Checkpoint
 from trainer.inference.loading import check_same_tokenizer, with_checkpoints
 from trainer.inference.translation.languages import encode_source, language_tags
