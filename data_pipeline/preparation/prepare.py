@@ -42,7 +42,7 @@ from data_pipeline.preparation.staging import (
 from data_pipeline.preparation.survey import SurveyJob, survey
 from data_pipeline.preparation.tokenizing import check_tags, check_unknown, existing_tokenizer
 from data_pipeline.prepared.dataset import Dataset
-from data_pipeline.prepared.index import HeldOutEntry, HeldOutSplit, describe_file
+from data_pipeline.prepared.index import INDEX_FILE, HeldOutEntry, HeldOutSplit, describe_file
 from data_pipeline.tokenizer import Tokenizer
 
 BYTES_A_WORKER = 1 << 22
@@ -73,7 +73,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         section: what to prepare.
         part: encode only this part, into the work folder next to the output.
         merge: make the dataset from the parts, which must all be there.
-        replace: rename what is at the output if it is something else.
+        replace: rename another dataset that is at the output.
 
     Raises:
         UserError: an input is broken, no pair is left, the output cannot be written, another process is preparing it,
@@ -93,7 +93,7 @@ def run(section: PrepareSection, *, part: Part | None = None, merge: bool = Fals
         try:
             is_there = is_already_prepared(output, recipe)
         except UserError:
-            if not replace:
+            if not (replace and (output / INDEX_FILE).is_file()):
                 raise
             put_aside(output, "--replace")
             is_there = False

@@ -66,11 +66,12 @@ def is_already_prepared(output: Path, recipe: Mapping[str, Any]) -> bool:
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
-    advice = "choose another prepare.output, or begin anew (--replace)"
+    advice = "choose another prepare.output"
     if not (output / INDEX_FILE).is_file():
         raise UserError(f"prepare.output: {output} exists and is not a prepared dataset; {advice}")
     existing = parse_index(read_bytes(output / INDEX_FILE), output / INDEX_FILE).recipe
     if changed := [line for line in differences(existing, recipe) if not line.startswith("made_with.")]:
+        advice = f"{advice}, or begin anew (--replace)"
         raise UserError(f"prepare.output: {output} holds another dataset ({', '.join(changed)}); {advice}")
     return True
 

@@ -31,7 +31,7 @@ STREAMS = {
     "read-only": ("/dev/null", os.O_RDONLY),
 }  # fmt: skip
 """Beside `out`, a file; `closed`; and `gone`, a pipe that nobody reads."""
-OUTPUT_OPTIONS = ("-o", "--output", "--to", "--jsonl")
+OUTPUT_OPTIONS = ("-o", "--output", "--to", "--jsonl", "prepare.output")
 TYPED_OUTPUT = re.compile(rf"(?:^|\0)(?:{'|'.join(OUTPUT_OPTIONS)})[=\0]?([^\0]*)")
 MAY_CHANGE = {
     "train": "runs/", "launch": "runs/", "stop": "runs/", "prepare": "(?!corpus/|runs/)", "score": "dataset",
@@ -170,4 +170,6 @@ def _may_change(call: Call, folder: Path, name: str) -> bool:
     typed, path = "\0".join(call.argv), (folder / name).resolve()
     outputs = [folder / word for word in TYPED_OUTPUT.findall(typed)]
     inputs = [folder / word for word in re.split("[\0=]", TYPED_OUTPUT.sub("", typed)) if os.path.normpath(word) != "."]
+    if "--replace" in call.argv and any(path.is_relative_to(o.resolve()) or ".replaced-" in name for o in outputs):
+        return True  # what is there is renamed
     return any(o.resolve() == path for o in outputs) and not any(path.is_relative_to(i.resolve()) for i in inputs)

@@ -8,7 +8,6 @@ import pytest
 
 import zeromt
 from tests.conftest import ask_python, environment
-from tests.small import small_runs
 from zeromt.cli.main import COMMANDS
 
 OURS = {"configs", "data_pipeline", "launcher", "model", "trainer"}
@@ -60,13 +59,6 @@ def test_what_commands_import(tmp_path: Path) -> None:
         assert codes == expected, lines
         assert set(packages) & (OURS | CONFIGURATION | HEAVY) <= allowed, lines
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trained_model() -> None:
-    trained = zeromt.load(small_runs() / "runs" / "small")
-    assert trained.checkpoint.manifest["step"] == 10
-    assert not trained.model.training
-    assert trained.tokenizer.target_vocab_size == trained.model.output.weight.shape[0]
 
 
 def test_errors_and_version(tmp_path: Path) -> None:

@@ -41,6 +41,9 @@ def check_new(path: Path, inputs: Mapping[str, str | None] | None = None, *, rep
     except OSError as error:
         raise _unwritable(path, error) from error
     check_apart(inputs or {}, {"-o": str(path)})
+    for what, name in (inputs or {}).items() if replaces else ():
+        if name is not None and os.path.realpath(name).startswith(f"{os.path.realpath(path)}/"):
+            raise UserError(f"-o: {str(path)!r} holds what {what} reads; give another place")
 
 
 @contextmanager

@@ -117,6 +117,7 @@ class Engine:
             UserError: they cannot be loaded.
         """
         tune_process()
+        stack.callback(lambda: vars(self).pop("_work", None))  # and with it the models' memory
         folders, wanted = [checkpoint.folder for checkpoint in self.checkpoints], self.options.processes
         if self.options.quantization is not None:
             self.use(_ExportWorker(stack, self))

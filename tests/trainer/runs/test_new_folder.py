@@ -52,6 +52,8 @@ def test_what_is_there_is_renamed_when_the_new_one_is_whole(tmp_path: Path) -> N
     (tmp_path / "a" / "old").touch()
     with pytest.raises(UserError, match="is not empty; give a new or an empty folder, or --replace"):
         check_new(tmp_path / "a")
+    with pytest.raises(UserError, match="holds what RUN reads; give another place"):
+        check_new(tmp_path / "a", {"RUN": str(tmp_path / "a" / "old")}, replaces=True)
     with new_folder(tmp_path / "a", replaces=True) as folder:
         (folder / "new").touch()
         assert (tmp_path / "a" / "old").exists()

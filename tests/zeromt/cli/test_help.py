@@ -55,13 +55,8 @@ def test_help_lists_every_option_and_every_field(name: str, capsys: pytest.Captu
             assert sorted(own - {f"{place}.kind"} - words) == []
 
 
-def test_every_field_has_a_meaning_and_its_bounds() -> None:
+def test_every_field_has_a_meaning() -> None:
     assert [one.path for one in meanings.fields() if not one.meaning] == []
-    by_path = {(one.path, one.kind): one for one in meanings.fields()}
-    assert by_path["engine.zero_stage", None].type == "0 | 1 | 2 | 3"
-    assert by_path["evaluation.search.beam", None].type == "whole number, at least 1, at most 256"
-    assert by_path["optimizer.beta2", "adamw"].default == "0.98"
-    assert "filter" in str(by_path["prepare.filters", None].meaning)
 
 
 def test_help_of_a_section_and_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Refused
 from tests.zeromt.made import ENGLISH, FRENCH, make_run, make_tokenizer
 from zeromt.cli.main import main
 
@@ -31,7 +30,7 @@ def report(folder: Path, capfd: pytest.CaptureFixture[str], *options: str) -> di
     return found
 
 
-def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.CaptureFixture[str], refused: Refused) -> None:
+def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("ctranslate2")
     of_run = report(folder, capfd)
     translations = (folder / "out").read_text()
@@ -45,5 +44,3 @@ def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.Capture
     for share in (("--part", "1/1"), ("--merge",)):
         assert main([*in_parts, "--quantization", "float32", *share]) == 0
     assert (folder / "parts" / "translations.txt").read_text() == translations
-    said = refused("translate", str(folder / "run"), "a", "--quantization", "int8", "--sample")
-    assert said == "--quantization: int8 with a sampler; allowed is one run, and no sampler"
