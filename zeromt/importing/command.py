@@ -49,7 +49,7 @@ def run(
         UserError: the weights are not the system's, or the tokenizer is not theirs.
     """
     inputs = {"STATE": weights, "--tokenizer": tokenizer, "--huggingface": huggingface}
-    check_new(Path(output), inputs, replaces=replace)
+    check_new(Path(output), inputs if replace else None, replaces=replace)
     given = [n for n, v in (("STATE", weights), ("--preset", preset), ("--tokenizer", tokenizer)) if v]
     if huggingface is not None and given:
         raise UserError(f"--huggingface: with {given[0]}; give --huggingface DIR -o RUN alone")

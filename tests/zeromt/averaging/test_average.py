@@ -10,7 +10,6 @@ from safetensors.torch import save_file
 
 from configs import UserError
 from data_pipeline.tokenizer import Tokenizer
-from tests.conftest import read_metrics
 from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.zeromt.made import make_run, make_tokenizer
@@ -90,14 +89,6 @@ def test_checkpoints_of_two_models_are_refused(joint: Tokenizer, run: Path, tmp_
     )
     with pytest.raises(UserError, match=re.escape(said)):
         check_alike(choose(run, last=2, best=None))
-
-
-def test_the_best_are_those_of_the_best_scores(trained: TrainedRun, tmp_path: Path) -> None:
-    found = choose(trained.folder, last=None, best=1)
-    scores = {line["step"]: line["bleu"] for line in read_metrics(trained.folder, "evaluation")}
-    assert found[0].manifest["step"] == max(scores, key=lambda s: (scores[s], s))  # of equals the newer
-    with pytest.raises(UserError, match="--best: 3, and 2 checkpoints"):
-        choose(trained.folder, last=None, best=3)
 
 
 def test_an_average_is_inspected_translated_with_and_trained_on(

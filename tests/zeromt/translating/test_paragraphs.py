@@ -1,6 +1,5 @@
-"""`--paragraphs`: a line's translation is that of its sentences, joined; in lines, in parts and in evaluation."""
+"""`--paragraphs`: a line's translation is that of its sentences, joined."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -37,17 +36,8 @@ def translated(run: Path, work: Path, lines: list[str], *options: str) -> list[s
     return (work / "out").read_text().splitlines()
 
 
-def test_lines_parts_and_evaluation(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_joined(run: Path, tmp_path: Path) -> None:
     by_sentence = iter(translated(run, tmp_path, [text for texts in SENTENCES for text in texts]))
     expected = [" ".join(next(by_sentence) for _ in texts) for texts in SENTENCES]
     assert translated(run, tmp_path, LINES) != expected  # one long text each
     assert translated(run, tmp_path, LINES, "--paragraphs") == expected
-    given = ["translate", str(run), "-i", str(tmp_path / "in"), "-o", str(tmp_path / "parts"), "--paragraphs"]
-    for which in (["--part", "1/1"], ["--merge"]):
-        assert main([*given, *which]) == 0
-    assert (tmp_path / "parts" / "translations.txt").read_text().splitlines() == expected
-    files = ["--source", str(tmp_path / "in"), "--reference", str(tmp_path / "parts" / "translations.txt")]
-    capsys.readouterr()
-    assert main(["evaluate", str(run), *files, "--paragraphs", "-o", str(tmp_path / "hypotheses")]) == 0
-    assert (tmp_path / "hypotheses").read_text().splitlines() == expected
-    assert json.loads(capsys.readouterr().out)["paragraphs"] is True
