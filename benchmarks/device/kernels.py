@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from benchmarks.device.profiling import profiled
 from model.dropout import Dropout
-from model.feed_forward import FeedForward
 from model.kernels import use_kernels
 from model.kernels.cuda import dropout, residuals
+from model.kernels.cuda.sublayers import Behind, feed_forward_and_norm
 from model.kernels.cuda.ways import WAYS, packed_attention, plain_attention
 from model.layout import LayoutKind, Side
 from model.loss import CrossEntropy, OutputLayer
@@ -66,7 +66,7 @@ def kernels(sizes: Sizes, device: torch.device) -> list[Kernel]:
         _loss(sizes, num_tokens, device),
         _residual(sizes, side, device),
         _dropout(sizes, side, device),
-        _feed_forward(sizes, num_tokens, device),
+        _feed_forward(sizes, side, device),
         *(_attention(way, sizes, side, lengths, device) for way in WAYS),
     ]
 
@@ -189,19 +189,24 @@ def _dropout(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
     return Kernel(name="dropout", ours=ours, twin=twin, plain=plain)
 
 
-def _feed_forward(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
-    x = _leaf(num_tokens, sizes.width, device=device)
-    made = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
+def _feed_forward(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
+    """All of the sub-layer, in post-norm."""
+    x = _leaf(len(side.places), sizes.width, device=device)
+    inner, outer = nn.Linear(sizes.width, sizes.inner), nn.Linear(sizes.inner, sizes.width)
+    norm = nn.LayerNorm(sizes.width)
+    layers = [layer.to(device, torch.bfloat16) for layer in (inner, outer, norm)]
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
 
-    def way(kind: str) -> Pass:
-        module = FeedForward(sizes.width, sizes.inner, F.relu, 0.0).to(device, torch.bfloat16)
-        module.load_state_dict(made.state_dict())
-        if kind == "cuda":
-            use_kernels(module, device, kind)
-            residuals.fuse(module, "inner", "outer")
-        return _differentiated(lambda: module(x), x, *module.parameters())
+    def ours() -> Tensor:
+        found: Tensor = feed_forward_and_norm(Behind(None, 0, 0.0, norm.eps), x, None, *parameters)[1]
+        return found
 
-    return Kernel(name="feed-forward with ReLU", ours=way("cuda"), twin=way("plain"), plain=way("plain"))
+    def plain() -> Tensor:
+        out: Tensor = norm(x + outer(F.relu(inner(x))))
+        return out
+
+    ways = [_differentiated(function, x, *parameters) for function in (ours, plain, plain)]
+    return Kernel(name="feed-forward with ReLU, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
 
 
 def _attention(way: LayoutKind, sizes: Sizes, side: Side, lengths: Tensor, device: torch.device) -> Kernel:

@@ -101,5 +101,6 @@ def accumulated() -> list[list[tuple[str, list[Any]]]]:
 
 def test_an_engine_gives_its_factor_to_the_device(forked: Forked, tmp_path: Path) -> None:
     [(_, one, other)] = forked.ranks(1, accumulated, cwd=tmp_path, meet=False)
-    assert len(one) == len(other) > 300
-    assert [call[0] for call, again in zip(one, other, strict=True) if call != again] == ["aten.fill_.Scalar"]
+    assert len(other) == len(one) + 1 > 300
+    [new] = [at for at, (name, _) in enumerate(other) if name == "aten.fill_.Scalar"]
+    assert other[:new] + other[new + 1 :] == one

@@ -4,10 +4,8 @@ from torch import nn
 
 from model.attention import MultiHeadAttention
 from model.dropout import Dropout
-from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.linear import CudaFeedForward
 from model.kernels.cuda.loss import CUDA_STEPS
 from model.kernels.cuda.passes import (
     CudaDecoderLayer,
@@ -29,7 +27,6 @@ FASTER: dict[type[nn.Module], type[nn.Module]] = {
     DecoderLayer: CudaDecoderLayer,
     Dropout: CudaDropout,
     EncoderLayer: CudaEncoderLayer,
-    FeedForward: CudaFeedForward,
     MultiHeadAttention: CudaAttention,
     Objective: CudaObjective,
     PostNorm: CudaPostNorm,

@@ -1,20 +1,17 @@
-"""The first and the last linear layer of a sub-layer, fused with neighbouring operations, and layers of the same input.
+"""Linear layers of the same input as one matmul, and the backward pass of ReLU.
 
-Those are one matmul. Each weight remains its own parameter, so checkpoints and the optimizer are not affected.
+Each weight remains its own parameter, so checkpoints and the optimizer are not affected.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
-from model.feed_forward import FeedForward
 from model.kernels.cuda.operators import Operator, define, direct
-from model.layout import Current
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -22,105 +19,6 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 def has_hooks(module: nn.Module) -> bool:
     """Whether calling the module runs hooks, as with ZeRO-3, which gathers parameters in them."""
     return any(getattr(module, hooks) for hooks in HOOKS)
-
-
-@dataclass(slots=True)
-class Fusion:
-    """What a linear layer does at the moment for its neighbours. No attributes of the layer: torch's modules look at
-    each that is set, which takes ten Python calls."""
-
-    current: Current = field(default_factory=Current)
-    defers_bias: bool = False
-    """Whether the operator behind the last layer of a sub-layer adds its bias."""
-    applies_relu: bool = False
-    """Whether the forward matmul of a first layer applies ReLU."""
-    fuses_residual_gradient: bool = False
-    """Whether the backward matmul of a first layer adds the gradient of the residual connection, which must then use
-    `residual_input` instead of the layer's input."""
-    residual_input: Tensor | None = None
-    """The first layer's input, passed through so that its gradient arrives in the layer's backward pass."""
-
-
-class _Fusible(nn.Linear):
-    """What the first and the last layer of a sub-layer have in common."""
-
-    fusion: Fusion
-
-    def __call__(self, *args: Tensor) -> Tensor:
-        """`forward`, without torch's way to it where there is nothing on it."""
-        if self.fusion.current.is_bare:
-            return self.forward(*args)
-        out: Tensor = super().__call__(*args)
-        return out
-
-
-class LastLinear(_Fusible):
-    """The last layer of a sub-layer, without its bias while `fusion` says so."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., I) to (..., O)."""
-        own: Any = self._parameters
-        return F.linear(input, own["weight"], None if self.fusion.defers_bias else own["bias"])
-
-
-class FirstLinear(_Fusible):
-    """The first layer of a sub-layer, which can fuse two operations into its matmuls while `fusion` says so."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(..., I) to (..., O)."""
-        fusion = self.fusion
-        own: Any = self._parameters
-        weight, bias = own["weight"], own["bias"]
-        if not (fusion.fuses_residual_gradient or fusion.applies_relu):
-            return F.linear(input, weight, bias)
-        apply = _first_linear if fusion.current.is_bare else _FirstLinear.apply
-        out: Tensor
-        out, residual_input = apply(input, weight, bias, fusion.applies_relu)
-        fusion.residual_input = residual_input if fusion.fuses_residual_gradient else None
-        return out
-
-
-class _FirstLinear(torch.autograd.Function):
-    """Returns x weight^T + bias, with ReLU if asked for, and x itself."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, applies_relu: bool) -> tuple[Tensor, Tensor]:
-        x_RI = x.flatten(0, -2)
-        if not applies_relu:
-            out_RO = F.linear(x_RI, weight, bias)
-        elif bias is None:
-            out_RO = F.linear(x_RI, weight).relu_()
-        else:
-            out_RO = torch._addmm_activation(bias, x_RI, weight.T)
-        ctx.save_for_backward(x_RI, weight, out_RO if applies_relu else None)
-        ctx.set_materialize_grads(False)
-        return out_RO.view(*x.shape[:-1], -1), x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        x_RI, weight, out_RO = ctx.saved_tensors
-        grad_out, grad_residual = grads
-        if grad_out is None:
-            return grad_residual, None, None, None
-        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
-        grad_RO, grad_bias = grad_out.flatten(0, -2), None
-        if out_RO is not None:
-            grad_RO, grad_bias = relu_backward(grad_RO, out_RO)
-        elif needs_bias:
-            grad_bias = grad_RO.sum(0)
-        grad_x = None
-        if needs_x:
-            grad_x_RI = (
-                torch.mm(grad_RO, weight)
-                if grad_residual is None
-                else torch.addmm(grad_residual.flatten(0, -2), grad_RO, weight)
-            )
-            grad_x = grad_x_RI.view(*grad_out.shape[:-1], -1)
-        grad_weight = torch.mm(grad_RO.T, x_RI) if needs_weight else None
-        return grad_x, grad_weight, grad_bias if needs_bias else None, None
-
-
-_first_linear = direct(_FirstLinear)
 
 
 def _plain_relu_backward(grad_RO: Tensor, out_RO: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,36 +33,6 @@ relu_backward = define(
     fake=lambda grad, out: (torch.empty_like(out), out.new_empty(out.shape[1])),
 )
 """The gradient (R, O), zeroed where `out` (ReLU's output) is 0, and its sums over rows (O)."""
-
-
-class CudaFeedForward(FeedForward):
-    """FeedForward for GPUs. `use` of this package sets its attribute."""
-
-    current: Current
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        parts: Any = self._modules
-        inner, dropout = parts["inner"], parts["dropout"]
-        if self.activation is not F.relu or not isinstance(inner, FirstLinear):
-            return super().forward(x)
-        inner.fusion.applies_relu = True
-        try:
-            hidden = inner(x)
-        finally:
-            inner.fusion.applies_relu = False
-        if not self.current.is_bare or (dropout.p and dropout.training):
-            hidden = dropout(hidden)
-        out: Tensor = parts["outer"](hidden)
-        return out
-
-    def weights(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None] | None:
-        """Weight and bias of both layers; None while there is dropout between them."""
-        parts: Any = self._modules
-        if parts["dropout"].p and parts["dropout"].training:
-            return None
-        first, last = parts["inner"]._parameters, parts["outer"]._parameters
-        return first["weight"], first["bias"], last["weight"], last["bias"]
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -6,7 +6,7 @@ each row. Dropout masks are recomputed.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from model.dropout import Dropout
-from model.feed_forward import GatedFeedForward
+from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import Attends, CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.linear import CudaFeedForward, FirstLinear, Fusion, LastLinear, has_hooks
+from model.kernels.cuda.linear import has_hooks
 from model.kernels.cuda.operators import direct
 from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
 from model.kernels.cuda.sublayers import Behind, attention_and_norm, feed_forward_and_norm
@@ -34,14 +34,10 @@ class Neighbours:
     norm: Norm | None
     """The norm behind it, if the operator computes it."""
     dropout: Dropout
-    first: FirstLinear | None = None
-    """The only linear layer that reads the sub-layer's input, if there is just one."""
-    last: LastLinear | None = None
-    """The last linear layer of the sub-layer, if known and with a bias."""
-    relu: CudaFeedForward | None = None
-    """The sub-layer, if it is two linear layers with ReLU between them and both can be fused."""
+    relu: FeedForward | None = None
+    """The sub-layer, if it is two linear layers with ReLU between them."""
     is_attention: bool = False
-    """Whether the sub-layer is attention whose first and last layer can be fused."""
+    """Whether the sub-layer is attention with a linear layer at its end."""
     is_followed: bool = False
     """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
     is_last: bool = False
@@ -63,7 +59,7 @@ class _Fused(Residual):
         parameters in them.
         """
         near, is_bare = self.neighbours, self.current.is_bare
-        norm, last, first = near.norm, near.last, near.first
+        norm = near.norm
         weights: Any = None if norm is None else norm._parameters
         if norm is None or (weight := weights["weight"]).dtype != x.dtype:
             return None
@@ -72,15 +68,11 @@ class _Fused(Residual):
         if (drawn := _tokens_of(near.dropout, x)) is None:
             return None
         tokens, site, p = drawn
-        if last is not None and not is_bare and has_hooks(last):
-            last = None
-        if first is not None and (sublayer_input is not x or not (is_bare or not has_hooks(first))):
-            first = None
-        has_grad = torch.is_grad_enabled()
         fused: tuple[Tensor, Tensor]
         bias, eps = weights.get("bias"), norm.eps  # an RMS norm has no bias
         if eps is None:
             eps = torch.finfo(x.dtype).eps
+        has_grad = torch.is_grad_enabled()
         if is_bare and has_grad:
             behind = Behind(tokens, site, p, eps)
             h = None if sublayer_input is x else sublayer_input
@@ -89,29 +81,25 @@ class _Fused(Residual):
                 fused = attention_and_norm(behind, more, x, h, *own, weight, bias, *parameters)
                 return fused
             relu = near.relu if getattr(sublayer, "__self__", sublayer) is near.relu else None
-            if relu is not None and (layers := relu.weights()) is not None:
+            if relu is not None and (layers := _weights(relu)) is not None:
                 fused = feed_forward_and_norm(behind, x, h, *layers, weight, bias)
                 return fused
-        if last is not None:
-            last.fusion.defers_bias = True
-        if first is not None:
-            first.fusion.fuses_residual_gradient = has_grad
-        try:
-            y = sublayer(sublayer_input)
-        finally:
-            if last is not None:
-                last.fusion.defers_bias = False
-            if first is not None:
-                first.fusion.fuses_residual_gradient = False
-        if first is not None and first.fusion.residual_input is not None:
-            x, first.fusion.residual_input = first.fusion.residual_input.view_as(x), None
-        given = x, y, None if last is None else last._parameters["bias"], weight, bias, tokens, site, p, eps
+        given = x.contiguous(), sublayer(sublayer_input).contiguous(), None, weight, bias, tokens, site, p, eps
         if not has_grad:
-            summed, normed, *_ = residual_norm(x.contiguous(), y.contiguous(), *given[2:])
+            summed, normed, *_ = residual_norm(*given)
             return summed, normed
         apply = _residual_norm if is_bare else ResidualNorm.apply
         fused = apply(*given)
         return fused
+
+
+def _weights(relu: FeedForward) -> tuple[Tensor, Tensor | None, Tensor, Tensor | None] | None:
+    """Weight and bias of both layers; None while there is dropout between them."""
+    parts: Any = relu._modules
+    if parts["dropout"].p and parts["dropout"].training:
+        return None
+    first, last = parts["inner"]._parameters, parts["outer"]._parameters
+    return first["weight"], first["bias"], last["weight"], last["bias"]
 
 
 def neighbours_of(residual: Residual) -> Neighbours:
@@ -162,38 +150,10 @@ def normalised(current: Current, x: Tensor, norm: nn.Module) -> Tensor:
     return out
 
 
-_SUBLAYERS = (
-    ("self_attention", "", "output"),
-    ("cross_attention", "query", "output"),
-    ("feed_forward", "inner", "outer"),
-)
-"""Names of the sub-layers, and of their first and last linear layers. Self-attention has no single first layer: its
-three projections are joined."""
-L = TypeVar("L", bound=nn.Linear)
-
-
-def _as(kind: type[L], linear: nn.Module | None, current: Current | None) -> L | None:
-    """The layer, changed to class `kind` if it is a plain nn.Linear; None for any other class."""
-    if type(linear) is nn.Linear:
-        linear.__class__ = kind
-        linear.fusion = Fusion() if current is None else Fusion(current=current)  # type: ignore[assignment]
-    return linear if isinstance(linear, kind) else None
-
-
-def fuse(
-    sublayer: nn.Module, first: str, last: str, current: Current | None = None
-) -> tuple[FirstLinear | None, LastLinear | None]:
-    """Make the first and last linear layers of a sub-layer fusible; returns those that are."""
-    return (
-        _as(FirstLinear, getattr(sublayer, first, None), current),
-        _as(LastLinear, getattr(sublayer, last), current),
-    )
-
-
 def link(layer: nn.Module) -> None:
-    """Connect each residual module of a layer with its sub-layer's linear layers and with the next residual module."""
+    """Connect each residual module of a layer with its sub-layer and with the next residual module."""
     before: CudaPreNorm | None = None
-    for name, first, last in _SUBLAYERS:
+    for name in ("self_attention", "cross_attention", "feed_forward"):
         residual, sublayer = getattr(layer, f"{name}_residual", None), getattr(layer, name, None)
         if residual is None:  # an encoder has no cross-attention
             continue
@@ -201,15 +161,10 @@ def link(layer: nn.Module) -> None:
             before = None
             continue
         near = residual.neighbours
-        if isinstance(sublayer, (CudaAttention, CudaFeedForward)) or type(sublayer) is GatedFeedForward:
-            only = "" if isinstance(sublayer, GatedFeedForward) else first  # its gate has the same input
-            near.first, near.last = fuse(sublayer, only, last, residual.current)
-            if isinstance(sublayer, CudaFeedForward) and sublayer.activation is F.relu and near.first and near.last:
-                near.relu = sublayer
-            has_both = near.last is not None and (not first or near.first is not None)
-            near.is_attention = isinstance(sublayer, CudaAttention) and has_both
-            if near.last is not None and near.last.bias is None:
-                near.last = None
+        if type(sublayer) is FeedForward and sublayer.activation is F.relu:
+            is_plain = type(sublayer.inner) is type(sublayer.outer) is nn.Linear
+            near.relu = sublayer if is_plain else None
+        near.is_attention = type(sublayer) is CudaAttention and type(sublayer.output) is nn.Linear
         if isinstance(residual, CudaPreNorm):
             if before is not None:
                 before.neighbours.norm, before.neighbours.is_followed = near.norm, near.norm is not None
@@ -239,26 +194,15 @@ def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] 
 
 
 class ResidualNorm(torch.autograd.Function):
-    """x + dropout(y + linear_bias), and its norm: a layer norm if the norm has a bias, else an RMS norm."""
+    """x + dropout(y), and its norm: a layer norm if the norm has a bias, else an RMS norm."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        y: Tensor,
-        linear_bias: Tensor | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        tokens: Tensor | None,
-        site: int,
-        p: float,
-        eps: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the sum and its norm."""
-        x, y = x.contiguous(), y.contiguous()
-        summed, normed, mean, rstd = residual_norm(x, y, linear_bias, weight, bias, tokens, site, p, eps)
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        """Returns the sum and its norm; arguments as of `residual_norm`."""
+        _, _, _, weight, bias, tokens, ctx.site, ctx.p, _ = given
+        summed, normed, mean, rstd = residual_norm(*given)
         ctx.save_for_backward(summed, mean, rstd, weight, tokens)
-        ctx.site, ctx.p, ctx.set = site, p, (linear_bias is not None, bias is not None)
+        ctx.has_bias = bias is not None
         ctx.set_materialize_grads(False)
         return summed, normed
 
@@ -266,10 +210,8 @@ class ResidualNorm(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients of the tensor inputs; one of the two output gradients may be None."""
         *kept, tokens = ctx.saved_tensors
-        has_linear_bias, has_bias = ctx.set
-        grad_x, grad_y, sums_3D = residual_norm_gradients(grads, kept, tokens, ctx.site, ctx.p, has_bias)
-        grad_linear_bias = sums_3D[2] if has_linear_bias else None
-        return grad_x, grad_y, grad_linear_bias, sums_3D[0], sums_3D[1] if has_bias else None, None, None, None, None
+        grad_x, grad_y, sums_3D = residual_norm_gradients(grads, kept, tokens, ctx.site, ctx.p, ctx.has_bias)
+        return grad_x, grad_y, None, sums_3D[0], sums_3D[1] if ctx.has_bias else None, None, None, None, None
 
 
 _residual_norm = direct(ResidualNorm)

@@ -111,6 +111,7 @@ class DeepSpeedEngine:
         self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
         self._last: StepResult | None = None
         self._factor, self._gradient_scale = torch.zeros((), device=device), torch.zeros((), device=device)
+        self._factor_told = 0.0
         if section.zero_stage == 3:
             prepare_for_stage_3(objective)
         config = deepspeed_config(
@@ -166,8 +167,9 @@ class DeepSpeedEngine:
             *batch.arguments(), gradient_scale=gradient_scale if is_scaled else None, scales_BT=batch.scales
         )
         self._settle_loss_scale()
-        # on the device, so that two micro-batches of one shape ask for the same operators
-        self._factor.fill_(factor * self._stage.scale_left_out)
+        if self._factor_told != (told := factor * self._stage.scale_left_out):
+            self._factor_told = told
+            self._factor.fill_(told)  # on the device, so that micro-batches of one shape ask for the same operators
         self._engine.backward(loss_sum * self._factor, scale_wrt_gas=False)
         self._stage.end_micro_batch()
         return ObjectiveOutput(loss_sum.detach(), nll_sum.detach())

@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from model.kernels import use_kernels
 from model.kernels.cuda import operators
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted
-from tests.model.reference import tiny_model, tiny_section
 
 
 @interpreted.needed
@@ -24,23 +21,6 @@ def test_triton_under_its_interpreter(interpreter: Forked, tmp_path: Path) -> No
     [found] = interpreter.ranks(1, interpreted.relus, cases, cwd=tmp_path, meet=False)
     for case, off in zip(cases, found, strict=True):
         assert off <= (1e-6 if case[2] == "float32" else 2e-2), case
-
-
-def test_a_layer_by_itself_is_plain() -> None:
-    """Its bias and its input are its own again after a pass, whatever happened there."""
-    layer: Any = tiny_model(tiny_section(residual="post")).encoder.layers[0]
-    use_kernels(layer, torch.device("cpu"), "cuda")
-    x = torch.randn(2, 3, 12)
-
-    def fails(_: Tensor) -> Tensor:
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        layer.feed_forward_residual(x, fails)
-    outer, inner = layer.feed_forward.outer, layer.feed_forward.inner
-    h = torch.randn(2, 3, outer.in_features)
-    torch.testing.assert_close(outer(h), torch.nn.functional.linear(h, outer.weight, outer.bias))
-    torch.testing.assert_close(inner(x), torch.nn.functional.linear(x, inner.weight, inner.bias))
 
 
 def test_kernels_start_on_their_tensors_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ def test_flash_attention_with_and_without_autograd(residual: str, monkeypatch: p
     for is_whole in (True, False):
         if not is_whole:
             monkeypatch.setattr(attention, "has_operators", lambda *_: False)
-        objective = objective_of({**SHALLOW, "residual": residual, "d_model": 16, "num_heads": 2}).bfloat16()
+        objective = objective_of({**SHALLOW, "residual": residual, "d_model": 16, "num_heads": 2}).half()
         found.append(trained(objective.to(DEVICE), MERGED, kind="flash", device=DEVICE))
     largest = max(float(x.float().norm()) for x in found[0][1:])
     for one, other in zip(*found, strict=True):
