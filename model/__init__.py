@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from model import reference
-    from model.objective import Objective, ObjectiveOutput
-    from model.transformer import SpecialIds, Transformer, build_transformer
+    from model.transformer import Objective, ObjectiveOutput, SpecialIds, Transformer, build_transformer
 
 __all__ = [
     "Objective",
@@ -24,12 +23,10 @@ __all__ = [
     "reference",
 ]
 
-_PLACES = dict.fromkeys(("Objective", "ObjectiveOutput"), "model.objective")
-
 
 def __getattr__(name: str) -> Any:
     if name == "reference":
         return importlib.import_module("model.reference")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES.get(name, "model.transformer")), name)
+    return getattr(importlib.import_module("model.transformer"), name)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.dropout import Dropout
 from model.positions import NoRotation
+from model.sublayers import Dropout
 
 CACHE_MULTIPLE = 8
 """A cache allocates positions in multiples of this."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from configs import RunConfig, UserError
-from model.parameters import Parameter, Vocabularies, parameters
+from model.flops import Parameter, Vocabularies, parameters
 
 TIED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "three-way": {"source_embedding.tokens.weight": ("target_embedding.tokens.weight", "output.weight")},

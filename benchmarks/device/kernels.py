@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.device.profiling import profiled
-from model.dropout import Dropout
 from model.kernels import use_kernels
 from model.kernels.cuda import dropout, residuals
 from model.kernels.cuda.sublayers import Behind, feed_forward_and_norm
 from model.kernels.cuda.ways import WAYS, packed_attention, plain_attention
 from model.layout import LayoutKind, Side
 from model.loss import CrossEntropy, OutputLayer
+from model.sublayers import Dropout
 
 TOLERANCE = 2e-2
 """Largest error relative to the largest element of each result, in bf16."""

@@ -18,9 +18,8 @@ from benchmarks.training.plain_loop import CLIP_NORM
 from configs import ModelSection, RunConfig, UserError
 from configs.components import make
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, UNK_ID, Tokenizer
-from model.flops import BatchShape, model_flops
+from model.flops import BatchShape, Vocabularies, model_flops
 from model.gpus import known_gpu
-from model.parameters import Vocabularies
 from zeromt.planning.memory import MemoryModel, Setting
 
 MEDIAN_PIECES, SIGMA, MAX_PIECES = 22.5, 0.6, 127

@@ -1,4 +1,4 @@
-"""Position-wise feed-forward layers: fields, costs and limits. The equations: `model.feed_forward`."""
+"""Position-wise feed-forward layers: fields, costs and limits. The equations: `model.sublayers`."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -70,7 +70,7 @@ class Relu(TwoLayers):
     def build(self, width: int) -> "nn.Module":
         from torch.nn import functional as F
 
-        from model.feed_forward import FeedForward
+        from model.sublayers import FeedForward
 
         return FeedForward(width, self.d_ff, F.relu, self.dropout, bias=self.bias)
 
@@ -87,7 +87,7 @@ class Gelu(TwoLayers):
     def build(self, width: int) -> "nn.Module":
         from torch.nn import functional as F
 
-        from model.feed_forward import FeedForward
+        from model.sublayers import FeedForward
 
         return FeedForward(width, self.d_ff, F.gelu, self.dropout, bias=self.bias)
 
@@ -104,7 +104,7 @@ class Silu(TwoLayers):
     def build(self, width: int) -> "nn.Module":
         from torch.nn import functional as F
 
-        from model.feed_forward import FeedForward
+        from model.sublayers import FeedForward
 
         return FeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)
 
@@ -120,7 +120,7 @@ class NoActivation(TwoLayers):
 
     @override
     def build(self, width: int) -> "nn.Module":
-        from model.feed_forward import FeedForward, unchanged
+        from model.sublayers import FeedForward, unchanged
 
         return FeedForward(width, self.d_ff, unchanged, self.dropout, bias=self.bias)
 
@@ -139,6 +139,6 @@ class SwiGlu(TwoLayers):
     def build(self, width: int) -> "nn.Module":
         from torch.nn import functional as F
 
-        from model.feed_forward import GatedFeedForward
+        from model.sublayers import GatedFeedForward
 
         return GatedFeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)

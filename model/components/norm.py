@@ -1,4 +1,4 @@
-"""The norms of torch: fields, costs and limits."""
+"""Norms, and the order of norm, dropout and residual connection: fields, costs and limits."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from configs.model import ModelSection
+from model.parts import Residual
 
 HUGGINGFACE_EPS = 1e-5
 """eps of the layer norms in the Hugging Face architectures that exports are written for."""
@@ -87,3 +88,44 @@ class RmsNorm(Norm):
     @override
     def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
         return {"rms_norm": True}
+
+
+@component("residual", "pre")
+class Pre(Residual):
+    """x + dropout(sublayer(norm(x))) (Xiong et al., 2020): trains without a delicate warm-up."""
+
+    packs_rows: ClassVar[bool] = True
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+
+    @override
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        from model.sublayers import PreNorm
+
+        return PreNorm(norm.build(width), dropout, is_last=is_last)
+
+    def needs_result(self, dropout: float) -> bool:
+        """Only dropout's backward pass needs the sub-layer's output; that of the sum does not."""
+        return dropout > 0
+
+    @override
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        return {} if program == "huggingface" else {"pre_norm": True}
+
+
+@component("residual", "post")
+class Post(Residual):
+    """norm(x + dropout(sublayer(x))): the order of the original paper."""
+
+    packs_rows: ClassVar[bool] = True
+    programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
+    is_post_norm: ClassVar[bool] = True
+
+    @override
+    def build(self, width: int, norm: Norm, dropout: float, *, is_last: bool) -> "nn.Module":
+        from model.sublayers import PostNorm
+
+        return PostNorm(norm.build(width), dropout, is_last=is_last)
+
+    @override
+    def exported(self, program: str, model: "ModelSection") -> dict[str, Any]:
+        return {} if program == "huggingface" else {"pre_norm": False}

@@ -8,8 +8,7 @@ from typing_extensions import override
 
 from configs.components import component
 from configs.fields import PositiveFloat
-from model.components.norm import LayerNorm
-from model.components.residual import Post
+from model.components.norm import LayerNorm, Post
 from model.parts import Initialisation, Norm, Storage
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from configs.components import make
 from model.kernels import use_kernels
 from model.layout import PACKED, Layout, LayoutKind, Side
 from model.loss import CrossEntropy
-from model.objective import Objective
-from model.transformer import SpecialIds, build_transformer
+from model.transformer import Objective, SpecialIds, build_transformer
 
 TOLERANCE = 0.1
 """Largest error relative to a gradient's norm: half precision differs by some hundredths, a wrong kernel by about 1."""

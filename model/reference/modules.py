@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from model.loss import OutputLayer
 from model.positions import LearnedPositions
-from model.residuals import Residual
+from model.sublayers import Residual
 
 
 def torch_defaults(model: nn.Module, width: int) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model.attention import attend, padding_bias
-from model.dropout import Dropout
+from model.sublayers import Dropout
 
 NO_DROPOUT = Dropout(0.0)
 

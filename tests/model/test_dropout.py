@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from model.dropout import Dropout
-from model.feed_forward import FeedForward
+from model.sublayers import Dropout, FeedForward
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])

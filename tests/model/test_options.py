@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from model import Objective, build_transformer
-from model.dropout import Dropout
 from model.loss import CrossEntropy
+from model.sublayers import Dropout
 from tests.model.reference import (
     BOS,
     SOURCES,

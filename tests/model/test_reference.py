@@ -11,11 +11,11 @@ from torch import Tensor
 from configs import ConfigError, ModelSection, SearchSection, UserError, preset_model
 from model import SpecialIds, Transformer, build_transformer
 from model.attention import MultiHeadAttention, attention_weights
-from model.dropout import Dropout
 from model.kernels.cpu.training import CpuDropout
 from model.positions import sinusoidal_table
 from model.reference import NOTEBOOKS, load
 from model.search import search
+from model.sublayers import Dropout
 from tests.model.flat import nested
 from tests.model.notebooks import Notebook, log_probabilities, tiny_notebook
 from tests.model.reference import BOS, EOS, PAD, SPECIAL, pad

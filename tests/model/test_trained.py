@@ -4,7 +4,7 @@ import pytest
 
 from configs import load_run
 from model import trained
-from model.parameters import Vocabularies, parameters
+from model.flops import Vocabularies, parameters
 from zeromt.cli.main import main
 from zeromt.planning.memory import MemoryModel, Setting
 

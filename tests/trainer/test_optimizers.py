@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from configs import ConfigError, load_run
-from model.parameters import Vocabularies
+from model.flops import Vocabularies
 from tests.configs.plugins.cases import OPTIMIZER
 from tests.conftest import read_metrics
 from tests.forked import Forked

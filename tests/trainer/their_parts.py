@@ -55,7 +55,7 @@ class GeGlu(TwoLayers):
     def build(self, width):
         from torch.nn import functional as F
 
-        from model.feed_forward import GatedFeedForward
+        from model.sublayers import GatedFeedForward
 
         return GatedFeedForward(width, self.d_ff, F.gelu, self.dropout, bias=self.bias)
 
@@ -126,7 +126,7 @@ class ReZero(Residual):
         import torch
         from torch import nn
 
-        from model.dropout import Dropout
+        from model.sublayers import Dropout
 
         class Module(nn.Module):
             def __init__(self):

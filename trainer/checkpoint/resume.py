@@ -15,7 +15,7 @@ from data_pipeline.order.state import StreamState
 from data_pipeline.stream.reader import POSITION_SETTINGS, StreamReader
 from data_pipeline.tokenizer import Tokenizer
 from model import trained as patterns
-from model.parameters import Vocabularies, parameters
+from model.flops import Vocabularies, parameters
 from model.parts import ModelPart
 from trainer.checkpoint.format import Checkpoint, CheckpointError
 from trainer.checkpoint.state import TrainerState

@@ -18,9 +18,8 @@ from configs import RunConfig
 from data_pipeline.stream.batch import MicroBatch
 from data_pipeline.stream.phase_data import WEIGHT_ONE
 from data_pipeline.tokenizer import PAD_ID
-from model.flops import BatchShape, model_flops
+from model.flops import BatchShape, Vocabularies, model_flops
 from model.gpus import known_gpu
-from model.parameters import Vocabularies
 from model.parts import UndeclaredError
 from trainer.engines import Engine
 from trainer.engines.batches import Losses, Update, UpdateCounts, weight_units, wrap

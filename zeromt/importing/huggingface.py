@@ -21,8 +21,8 @@ from configs.process.files import is_file
 from configs.process.files.inside import opened, read_json
 from data_pipeline.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from model import SpecialIds, Transformer, build_transformer
-from model.parameters import Vocabularies as Sizes
-from model.parameters import parameters
+from model.flops import Vocabularies as Sizes
+from model.flops import parameters
 from zeromt.formats.as_huggingface import load_transformers, their_name
 from zeromt.formats.check import check_logits, make_sample
 from zeromt.importing.generation import read_search

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs import ModelSection
-from model.flops import BatchShape
-from model.parameters import Vocabularies
+from model.flops import BatchShape, Vocabularies
 from model.parts import Loss, LossBytes, Residual, Storage
 
 ELEMENT = {"fp32": 4, "bf16": 2, "fp16": 2}

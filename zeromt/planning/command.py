@@ -11,9 +11,8 @@ from configs import RunConfig, UserError, load_run
 from configs.process.files import is_file, naming
 from configs.process.files.inside import read_json
 from configs.process.text import to_json
-from model.flops import BatchShape, executed_flops
+from model.flops import BatchShape, Vocabularies, by_part, executed_flops
 from model.gpus import GPUS
-from model.parameters import Vocabularies, by_part
 from zeromt.planning.memory import FLOAT, Memory, MemoryModel, Setting, settings, usable_memory
 
 ASSUMED_LENGTH, PADDING = 32, 0.1

@@ -12,8 +12,7 @@ from typing import Any
 
 from configs import RunConfig
 from configs.components.training import ALL_STAGES
-from model.flops import BatchShape
-from model.parameters import Vocabularies, parameters
+from model.flops import BatchShape, Vocabularies, parameters
 from model.trained import most_trained
 from zeromt.planning.activations import ELEMENT, activations, gpu, output_bytes
 

@@ -2,11 +2,10 @@
 
 from torch import nn
 
-from model.dropout import Dropout
-from model.feed_forward import FeedForward
 from model.kernels.cpu.decoding import STEPS_BETWEEN_SYNCS, bf16_is_faster, packed_weights
 from model.kernels.cpu.training import CPU_STEPS, CpuDropout, CpuFeedForward
 from model.loss import OutputLayer
+from model.sublayers import Dropout, FeedForward
 
 __all__ = ["STEPS_BETWEEN_SYNCS", "bf16_is_faster", "packed_weights", "use"]
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from model.dropout import Dropout
-from model.feed_forward import FeedForward
 from model.loss import LossSteps
+from model.sublayers import Dropout, FeedForward
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits in memory at once: 64 MB in fp32, unless `MIN_CHUNK_ROWS` needs more."""

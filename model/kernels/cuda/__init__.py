@@ -3,7 +3,6 @@
 from torch import nn
 
 from model.attention import MultiHeadAttention
-from model.dropout import Dropout
 from model.kernels.cuda.attention import CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.loss import CUDA_STEPS
@@ -17,9 +16,8 @@ from model.kernels.cuda.passes import (
 from model.kernels.cuda.residuals import CudaPostNorm, CudaPreNorm, link, link_layers, neighbours_of
 from model.layout import Current, SideName
 from model.loss import OutputLayer
-from model.objective import Objective
-from model.residuals import PostNorm, PreNorm
-from model.transformer import DecoderLayer, EncoderLayer, Stack, Transformer
+from model.sublayers import Dropout, PostNorm, PreNorm
+from model.transformer import DecoderLayer, EncoderLayer, Objective, Stack, Transformer
 
 __all__ = ["use"]
 

@@ -16,9 +16,17 @@ from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
 from model.kernels.cuda.residuals import normalised
 from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
-from model.objective import Objective, ObjectiveOutput
 from model.positions import check_length
-from model.transformer import DecoderLayer, DecoderState, EncoderLayer, LayerCache, Stack, Transformer
+from model.transformer import (
+    DecoderLayer,
+    DecoderState,
+    EncoderLayer,
+    LayerCache,
+    Objective,
+    ObjectiveOutput,
+    Stack,
+    Transformer,
+)
 
 _MEMORY = "memory"
 

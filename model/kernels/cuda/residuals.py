@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from model.dropout import Dropout
-from model.feed_forward import FeedForward
 from model.kernels.cuda.attention import Attends, CudaAttention
 from model.kernels.cuda.dropout import CudaDropout
 from model.kernels.cuda.linear import has_hooks
@@ -22,7 +20,7 @@ from model.kernels.cuda.operators import direct
 from model.kernels.cuda.residual_norm import residual_norm, residual_norm_gradients
 from model.kernels.cuda.sublayers import Behind, attention_and_norm, feed_forward_and_norm
 from model.layout import Current
-from model.residuals import PostNorm, PreNorm, Residual
+from model.sublayers import Dropout, FeedForward, PostNorm, PreNorm, Residual
 
 Norm = nn.LayerNorm | nn.RMSNorm
 

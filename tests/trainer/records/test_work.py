@@ -10,9 +10,8 @@ import torch
 from configs import load_run
 from data_pipeline.stream.batch import MicroBatch, Ragged, collate
 from model import SpecialIds, build_transformer
-from model.flops import BatchShape, executed_flops
+from model.flops import BatchShape, Vocabularies, executed_flops
 from model.gpus import GPUS, known_gpu
-from model.parameters import Vocabularies
 from trainer.engines import Engine
 from trainer.records import interval
 from trainer.records.interval import Work

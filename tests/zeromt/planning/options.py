@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from configs import ModelSection
-from model.parameters import Vocabularies
+from model.flops import Vocabularies
 from tests.model.flat import section_of
 
 BOOL = st.booleans()

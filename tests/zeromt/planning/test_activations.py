@@ -9,8 +9,7 @@ from hypothesis import assume, given, settings
 
 from configs import ModelSection
 from model import Objective
-from model.flops import BatchShape
-from model.parameters import Vocabularies
+from model.flops import BatchShape, Vocabularies
 from model.parts import Storage
 from tests.zeromt.planning.options import models
 from tests.zeromt.planning.test_counts import LOSS, build, ids

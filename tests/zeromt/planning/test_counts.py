@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from configs import ModelSection
 from configs.components import make
 from model import Objective, SpecialIds, Transformer, build_transformer, flops
-from model.flops import BatchShape
+from model.flops import BatchShape, Vocabularies, by_part, parameters
 from model.kernels import use_kernels
-from model.parameters import Vocabularies, by_part, parameters
 from tests.flops import flop_counter
 from tests.model.flat import section_of
 from tests.zeromt.planning.options import models

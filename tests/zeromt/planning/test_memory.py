@@ -6,7 +6,7 @@ import torch
 from benchmarks.common.child import call
 from benchmarks.device.memory import peak
 from configs import load_run
-from model.parameters import Vocabularies
+from model.flops import Vocabularies
 from zeromt.planning.memory import MemoryModel, Setting, settings
 
 VOCABULARIES = Vocabularies(source=32_000, target=32_000)

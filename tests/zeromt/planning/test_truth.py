@@ -10,8 +10,8 @@ import torch
 
 from configs import EngineSection, ModelSection, RunConfig
 from model import Objective, SpecialIds, build_transformer
+from model.flops import Vocabularies
 from model.loss import CrossEntropy
-from model.parameters import Vocabularies
 from tests.forked import Forked
 from tests.model.flat import section_of
 from trainer.engines.batches import DeviceBatch

@@ -1,11 +1,11 @@
-"""`zeromt::drop` in Triton: the random words of `model.kernels.cuda.philox`, in one pass over memory."""
+"""`zeromt::drop` in Triton: the random words of `model.kernels.cuda.dropout`, in one pass over memory."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from model.kernels.cuda.philox import threshold
+from model.kernels.cuda.dropout import threshold
 from model.kernels.cuda.triton_kernels.launching import launch
 
 MAX_FEATURES = 1024

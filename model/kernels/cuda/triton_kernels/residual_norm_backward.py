@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from model.kernels.cuda.philox import threshold
+from model.kernels.cuda.dropout import threshold
 from model.kernels.cuda.triton_kernels.drop import random_words
 from model.kernels.cuda.triton_kernels.launching import launch
 from model.kernels.cuda.triton_kernels.residual_norm import block_of, warps_of

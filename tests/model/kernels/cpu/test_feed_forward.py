@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from model.feed_forward import Activation, FeedForward
 from model.kernels.cpu import training, use
+from model.sublayers import Activation, FeedForward
 
 HUGE = 1 << 60
 

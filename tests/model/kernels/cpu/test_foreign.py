@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from model.attention import MultiHeadAttention
 from model.components.multi_head import MultiHead
-from model.feed_forward import FeedForward
 from model.kernels.cpu import decoding, training, use
 from model.kernels.cpu.decoding import packed_weights
+from model.sublayers import FeedForward
 
 
 class NormedQueries(MultiHeadAttention):

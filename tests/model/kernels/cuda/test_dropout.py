@@ -9,8 +9,7 @@ from torch import Tensor
 
 from model import Objective
 from model.kernels.cuda import use
-from model.kernels.cuda.dropout import CudaDropout
-from model.kernels.cuda.philox import WORD, philox, random_words, threshold
+from model.kernels.cuda.dropout import WORD, CudaDropout, philox, random_words, threshold
 from model.loss import CrossEntropy
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted

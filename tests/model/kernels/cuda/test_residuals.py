@@ -8,7 +8,7 @@ import torch
 
 from model.kernels import use_kernels
 from model.loss import CrossEntropy
-from model.objective import Objective
+from model.transformer import Objective
 from tests.device.pseudo import DEVICE, metered
 from tests.forked import Forked
 from tests.model.kernels.cuda import interpreted

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward sub-layer."""
+"""What layers are made of besides attention: dropout, the feed-forward sub-layer, residual connections."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.dropout import Dropout
+
+class Dropout(nn.Module):
+    """In training, zeroes elements with probability `p` and scales the others by 1 / (1 - p)."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` (any shape), with elements zeroed in training."""
+        return F.dropout(x, self.p) if self.training and self.p > 0 else x
+
+    def extra_repr(self) -> str:
+        """Shown by print(model)."""
+        return f"p={self.p}"
+
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -59,4 +74,42 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
         out: Tensor = self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))
+        return out
+
+
+class Residual(nn.Module):
+    """Base of all orders: has a norm and dropout.
+
+    Args:
+        norm: a norm of the model's width.
+        dropout: dropout probability.
+        is_last: whether the sub-layer is the last of its layer.
+    """
+
+    def __init__(self, norm: nn.Module, dropout: float, *, is_last: bool) -> None:
+        super().__init__()
+        self.norm = norm
+        self.dropout = Dropout(dropout)
+        self.is_last = is_last
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(..., D) to (..., D)."""
+        raise NotImplementedError
+
+
+class PreNorm(Residual):
+    """x + dropout(sublayer(norm(x))) (Xiong et al., 2020): trains without a delicate warm-up."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(..., D) to (..., D)."""
+        out: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return out
+
+
+class PostNorm(Residual):
+    """norm(x + dropout(sublayer(x))): the order of the original paper."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """(..., D) to (..., D)."""
+        out: Tensor = self.norm(x + self.dropout(sublayer(x)))
         return out
