@@ -57,8 +57,6 @@ class EngineSection:
     plain_deepspeed: bool = False
     """Apply none of the changes to DeepSpeed: slower at stages 1 and 2; what to compare with, or to fall back on. On
     CPUs it then compiles an operator, which takes minutes and a C++ compiler."""
-    compile: bool = False
-    """Compile each layer with torch.compile (stages 0 to 2). It takes minutes and a C++ (CPUs) or C compiler (GPUs)."""
     kernels: Literal["auto", "plain", "cuda"] = "auto"
     """Kernels of the model. auto: those for its device, on GPUs only if they pass a check; plain: only PyTorch's; cuda:
     those for GPUs, for which a CPU uses slow reference implementations (for tests)."""
@@ -97,8 +95,6 @@ class EngineSection:
         """Errors that concern several fields, one line each."""
         if self.offload_optimizer and self.zero_stage == 0:
             yield "offload_optimizer: true at zero_stage=0; allowed at stages 1 to 3"
-        if self.compile and self.zero_stage == 3:
-            yield "compile: true at zero_stage=3, whose hooks prevent it from compiling layers; use stages 0 to 2"
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.positions import NoRotation
 from model.sublayers import Dropout
 
 CACHE_MULTIPLE = 8
@@ -141,8 +140,7 @@ class MultiHeadAttention(nn.Module):
         self.key = nn.Linear(width, memory_width, bias=heads.bias)
         self.value = nn.Linear(width, memory_width, bias=heads.bias)
         self.output = nn.Linear(query_width, width, bias=heads.output_bias)
-        self.rotation = NoRotation() if rotation is None else rotation
-        self.rotates = rotation is not None
+        self.rotation = rotation
         self.dropout = Dropout(heads.dropout)
 
     def forward(
@@ -170,12 +168,12 @@ class MultiHeadAttention(nn.Module):
         else:
             query, key, value = self.project(queries_BLD, memory_BSD)
             key, value = self._split(key), self._split(value)
-            if self.rotates:
+            if self.rotation is not None:
                 key = self.rotation(key, start)
             if cache is not None:
                 key, value = self.extend(cache, key, value)
         query = self._split(query)
-        if self.rotates:
+        if self.rotation is not None:
             query = self.rotation(query, start)
         if self.queries_per_key != 1:
             key, value = self._for_each_query(key), self._for_each_query(value)

@@ -5,14 +5,12 @@ Shapes: N tokens of a side, R rows (pairs).
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 Projection = Callable[[Tensor], tuple[Tensor, ...]]
-LENGTH_MULTIPLE = 32
-"""`Side.padded_longest` is a multiple of it."""
 SideName = Literal["source", "target"]
 LayoutKind = Literal["none", "padded", "flash", "efficient"]
 """none: modules do not know token positions. padded: they do, and rows are padded. Others: they do, rows are packed,
@@ -31,11 +29,6 @@ class Side:
     length; then padding counts among the tokens."""
     longest: int
     """Number of tokens of the longest row."""
-    padded_longest: int = field(init=False)
-    """`longest`, rounded up: torch.compile specialises on this number, so there must be few different ones."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "padded_longest", -(-self.longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE)
 
     @property
     def positions(self) -> Tensor:
@@ -69,7 +62,7 @@ class Current:
         self.projections: Mapping[str, Projection] = {}
         """Joined projections, by the name of the attention module that uses them."""
         self.is_bare = False
-        """Whether the layers of this pass are known to have no hooks and not to be compiled: kernels need not look."""
+        """Whether the layers of this pass are known to have no hooks: kernels need not look."""
         self.normed: tuple[Tensor, Tensor, object] | None = None
         """Of the last pre-norm residual: its sum, that sum normalised already, and the norm that did it."""
 

@@ -127,11 +127,3 @@ class Rotation(nn.Module):
         sine, cosine = table_LP2.to(x_BHLK.dtype).unbind(-1)  # (L, K / 2) each
         even, odd = x_BHLK[..., 0::2], x_BHLK[..., 1::2]
         return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
-
-
-class NoRotation(nn.Module):
-    """Leaves queries and keys unchanged."""
-
-    def forward(self, x_BHLK: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Returns (B, H, L, K) unchanged."""
-        return x_BHLK

@@ -25,6 +25,10 @@ class SpecialIds:
     eos: int
 
 
+LayerCache = tuple[AttentionCache, AttentionCache]
+"""Of self-attention and cross-attention of a decoder layer during a search."""
+
+
 def self_attention(section: ModelSection) -> nn.Module:
     """A self-attention module, with rotary positions if the section selects them."""
     head_width = section.attention.rotated_width(section.d_model)
@@ -69,11 +73,10 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = residual(section, is_last=True)
 
     def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: "LayerCache | None" = None
+        self, x_BTD: Tensor, memory_BSD: Tensor, memory_bias: Tensor | None, cache: LayerCache | None = None
     ) -> Tensor:
         """(B, T, D) to (B, T, D); with a cache, x holds the new positions only."""
-        self_cache = cache.self_attention if cache is not None else None
-        cross_cache = cache.cross_attention if cache is not None else None
+        self_cache, cross_cache = cache or (None, None)
         x_BTD = self.self_attention_residual(
             x_BTD,
             # with a cache there is one new position, which may attend to everything, so no mask is needed
@@ -94,14 +97,6 @@ class DecoderLayer(nn.Module):
         return out.view_as(h_NTD)
 
 
-class LayerCache:
-    """The caches of one decoder layer during a search."""
-
-    def __init__(self) -> None:
-        self.self_attention = AttentionCache()
-        self.cross_attention = AttentionCache()
-
-
 class DecoderState:
     """The state of a search between steps: the layers' caches, the source's padding mask, and the number of positions.
 
@@ -111,7 +106,7 @@ class DecoderState:
     def __init__(self, memory_BSD: Tensor, memory_bias: Tensor | None, num_layers: int) -> None:
         self.memory_BSD = memory_BSD
         self.memory_bias = memory_bias
-        self.layers = [LayerCache() for _ in range(num_layers)]
+        self.layers = [(AttentionCache(), AttentionCache()) for _ in range(num_layers)]
         self.position = 0
 
     def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
@@ -123,10 +118,10 @@ class DecoderState:
             rows: (N'), numbers of the hypotheses to keep.
             sources: (B'), numbers of the sources to keep; None keeps all.
         """
-        for layer in self.layers:
-            layer.self_attention.select(rows)
+        for self_cache, cross_cache in self.layers:
+            self_cache.select(rows)
             if sources is not None:
-                layer.cross_attention.select(sources)
+                cross_cache.select(sources)
         if sources is not None:
             self.memory_BSD = self.memory_BSD.index_select(0, sources)
             if self.memory_bias is not None:
@@ -222,20 +217,6 @@ class Transformer(nn.Module):
     def layers(self) -> list[nn.Module]:
         """The layers of the encoder, then those of the decoder."""
         return [*self.encoder.layers, *self.decoder.layers]
-
-    def compile_layers(self) -> None:
-        """Compile each layer separately with torch.compile, for dynamic shapes.
-
-        Dropout draws the same numbers as without compilation. torch counts all layers as recompilations of the same
-        function, so its limit (8 by default) is raised; beyond it, layers would run uncompiled.
-        """
-        from torch._dynamo import config as dynamo  # importing it takes a second
-        from torch._inductor import config
-
-        config.fallback_random = True
-        dynamo.recompile_limit = max(dynamo.recompile_limit, 2 * len(self.layers))
-        for layer in self.layers:
-            layer.compile(dynamic=True)
 
     def start(self, source_BS: Tensor) -> DecoderState:
         """Encode the sources and start a search."""

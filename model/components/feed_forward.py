@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class TwoLayers(FeedForward):
     """Base of all kinds here: a wide inner layer and an outer layer."""
 
+    activation: ClassVar[str] = ""
+    """Its name in `torch.nn.functional`; without one there is none."""
     num_inner_tensors: ClassVar[int] = 2
     """Tensors of the inner width kept for the backward pass: inputs of the activation, the outer layer and the gate."""
     inner_layers: ClassVar[tuple[str, ...]] = ("inner",)
@@ -30,6 +32,16 @@ class TwoLayers(FeedForward):
     """Whether the projections have a bias."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
+
+    @override
+    def build(self, width: int) -> "nn.Module":
+        from torch.nn import functional as F
+
+        from model.sublayers import FeedForward, GatedFeedForward, unchanged
+
+        made = GatedFeedForward if "gate" in self.inner_layers else FeedForward
+        activation = getattr(F, self.activation, unchanged)
+        return made(width, self.d_ff, activation, self.dropout, bias=self.bias)
 
     @override
     def flops(self, width: int, tokens: int) -> int:
@@ -61,52 +73,31 @@ class TwoLayers(FeedForward):
 class Relu(TwoLayers):
     """linear, ReLU, dropout, linear (Vaswani et al., 2017, equation 2)."""
 
+    activation: ClassVar[str] = "relu"
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "relu", "ctranslate2": "RELU"}
     num_inner_tensors: ClassVar[int] = 1
-
-    @override
-    def build(self, width: int) -> "nn.Module":
-        from torch.nn import functional as F
-
-        from model.sublayers import FeedForward
-
-        return FeedForward(width, self.d_ff, F.relu, self.dropout, bias=self.bias)
 
 
 @component("feed_forward", "gelu")
 class Gelu(TwoLayers):
     """As relu, with GELU (Hendrycks and Gimpel, 2016)."""
 
+    activation: ClassVar[str] = "gelu"
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "gelu", "ctranslate2": "GELU"}
-
-    @override
-    def build(self, width: int) -> "nn.Module":
-        from torch.nn import functional as F
-
-        from model.sublayers import FeedForward
-
-        return FeedForward(width, self.d_ff, F.gelu, self.dropout, bias=self.bias)
 
 
 @component("feed_forward", "silu")
 class Silu(TwoLayers):
     """As relu, with SiLU (Elfwing et al., 2018)."""
 
+    activation: ClassVar[str] = "silu"
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"huggingface", "ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "silu", "ctranslate2": "SWISH"}
-
-    @override
-    def build(self, width: int) -> "nn.Module":
-        from torch.nn import functional as F
-
-        from model.sublayers import FeedForward
-
-        return FeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)
 
 
 @component("feed_forward", "none")
@@ -118,27 +109,14 @@ class NoActivation(TwoLayers):
     program_names: ClassVar[Mapping[str, str]] = {"huggingface": "linear"}
     num_inner_tensors: ClassVar[int] = 1
 
-    @override
-    def build(self, width: int) -> "nn.Module":
-        from model.sublayers import FeedForward, unchanged
-
-        return FeedForward(width, self.d_ff, unchanged, self.dropout, bias=self.bias)
-
 
 @component("feed_forward", "swiglu")
 class SwiGlu(TwoLayers):
     """The inner layer is gated by a second one through SiLU (Shazeer, 2020)."""
 
+    activation: ClassVar[str] = "silu"
     packs_rows: ClassVar[bool] = True
     programs: ClassVar[frozenset[str]] = frozenset({"ctranslate2"})
     program_names: ClassVar[Mapping[str, str]] = {"ctranslate2": "SWISH"}
     inner_layers: ClassVar[tuple[str, ...]] = ("inner", "gate")
     num_inner_tensors: ClassVar[int] = 4
-
-    @override
-    def build(self, width: int) -> "nn.Module":
-        from torch.nn import functional as F
-
-        from model.sublayers import GatedFeedForward
-
-        return GatedFeedForward(width, self.d_ff, F.silu, self.dropout, bias=self.bias)

@@ -1,22 +1,19 @@
 """Device-specific kernels that replace the plain modules of a finished model.
 
-`cpu/` is for CPUs, `cuda/` for GPUs. All other code is plain PyTorch and correct without these folders, only slower.
-Each folder has the name of a torch device type and provides any of the functions below. Other code calls these
-functions and never asks for the device type.
+`cpu/` is for CPUs, `cuda/` for GPUs. All other code is plain PyTorch and correct without these folders, only slower. It
+calls the functions here, and never asks for the device type.
 """
 
 import contextlib
-import importlib
-import importlib.util
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+STEPS_ON_CPUS = 1
 STEPS_BETWEEN_SYNCS = 8
-"""Default of `steps_between_syncs`: finished rows take part in up to seven more steps."""
+"""Of `steps_between_syncs` elsewhere: finished rows take part in up to seven more steps."""
 
 
 def use_kernels(module: nn.Module, device: torch.device, kernels: str = "auto") -> None:
@@ -31,21 +28,28 @@ def use_kernels(module: nn.Module, device: torch.device, kernels: str = "auto") 
         kernels: `engine.kernels`: auto for those of the device, the name of a folder here, or plain for none.
     """
     name = device.type if kernels == "auto" else kernels
-    if name != "plain" and (package := _package(name)) is not None:
-        package.use(module)
+    if name == "cpu":
+        from model.kernels import cpu
+
+        cpu.use(module)
+    elif name == "cuda":
+        from model.kernels import cuda
+
+        cuda.use(module)
 
 
 def has_kernels(device: torch.device) -> bool:
     """Whether there are kernels for this type of device."""
-    return _package(device.type) is not None
+    return device.type in ("cpu", "cuda")
 
 
-@contextlib.contextmanager
-def packed_weights(models: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
+def packed_weights(models: Sequence[nn.Module], device: torch.device) -> contextlib.AbstractContextManager[None]:
     """A context in which decoding may use weights repacked for the device. The weights must not change inside it."""
-    packed = _device_attribute(device, "packed_weights")
-    with contextlib.nullcontext() if packed is None else packed(models):
-        yield
+    if device.type != "cpu":
+        return contextlib.nullcontext()
+    from model.kernels.cpu import decoding
+
+    return decoding.packed_weights(models)
 
 
 def steps_between_syncs(device: torch.device) -> int:
@@ -54,8 +58,7 @@ def steps_between_syncs(device: torch.device) -> int:
     On a CPU that is every step, so finished sentences are noticed at once. On other devices each read makes the host
     wait for the device, and then the device for the host.
     """
-    steps = _device_attribute(device, "STEPS_BETWEEN_SYNCS")
-    return STEPS_BETWEEN_SYNCS if steps is None else int(steps)
+    return STEPS_ON_CPUS if device.type == "cpu" else STEPS_BETWEEN_SYNCS
 
 
 def upload(numbers: Sequence[Any], device: torch.device, dtype: torch.dtype = torch.long) -> Tensor:
@@ -68,21 +71,6 @@ def bf16_is_faster(device: torch.device) -> bool:
     """Whether matmuls are faster in bf16 than in fp32 on this device. GPUs before Ampere emulate bf16 slowly."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    gains = _device_attribute(device, "bf16_is_faster")
-    return gains is not None and bool(gains())
+    from model.kernels.cpu import decoding
 
-
-def _device_attribute(device: torch.device, name: str) -> Any:
-    """The attribute of this name in a device's kernels; None if there is none."""
-    return getattr(_package(device.type), name, None)
-
-
-def _package(name: str) -> ModuleType | None:
-    """The package of kernels for a device type; None if there is none."""
-    if name not in _packages:
-        module = f"{__name__}.{name}"
-        _packages[name] = importlib.import_module(module) if importlib.util.find_spec(module) else None
-    return _packages[name]
-
-
-_packages: dict[str, ModuleType | None] = {}
+    return device.type == "cpu" and decoding.bf16_is_faster()

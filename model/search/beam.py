@@ -84,7 +84,7 @@ def beam_search(
     device, eos, beam, limits = source_BS.device, model.special.eos, section.beam, constraints.limits
     all_sentences = [_Sentence(n_best, limit, section) for limit in limits]
     sentences = list(range(len(limits)))  # still in the batch, by row
-    state = model.start(source_BS)
+    states = model.start(source_BS)
     history_BkT = source_BS.new_empty((len(limits), 1, 0))
     sums_Bk = torch.zeros((len(limits), 1), device=device)
     last_N = source_BS.new_full((len(limits),), model.special.bos)
@@ -92,7 +92,7 @@ def beam_search(
     while sentences:
         step += 1
         num_open = sums_Bk.shape[1]
-        log_p_BkV = model.step(last_N, state).view(*sums_Bk.shape, -1)
+        log_p_BkV = model.step(last_N, states).view(*sums_Bk.shape, -1)
         constraints.apply(log_p_BkV, step, sentences, history_BkT)
         # each hypothesis has one extension with EOS, so 2 x beam candidates contain at least `beam` others
         top_Bc, origin_Bc, token_Bc = best_candidates(log_p_BkV, sums_Bk, 2 * beam)
@@ -116,7 +116,8 @@ def beam_search(
             keep = upload(staying, device)
             rows_Bk, token_Bk, sums_Bk, history_BkT = (x[keep] for x in (rows_Bk, token_Bk, sums_Bk, history_BkT))
             sentences = [sentences[row] for row in staying]
-        state.select(rows_Bk.flatten(), keep)
+        for state in states:
+            state.select(rows_Bk.flatten(), keep)
         last_N = token_Bk.flatten()
     return [s.best or [Hypothesis(ids=[], log_prob=math.nan, score=math.nan)] for s in all_sentences]
 

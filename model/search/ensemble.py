@@ -31,25 +31,13 @@ class Ensemble:
         self.special = models[0].special
         self.max_positions = min(m.max_positions for m in models)
 
-    def start(self, source_BS: Tensor) -> "EnsembleState":
-        """Encode the sources and start a search."""
-        return EnsembleState([m.start(source_BS) for m in self.models])
+    def start(self, source_BS: Tensor) -> list[DecoderState]:
+        """Encode the sources and start a search; returns the state of each model."""
+        return [m.start(source_BS) for m in self.models]
 
-    def step(self, last_N: Tensor, state: "EnsembleState") -> Tensor:
+    def step(self, last_N: Tensor, states: Sequence[DecoderState]) -> Tensor:
         """Log-probabilities (N, V) in fp32 of the token after `last_N`; the caller may modify them."""
-        return mean_log_probs([m.step(last_N, s) for m, s in zip(self.models, state.states, strict=True)])
-
-
-class EnsembleState:
-    """The decoder states of all models."""
-
-    def __init__(self, states: list[DecoderState]) -> None:
-        self.states = states
-
-    def select(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep these rows of every model; see `DecoderState.select`."""
-        for state in self.states:
-            state.select(rows, sources)
+        return mean_log_probs([m.step(last_N, s) for m, s in zip(self.models, states, strict=True)])
 
 
 def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:

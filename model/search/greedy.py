@@ -114,10 +114,11 @@ def _decode(
 ) -> list[Hypothesis]:
     """Decode one hypothesis for each row; row i belongs to the sentence `owners[i]`."""
     device = source_BS.device
-    state = model.start(source_BS)
+    states = model.start(source_BS)
     if len(owners) != source_BS.shape[0]:
         chosen = upload(owners, device)
-        state.select(chosen, chosen)
+        for state in states:
+            state.select(chosen, chosen)
     hypotheses = [Hypothesis(ids=[], log_prob=0.0, score=0.0)] * len(owners)
     ids: list[list[int]] = [[] for _ in owners]  # tokens up to the last read
     rows = list(range(len(owners)))  # still in the batch; some may be finished
@@ -128,7 +129,7 @@ def _decode(
     step, steps, unread = 0, steps_between_syncs(device), []
     while open_rows:
         step += 1
-        log_p_NV = model.step(last_N, state)
+        log_p_NV = model.step(last_N, states)
         constraints.apply(log_p_NV[:, None], step, [owners[r] for r in rows], history_NT[:, None])
         last_N = choose(log_p_NV, rows, step)
         sums_N = sums_N + log_p_NV.gather(1, last_N[:, None])[:, 0]
@@ -148,7 +149,8 @@ def _decode(
             rows = [rows[i] for i in staying]
             keep = upload(staying, device)
             last_N, history_NT, sums_N = last_N[keep], history_NT[keep], sums_N[keep]
-            state.select(keep, keep)
+            for state in states:
+                state.select(keep, keep)
     return hypotheses
 
 

@@ -12,7 +12,7 @@ from benchmarks.device.report_card.cells import CELLS
 from tests.conftest import REPO, environment
 from tests.waiting import PATIENCE, wait_until
 
-SKIPPED = ("is not installed", "needs a card", "compiler")
+SKIPPED = ("is not installed", "needs a card")
 """What a reason to skip a cell here may say."""
 
 

@@ -64,7 +64,6 @@ RULES = [
     ("evaluation.search.min_length_ratio=3", "evaluation.search.min_length_ratio"),
     ("evaluation.search.beam=256 & evaluation.search.batch_tokens=8", "evaluation.search.beam"),
     ("schedule.kind=cosine & schedule.warmup_updates=9 & training.max_updates=9", "schedule.warmup_updates"),
-    ("engine.compile=true & engine.zero_stage=3", "engine.compile"),
     ("engine.merge_lanes=2 & stream.datasets=[{path: a}, {path: b}]", "engine.merge_lanes"),
     ("prepare.train={files: [a, b], reader: tsv, licence: [x]}", "prepare.train.licence"),
     ("evaluation.queued=[{name: bleu, command: cat}]", "evaluation.queued.0.name"),

@@ -13,7 +13,7 @@ from configs import SearchSection
 from model import Objective, Transformer
 from model.loss import CrossEntropy
 from model.search import search
-from tests.device.pseudo import DEVICE, PseudoTensor, metered
+from tests.device.pseudo import DEVICE
 from tests.model.reference import BOS, EOS, pad, tiny_model, tiny_section
 from tests.model.variants import MODELS
 
@@ -89,15 +89,3 @@ def test_search(device: torch.device, beam: int, option: dict[str, Any]) -> None
     for one, other in zip(cpu, found, strict=True):
         assert [h.ids for h in other] == [h.ids for h in one]
         assert [h.score for h in other] == pytest.approx([h.score for h in one], abs=1e-4)
-
-
-@pytest.mark.parametrize("option", MODELS[:2], ids=range(2))
-def test_a_micro_batch_waits_for_nothing(option: dict[str, Any]) -> None:
-    objective = Objective(tiny_model(tiny_section(**option, **DROPOUTS)).train(), CrossEntropy(0.1))
-    objective.to(DEVICE)
-    ids = [x.to(DEVICE) for x in (SOURCES, TARGET_INPUTS, TARGETS)]
-    with metered() as meter:
-        objective(*ids).loss_sum.backward()
-    assert not meter.waits
-    assert not meter.uploads
-    assert all(isinstance(p.grad, PseudoTensor) for p in objective.parameters())

@@ -8,7 +8,6 @@ import torch
 from configs import SearchSection
 from model import Transformer, kernels
 from model.components.sampler import Truncated
-from model.kernels import cpu
 from model.search import Hypothesis, search
 from tests.device.pseudo import DEVICE, metered
 from tests.model.reference import EOS, pad
@@ -62,7 +61,7 @@ def test_looking_less_often_finds_the_same(
     each_step = found_by(section, prefixes=prefixes)
     assert len({len(h.ids) for hypotheses in each_step for h in hypotheses}) > 2, "they end at different steps"
     for steps in (3, 8, 100):
-        monkeypatch.setattr(cpu, "STEPS_BETWEEN_SYNCS", steps)
+        monkeypatch.setattr(kernels, "STEPS_ON_CPUS", steps)
         assert_equal(found_by(section, prefixes=prefixes), each_step)
     assert_equal(found_by(section, DEVICE, prefixes=prefixes), each_step)
 

@@ -92,7 +92,6 @@ CELLS: dict[str, Cell] = {
     "training by zeromt": _program("zeromt"),
     "base modern": _preset("modern"),
     "base deep_shallow": _preset("deep_shallow"),
-    "base compiled": _updates("wmt_base", {"cuda": (*OURS["cuda"], "engine.compile=true")}, 16_384),
     "big 3200": _updates("wmt_big", BOTH, 3_200),
     **{f"ZeRO {setting}": _stage(setting) for setting in ("0", "2", "3", "2-offload")},
     "demo": Cell(function="demo.train", toy={"settings": TOY_DEMO, "sentences": 8}, needs=150, limit=300),

@@ -1,7 +1,5 @@
 """Kernels alone, and updates by the trainer's engine alone, without reader, logs and saves: rate, memory, and time."""
 
-import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -71,8 +69,6 @@ def measure(
         config = load_run(run, [f"engine.precision={precision}", "evaluation.every_updates=0", *more])
         if config.engine.precision == "fp16" and device == "cpu":
             return {"skipped": "fp16 needs a card: DeepSpeed has none on a CPU"}
-        if config.engine.compile and not any(map(shutil.which, (os.environ.get("CC", "gcc"), "g++"))):
-            return {"skipped": "engine.compile needs a compiler"}
         engine = _engine(config, vocab, precision, world)
         settle_attention(config, np.concatenate(lengths), engine, world, None)
         found = _measure(engine, config, lengths, vocab, updates, device)

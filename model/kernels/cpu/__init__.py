@@ -2,12 +2,9 @@
 
 from torch import nn
 
-from model.kernels.cpu.decoding import STEPS_BETWEEN_SYNCS, bf16_is_faster, packed_weights
 from model.kernels.cpu.training import CPU_STEPS, CpuDropout, CpuFeedForward
 from model.loss import OutputLayer
 from model.sublayers import Dropout, FeedForward
-
-__all__ = ["STEPS_BETWEEN_SYNCS", "bf16_is_faster", "packed_weights", "use"]
 
 FASTER: dict[type[nn.Module], type[nn.Module]] = {
     Dropout: CpuDropout,

@@ -150,6 +150,3 @@ def _is_intel() -> bool:
 _HAS_ONEDNN = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 _ONEDNN_HAS_BF16 = _HAS_ONEDNN and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 _FP32_PREFERS_ONEDNN = _HAS_ONEDNN and torch.backends.mkl.is_available() and not _is_intel()  # type: ignore[no-untyped-call]
-
-STEPS_BETWEEN_SYNCS = 1
-"""Finished sentences are noticed at every step: reading from the same memory costs nothing."""

@@ -56,7 +56,7 @@ class CudaAttention(MultiHeadAttention):
         query, key, value = self.project(queries_BLD, memory_BSD)
         query, key = query.view(query.shape[1], -1, width), key.view(key.shape[1], -1, width)  # (N, H, K)
         value = value.view(key.shape)
-        if self.rotates:
+        if self.rotation is not None:
             query, key = self._rotate(query, queries), self._rotate(key, keys)
         if self.queries_per_key != 1:
             key, value = (x.repeat_interleave(self.queries_per_key, dim=1) for x in (key, value))
@@ -79,6 +79,7 @@ class CudaAttention(MultiHeadAttention):
         return torch.stack(dropped, 1) @ value
 
     def _rotate(self, x_NHK: Tensor, side: Side) -> Tensor:
+        assert self.rotation is not None
         out: Tensor = self.rotation(x_NHK.transpose(0, 1).unsqueeze(0), side.positions)
         return out.squeeze(0).transpose(0, 1)
 
@@ -115,7 +116,7 @@ class Attends:
         parts: Any = attention._modules
         current, head_width = attention.current, attention.head_width
         joined, layout = current.projections.get(attention.name), current.layout
-        if layout is None or joined is None or attention.queries_per_key != 1 or attention.rotates:
+        if layout is None or joined is None or attention.queries_per_key != 1 or attention.rotation is not None:
             return None
         last = parts["output"]._parameters
         weight = last["weight"]

@@ -1,6 +1,6 @@
 """Dropout whose mask is a pure function of lane seed, dropout layer, pair, position and feature.
 
-Padded, packed, merged, recomputed and compiled passes drop the same elements. The backward pass recomputes the mask
+Padded, packed, merged and recomputed passes drop the same elements. The backward pass recomputes the mask
 instead of storing it. `torch.ops.zeromt.drop` is one Triton kernel on a GPU and plain torch elsewhere.
 
 The random words are Philox4x32-10's (Salmon et al., 2011): the key is the seed of the token's lane; the counter is
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from model.kernels.cuda.operators import LIBRARY, Operator, define
 from model.layout import Current, SideName
 from model.sublayers import Dropout
 
@@ -49,10 +50,6 @@ def threshold(p: float) -> int:
     return min(round(p * 2**32), WORD)
 
 
-_LIBRARY = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor")  # type: ignore[no-untyped-call]
-
-
 class CudaDropout(Dropout):
     """Dropout by position if the pass has a layout, else torch's dropout.
 
@@ -78,23 +75,9 @@ class CudaDropout(Dropout):
         return out
 
 
-@torch.library.impl(_LIBRARY, "drop", "CPU")
 def _plain(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
     words_NF = random_words(tokens_N4, site, x.shape[-1])
     return torch.where((words_NF >= threshold(p)).view(x.shape), x * (1 / (1 - p)), 0.0)
-
-
-@torch.library.impl(_LIBRARY, "drop", "CUDA")
-def _by_triton(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
-    from model.kernels.cuda.triton_kernels.drop import drop  # torch built for GPUs comes with Triton
-
-    with torch.cuda.device(x.device):  # see `operators`
-        return drop(x, tokens_N4, site, p)
-
-
-@torch.library.register_fake("zeromt::drop", lib=_LIBRARY)  # type: ignore[untyped-decorator]
-def _(x: Tensor, tokens_N4: Tensor, site: int, p: float) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -106,4 +89,6 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return torch.ops.zeromt.drop(grad, *ctx.saved_tensors, ctx.site, ctx.p), None, None, None
 
 
-torch.library.register_autograd("zeromt::drop", _backward, setup_context=_keep, lib=_LIBRARY)
+drop = define("drop(Tensor x, Tensor tokens_N4, int site, float p) -> Tensor", _plain, cost=Operator(launches=1))
+"""Dropout of x (..., F) with a row for each token (N, 4); see `model.layout.Side.places`."""
+torch.library.register_autograd("zeromt::drop", _backward, setup_context=_keep, lib=LIBRARY)

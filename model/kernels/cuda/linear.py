@@ -3,7 +3,7 @@
 Each weight remains its own parameter, so checkpoints and the optimizer are not affected.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ relu_backward = define(
     "relu_backward(Tensor grad, Tensor out) -> (Tensor masked, Tensor sums)",
     _plain_relu_backward,
     cost=Operator(launches=1),
-    fake=lambda grad, out: (torch.empty_like(out), out.new_empty(out.shape[1])),
 )
 """The gradient (R, O), zeroed where `out` (ReLU's output) is 0, and its sums over rows (O)."""
 
@@ -44,13 +43,12 @@ class Joined:
     widths: Sequence[int]
     parameters: Sequence[Tensor]
     """Weights, then biases of the layers."""
-    apply: Callable[..., Any]
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         """The output (..., O) of each layer for x (..., I)."""
         if not torch.is_grad_enabled():
             return torch.split_with_sizes(F.linear(x, self.weight, self.bias), self.widths, -1)
-        out: tuple[Tensor, ...] = self.apply(x, self.weight, self.bias, self.widths, *self.parameters)
+        out: tuple[Tensor, ...] = _joined_linear(x, self.weight, self.bias, self.widths, *self.parameters)
         return out
 
 
@@ -60,11 +58,8 @@ def can_join(layers: Sequence[nn.Linear]) -> bool:
     return len(alike) == 1 and not any(map(has_hooks, layers))
 
 
-def join(groups: Mapping[str, Sequence[nn.Linear]], *, is_bare: bool = False) -> dict[str, Joined]:
-    """Join the layers of each group, with one copy of all weights and one of all biases; see `can_join`.
-
-    `is_bare`: see `model.layout.Current`.
-    """
+def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
+    """Join the layers of each group, with one copy of all weights and one of all biases; see `can_join`."""
     weights, biases = _parameters([layer for layers in groups.values() for layer in layers])
     with torch.no_grad():
         weight, bias = torch.cat(weights), torch.cat(biases) if biases else None
@@ -77,7 +72,6 @@ def join(groups: Mapping[str, Sequence[nn.Linear]], *, is_bare: bool = False) ->
             bias=None if bias is None else bias[begin:end],
             widths=widths,
             parameters=(*weights[first:after], *biases[first:after]),
-            apply=_joined_linear if is_bare else _JoinedLinear.apply,
         )
         begin, first = end, after
     return joined

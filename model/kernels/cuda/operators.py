@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-_LIBRARY: Any = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
+LIBRARY: Any = torch.library.Library("zeromt", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -27,7 +27,7 @@ OPERATORS: dict[str, Operator] = {}
 """By name, such as `zeromt::cross_entropy_`."""
 
 
-def define(schema: str, plain: Callable[..., Any], *, cost: Operator, fake: Callable[..., Any] | None = None) -> Any:
+def define(schema: str, plain: Callable[..., Any], *, cost: Operator) -> Any:
     """Define an operator; returns the function that calls it.
 
     The Triton implementation is `model.kernels.cuda.triton_kernels.NAME.NAME`, where NAME is the operator's name
@@ -37,22 +37,18 @@ def define(schema: str, plain: Callable[..., Any], *, cost: Operator, fake: Call
         schema: `name(Tensor x, ...) -> ...`, with in-place arguments marked as such.
         plain: the implementation in PyTorch, with the arguments of the schema.
         cost: of the Triton implementation.
-        fake: the shape function for fake tensors; `plain` by default.
     """
     name = schema.partition("(")[0]
-    _LIBRARY.define(schema)
-    _LIBRARY.impl(name, plain, "CPU")
-    torch.library.register_fake(f"zeromt::{name}", fake or plain, lib=_LIBRARY)
-    _LIBRARY.impl(name, _on_gpu(name.rstrip("_")), "CUDA")
+    LIBRARY.define(schema)
+    LIBRARY.impl(name, plain, "CPU")
+    torch.library.register_fake(f"zeromt::{name}", plain, lib=LIBRARY)
+    LIBRARY.impl(name, _on_gpu(name.rstrip("_")), "CUDA")
     OPERATORS[f"zeromt::{name}"] = cost
     return getattr(torch.ops.zeromt, name)
 
 
 def direct(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """`function.apply` without what torch does before it for the transforms of torch.func: 30 Python calls each time.
-
-    torch.compile knows `apply` alone, so compiled layers call that.
-    """
+    """`function.apply` without what torch does before it for transforms of torch.func: 30 Python calls each time."""
     apply: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return apply
 

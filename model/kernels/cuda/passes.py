@@ -167,22 +167,17 @@ class CudaTransformer(Transformer):
         self.can_join = _can_join(self.groups)
 
     def is_bare(self) -> bool:
-        """Whether the layers have no hooks and are not compiled."""
-        return not (any(self.hooks) or self._is_compiled())
-
-    def _is_compiled(self) -> bool:
-        return any(layer._compiled_call_impl is not None for layer in self.all_layers)
+        """Whether the layers have no hooks."""
+        return not any(self.hooks)
 
     def _projections(self, *, is_bare: bool) -> dict[str, Projection]:
         """The joined projections of attention by name: one matmul for each input, all from one copy of the weights.
 
-        Empty if layers are compiled, because every new function would recompile them. If they have hooks, in which
-        ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep its weights whole for a pass.
+        If layers have hooks, in which ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep
+        its weights whole for a pass.
         """
         if is_bare:
-            return dict(join(self.groups, is_bare=True)) if self.can_join else {}
-        if self._is_compiled():
-            return {}
+            return dict(join(self.groups)) if self.can_join else {}
         if any(map(has_hooks, self.all_layers)):
             groups = self.of_self | self.of_memory
             return {name: functools.partial(apart, layers) for name, layers in groups.items()}

@@ -1,7 +1,6 @@
 """Bias, dropout, residual connection and norm as one operator forward and one backward, and their plain twins."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,25 +57,11 @@ def _plain_backward(
     return grad_x, summed.new_empty(0) if tokens is None else grad_y.to(summed.dtype).view(shape), sums
 
 
-def _fake_forward(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    numbers = x.new_empty(x.numel() // x.shape[-1], dtype=torch.float32)  # a size may be a symbol here
-    return torch.empty_like(x), torch.empty_like(x), numbers, torch.empty_like(numbers)
-
-
-def _fake_backward(
-    grad_normed: Tensor, grad_summed: Tensor | None, summed: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    tokens: Tensor | None, *_: Any,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    grad_y = summed.new_empty(0) if tokens is None else torch.empty_like(summed)
-    return torch.empty_like(summed), grad_y, weight.new_empty((3, weight.shape[0]))
-
-
 residual_norm = define(
     "residual_norm(Tensor x, Tensor y, Tensor? linear_bias, Tensor weight, Tensor? bias, Tensor? tokens, int site, "
     "float p, float eps) -> (Tensor summed, Tensor normed, Tensor mean, Tensor rstd)",
     _plain_forward,
     cost=Operator(launches=1),
-    fake=_fake_forward,
 )
 """summed = x + dropout(y + linear_bias), (..., D) of N rows, in the precision of x; normed = its layer norm, or its RMS
 norm without `bias`; mean (0 for RMS norm) and rstd (reciprocal standard deviation) of each row, (N) in fp32.
@@ -88,7 +73,6 @@ residual_norm_backward = define(
     "Tensor weight, Tensor? tokens, int site, float p, bool is_centred) -> (Tensor grad_x, Tensor grad_y, Tensor sums)",
     _plain_backward,
     cost=Operator(launches=2),  # gradients with partial sums for some rows each, then the total sums
-    fake=_fake_backward,
 )
 """Gradients of x and y (..., D), and stacked (3, D) those of weight, bias and linear bias. Without tokens the gradient
 of y equals that of x, and an empty tensor is returned for it."""

@@ -86,8 +86,7 @@ class _Fused(Residual):
         if not has_grad:
             summed, normed, *_ = residual_norm(*given)
             return summed, normed
-        apply = _residual_norm if is_bare else ResidualNorm.apply
-        fused = apply(*given)
+        fused = _residual_norm(*given)
         return fused
 
 

@@ -64,7 +64,7 @@ def flash_attention(
         (N, H, K), and what `Attending.backward` needs beside it.
     """
     out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
-        *(query, key, value, queries.bounds, keys.bounds, queries.padded_longest, keys.padded_longest),
+        *(query, key, value, queries.bounds, keys.bounds, queries.longest, keys.longest),
         *(0.0, is_causal, False),
         scale=scale,
         window_size_left=-1,
@@ -83,7 +83,7 @@ def efficient_attention(
     Returns:
         as of `flash_attention`.
     """
-    longest = queries.padded_longest, keys.padded_longest
+    longest = queries.longest, keys.longest
     out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
         *(query[None], key[None], value[None], None, queries.bounds, keys.bounds, *longest),
         *(0.0, _CAUSAL if is_causal else 0, True),
@@ -129,7 +129,7 @@ class Attending:
         return by
 
     def _rows(self) -> tuple[Tensor | int | None, ...]:
-        return self.queries.bounds, self.keys.bounds, self.queries.padded_longest, self.keys.padded_longest
+        return self.queries.bounds, self.keys.bounds, self.queries.longest, self.keys.longest
 
 
 def has_operators(way: LayoutKind, device: torch.device, dtype: torch.dtype, head_width: int) -> bool:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from model.attention import CACHE_MULTIPLE
 from model.search import Ensemble, search
-from model.search.ensemble import EnsembleState
 from model.search.greedy import DROPPED_FRACTION
 from tests.model.reference import EOS, pad
 from tests.model.search.plain import (
@@ -66,7 +65,7 @@ class TestProperties:
         model, section = peaked_model(3, vocab=9), section_of(beam=1, sample=sample, max_length_extra=6)
         step = Ensemble.step
 
-        def counted(ensemble: Ensemble, last: torch.Tensor, state: EnsembleState) -> torch.Tensor:
+        def counted(ensemble: Ensemble, last: torch.Tensor, state: Any) -> torch.Tensor:
             counts.append(len(last))
             return step(ensemble, last, state)
 

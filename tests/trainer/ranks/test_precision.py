@@ -4,7 +4,6 @@ from unittest import mock
 import pytest
 import torch
 
-from model.kernels import cpu
 from model.kernels.cpu import decoding
 from tests.forked import Forked
 from trainer.ranks.distributed import World
@@ -40,7 +39,7 @@ def test_names_of_abilities() -> None:
 
 def agree(world: World) -> list[str]:
     """As a rank, of which rank 1 alone has a CPU that is slower in bf16."""
-    with mock.patch.object(cpu, "bf16_is_faster", return_value=world.rank != 1):
+    with mock.patch.object(decoding, "bf16_is_faster", return_value=world.rank != 1):
         return [agreed_precision(asked, world) for asked in ("auto", "bf16", "fp32")]
 
 

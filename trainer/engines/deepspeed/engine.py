@@ -105,8 +105,6 @@ class DeepSpeedEngine:
         use_kernels(objective, device, section.kernels)
         self.layouts = objective.layouts(device, DTYPES[precision])
         self._is_fresh = True
-        if section.compile:
-            objective.model.compile_layers()
         objective.to(device)
         self._optimize(objective, {parameters[name]: since for name, since in self.trained.items()}, parameters)
         self._last: StepResult | None = None

@@ -1,25 +1,14 @@
 """Weights laid out for a CPU while a model decodes."""
 
-import inspect
-import re
-
 import pytest
 import torch
 
 from model import kernels
-from model.kernels import cpu
 from model.kernels.cpu import decoding, use
 from model.kernels.cpu.decoding import packed_weights
 from model.search import search
 from tests.model.reference import pad
 from tests.model.search.plain import SOURCES, assert_same, peaked_model, section_of
-
-
-def test_cpu_kernels_have_every_attribute_that_is_looked_up() -> None:
-    """A name that they do not have counts as None: the search would only become slower."""
-    names = re.findall(r'_device_attribute\(\S+, "(\w+)"\)', inspect.getsource(kernels))
-    assert len(names) == 3
-    assert [name for name in names if not hasattr(cpu, name)] == []
 
 
 @pytest.mark.parametrize("by_onednn", [True, False])
