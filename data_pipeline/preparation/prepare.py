@@ -25,7 +25,7 @@ from data_pipeline.preparation.corpus import RawSpan, Span, Unit, corpus_units, 
 from data_pipeline.preparation.pool import run_tasks
 from data_pipeline.preparation.programs import ScoreSources, check_program, fields_of, score_chunks
 from data_pipeline.preparation.recipe import is_already_prepared, make_recipe
-from data_pipeline.preparation.report import Report, describe, warnings
+from data_pipeline.preparation.report import Report, describe
 from data_pipeline.preparation.shards import ShardJob, write_dataset
 from data_pipeline.preparation.spans import CHUNK_LINES, EncodeJob, make_cleaner
 from data_pipeline.preparation.staging import (
@@ -221,7 +221,7 @@ class Preparation:
         total = _num_pairs(spans)
         with Progress("encoding", total, total - pairs) as progress:
             tasks = _tasks(job.units, encoding.spans, numbers)
-            for num_read in run_tasks(job, tasks, self._num_workers(len(missing))):
+            for num_read in run_tasks(job.open, tasks, self._num_workers(len(missing))):
                 progress.advance(num_read)
         check_unchanged(self.inputs)
 
@@ -237,7 +237,7 @@ class Preparation:
         missing = job.missing()
         workers = min(self._num_workers(len(missing)), -(-len(missing) // 4)) or 1  # each process imports torch
         with Progress("writing", _num_pairs(encoding.spans)) as progress:
-            for num_pairs in run_tasks(job, missing, workers):
+            for num_pairs in run_tasks(job.open, missing, workers):
                 progress.advance(num_pairs)
         if self.section.cleaning.duplicates == "drop":
             report = report.merge(Report(dropped={DUPLICATE: int(sum(job.noted("duplicates")))}))
@@ -312,6 +312,3 @@ def _print_summary(output: Path, report: Report, seconds: float) -> None:
         print(f"  {line}")
     if not dataset.index.held_out:
         print("  no validation set (prepare.valid): training will report its loss alone")
-    sys.stdout.flush()
-    for line in warnings(report):
-        say(f"zeromt: warning: {line}", file=sys.stderr)

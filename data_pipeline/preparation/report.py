@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import numpy as np
-
 from configs import StreamSection, UserError
 from configs.fields import STRICT, Count
 from data_pipeline.preparation.lines import TextChunk
@@ -17,8 +15,6 @@ from data_pipeline.prepared.index import INDEX_FILE, parsed
 
 NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
-WORTH_A_WARNING = 0.001
-"""Fraction of a side's pieces that are unknown above which there is a warning."""
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
 
@@ -52,8 +48,6 @@ class Report:
     __pydantic_config__ = STRICT
 
     read: Count = 0
-    identical: Count = 0
-    """Pairs with equal sides that reached the filter of duplicates."""
     dropped: dict[str, Count] = field(default_factory=dict)
     """Pairs that each filter dropped: all that were on, in order of application."""
     changed: dict[str, Count] = field(default_factory=dict)
@@ -77,7 +71,6 @@ class Report:
         examples = _sums(self.examples, later.examples)
         return Report(
             read=self.read + later.read,
-            identical=self.identical + later.identical,
             dropped=_sums(self.dropped, later.dropped),
             changed=_sums(self.changed, later.changed),
             examples={name: found[:NUM_EXAMPLES] for name, found in examples.items()},
@@ -129,7 +122,7 @@ def describe(dataset: Dataset, report: Report) -> Iterator[str]:
         yield f"source    {', '.join(entry.files)}: {entry.pairs:,} pairs, {said}"
     tag = f", tag {index.target_tag}" if index.target_tag else ""
     yield f"languages {index.source_language} -> {index.target_language}{tag}"
-    yield f"pairs     {index.pairs:,} kept of {report.read:,}; source equal to target: {report.identical:,}"
+    yield f"pairs     {index.pairs:,} kept of {report.read:,}"
     yield from (f"          {line}" for line in report.lines())
     yield f"held out  {held_out}"
     yield f"tokens    {index.source_tokens:,} source, {index.target_tokens:,} target"
@@ -138,13 +131,6 @@ def describe(dataset: Dataset, report: Report) -> Iterator[str]:
     yield f"shards    {len(index.shards):,} of {sum(s.bytes for s in index.shards):,} bytes, {index.blocks:,} blocks"
     if scores := dataset.scores():
         yield f"scores    {', '.join(scores)}"
-
-
-def warnings(report: Report) -> Iterator[str]:
-    """Warnings about unknown pieces."""
-    for side in SIDES:
-        if report.share_of_unknown(side) > WORTH_A_WARNING:
-            yield f"prepare.train: {report.unknown_pieces(side)} are unknown to the tokenizer (<unk>)"
 
 
 def is_dataset(folder: Path) -> bool:
@@ -170,35 +156,10 @@ def inspect_dataset(folder_or_url: Path | str, stream: StreamSection | None = No
         dataset = Dataset.load(folder_or_url, stream)
         location, entry = dataset.location, dataset.index.report
         report = parsed(Report, dataset.read_file(entry), f"{location}/{entry.file}")
-        lines = [*describe(dataset, report), *(f"warning   {line}" for line in warnings(report))]
+        lines = [*describe(dataset, report)]
         problems = dataset.verify()
     except UserError as error:
         storage, index, _ = open_index(folder_or_url, stream)  # raises again if the index itself is broken
         location, problems = storage.location, list(check_files(storage, index)) or [str(error)]
     whole = f"NO: {len(problems)} problems" if problems else "yes: every byte was read and is as the index says"
     return [f"dataset   {location}", *lines, f"whole     {whole}", *(f"  {one}" for one in problems)], not problems
-
-
-def pairs_by_score(dataset: Dataset, name: str, count: int, *, highest: bool) -> list[str]:
-    """The pairs of the lowest or highest scores as text: score and place, source, target.
-
-    Args:
-        dataset: the dataset.
-        name: of the score.
-        count: most pairs.
-        highest: whether those of the highest scores are wanted, the best or worst.
-
-    Raises:
-        UserError: there is no such score.
-        DataError: its table or a block is corrupt.
-    """
-    scores = dataset.score(name)[:]
-    there = np.flatnonzero(~np.isnan(scores))
-    order = np.argsort(-scores[there] if highest else scores[there], kind="stable")
-    lines = []
-    for pair in there[order[:count]].tolist():
-        source_ids, target_ids = dataset.pieces(pair)
-        [source] = dataset.tokenizer.decode_source([source_ids])
-        [target] = dataset.tokenizer.decode_target([target_ids])
-        lines += [f"{scores[pair]:<12.6g} {dataset.place(pair) or f'pair {pair}'}", f"  {source}", f"  {target}"]
-    return lines

@@ -22,7 +22,6 @@ from configs.process.files.inside import opened, replacing
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.cleaning import DUPLICATE, EMPTY, LENGTH_RATIO, TOO_LONG, Cleaned, Cleaner, filters_of
 from data_pipeline.preparation.corpus import RawSpan, Span, Unit
-from data_pipeline.preparation.filters.texts import find_identical
 from data_pipeline.preparation.lines import TextChunk
 from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.report import NUM_EXAMPLES, Example, Report
@@ -223,7 +222,6 @@ class SpanEncoder:
         encoded = Encoded(rows, self._pieces(source_ids, numbers), self._pieces(target_ids, numbers))
         report = Report(
             read=len(text.sources),
-            identical=len(find_identical(sources, targets)),
             dropped={name: len(bad) for name, bad in dropped.items()},
             changed=cleaned.changed,
             examples={name: [Example.of(text, row) for row in bad[:NUM_EXAMPLES]] for name, bad in dropped.items()},

@@ -272,18 +272,6 @@ class Dataset:
         self._storage.fetch(entry)
         return self._table(entry, "<f4", (self.num_pairs,))
 
-    def pieces(self, pair: int) -> tuple[list[int], list[int]]:
-        """Source and target of a pair, as pieces with tags and without special ids.
-
-        Raises:
-            DataError: as for `read_block`.
-        """
-        number = int(np.searchsorted(self.blocks["first_pair"], pair, side="right")) - 1
-        block, row = self.read_block(number), pair - int(self.blocks["first_pair"][number])
-        ends = np.cumsum(block.lengths[: row + 1], axis=0, dtype=np.int64)[-1]
-        (s0, t0), (s1, t1) = ends - block.lengths[row], ends
-        return block.source[s0:s1].tolist(), block.target[t0:t1].tolist()
-
     def read_block(self, number: int) -> Block:
         """Read and verify a block, of a remote dataset through the cache. Thread-safe.
 

@@ -9,28 +9,21 @@ from configs import UserError
 from configs.process.files import disk_errors, exists, is_dir, naming
 from configs.process.progress import say
 from configs.process.text import visible
-from data_pipeline.preparation.report import inspect_dataset, is_dataset, pairs_by_score
-from data_pipeline.prepared.dataset import Dataset
+from data_pipeline.preparation.report import inspect_dataset, is_dataset
 from trainer.checkpoint.format import CheckpointError, read_checkpoint, verify
 from trainer.checkpoint.weights_only import WEIGHTS_ONLY
 from trainer.runs.layout import CHECKPOINTS, MANIFEST, METRICS_FILE, list_steps
 from trainer.runs.parents import Parent, parent_in, parent_of_run
 
 
-def run(*, path: str, worst: list[str] | None = None, best: list[str] | None = None) -> int:
-    """Print what is there; returns 0 if it is whole, else 1. Or the pairs of a dataset's lowest or highest scores.
+def run(*, path: str) -> int:
+    """Print what is there; returns 0 if it is whole, else 1.
 
     Raises:
-        UserError: the path holds none of the three, or no such score.
+        UserError: the path holds none of the three.
     """
     with naming("PATH"):
-        for option, given in (("--worst", worst), ("--best", best)):
-            if given is not None:
-                lines = pairs_by_score(
-                    Dataset.load(path), given[0], _count(option, given[1]), highest=option == "--best"
-                )
-                print("\n".join(visible(line) for line in lines))
-        return 0 if worst or best else _look(path)
+        return _look(path)
 
 
 def report(*, run: str) -> int:
@@ -45,12 +38,6 @@ def report(*, run: str) -> int:
         written = write(Path(run))
     say(f"report: {visible(str(written))}")
     return 0
-
-
-def _count(option: str, text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise UserError(f"{option}: {text!r}; allowed is the name of a score and a number of pairs, such as qe 100")
-    return int(text)
 
 
 def _look(path: str) -> int:

@@ -22,13 +22,6 @@ def add_batch(parser: Parser) -> None:
 def add_inspect(parser: Parser) -> None:
     """Arguments of `zeromt inspect`."""
     parser.add_argument("path", metavar="PATH", type=_place, help="a dataset (folder or URL), a checkpoint or a run")
-    for name, which in (("worst", "lowest"), ("best", "highest")):
-        parser.add_argument(
-            f"--{name}",
-            metavar=("SCORE", "N"),
-            nargs=2,
-            help=f"print the N pairs of a dataset whose score is the {which}, with their places, and nothing else",
-        )
 
 
 def add_report(parser: Parser) -> None:
@@ -52,7 +45,7 @@ COMMANDS = {
     ),
     "inspect": Command(
         summary="describe a dataset, a checkpoint or a run, and check whether it is complete",
-        usage="PATH [--worst SCORE N | --best SCORE N]",
+        usage="PATH",
         add_arguments=add_inspect,
         target="zeromt.inspecting.describe:run",
         group="look into a run",

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from configs import CleaningSection
@@ -16,9 +17,13 @@ PAIRS = many(300)
 
 def texts(dataset: Dataset) -> list[tuple[str, str]]:
     """Every pair as text, by its number."""
-    rows = [dataset.pieces(pair) for pair in range(dataset.num_pairs)]
-    sources = dataset.tokenizer.decode_source([source for source, _ in rows])
-    return list(zip(sources, dataset.tokenizer.decode_target([target for _, target in rows]), strict=True))
+    rows: tuple[list[list[int]], list[list[int]]] = ([], [])
+    for block in map(dataset.read_block, range(len(dataset.blocks))):
+        for side, pieces in enumerate((block.source, block.target)):
+            cuts = np.cumsum(block.lengths[:-1, side], dtype=np.int64)
+            rows[side].extend(row.tolist() for row in np.split(pieces, cuts))
+    tokenizer = dataset.tokenizer
+    return list(zip(tokenizer.decode_source(rows[0]), tokenizer.decode_target(rows[1]), strict=True))
 
 
 @pytest.mark.parametrize("duplicates", ["keep", "drop"])

@@ -16,7 +16,6 @@ from data_pipeline.preparation.filters.judging import Threshold
 from data_pipeline.preparation.prepare import Part
 from data_pipeline.preparation.programs import ScoreSources
 from data_pipeline.preparation.readers.lines import Tsv
-from data_pipeline.preparation.report import pairs_by_score
 from data_pipeline.prepared.dataset import Dataset
 from tests.conftest import contents
 from tests.data_pipeline.preparation.made import Corpus, many
@@ -155,23 +154,16 @@ def test_a_threshold_keeps_what_is_within(
             prepare.run(changed)
 
 
-def test_the_worst_pairs_are_shown(scored: PrepareSection, tmp_path: Path) -> None:
+def test_scores_are_verified(scored: PrepareSection, tmp_path: Path) -> None:
     prepare.run(scored)
     dataset = Dataset.load(tmp_path / "out")
-    scores = dataset.score("qe")[:]
-    for highest in (False, True):
-        lines = pairs_by_score(dataset, "qe", 40, highest=highest)
-        shown = [float(line.split()[0]) for line in lines[::3]]
-        wanted = np.sort(scores[~np.isnan(scores)])[:: -1 if highest else 1][:40]
-        np.testing.assert_allclose(shown, wanted, rtol=1e-5)
-        for head, source, target in zip(*(lines[n::3] for n in range(3)), strict=True):
-            line = int(head.rpartition(":")[2]) - 1
-            assert (source.strip(), target.strip()) == PAIRS[line]
     with pytest.raises(UserError, match=r"has no score 'comet' \(it has: laser, qe\)"):
-        pairs_by_score(dataset, "comet", 1, highest=False)
-    laser = (tmp_path / "out" / "score-laser.npy").read_bytes()
-    (tmp_path / "out" / "score-qe.npy").write_bytes(laser)
+        dataset.score("comet")
+    (tmp_path / "out" / "score-qe.npy").write_bytes((tmp_path / "out" / "score-laser.npy").read_bytes())
     with pytest.raises(UserError, match=r"score-qe\.npy: its hash is not the index's"):
+        dataset.score("qe")
+    (tmp_path / "out" / "score-qe.json").write_text("[]")
+    with pytest.raises(UserError, match=r"score-qe\.json: \[\]: Input should"):
         dataset.score("qe")
 
 

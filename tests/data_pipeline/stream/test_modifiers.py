@@ -182,7 +182,8 @@ def test_a_tag_that_is_text_stays_text(spelling: Dataset) -> None:
 @pytest.mark.parametrize(("dropout", "least", "most"), [(0.0, 0, 0), (0.1, 120, 200), (1.0, 150, 200)])
 def test_bpe_dropout(spelling: Dataset, dropout: float, least: int, most: int) -> None:
     """Other pieces for the same text, drawn anew in each pass."""
-    texts = [spelling.tokenizer.decode_source([spelling.pieces(number)[0]])[0] for number in range(200)]
+    tokenizer = spelling.tokenizer
+    texts = tokenizer.decode_source(tokenizer.encode_source(spelling.held_out("valid")[0][:200]))
     modifier = make("modifier", "bpe_dropout", dropout=dropout)
     sources, is_changed = augmented(spelling, [(text, text) for text in texts], modifier)
     assert sources == texts

@@ -8,21 +8,14 @@ import pytest
 
 from data_pipeline.prepared.dataset import Dataset
 from data_pipeline.prepared.index import write_score
-from tests.conftest import Refused
 from tests.small import small_runs
 from zeromt.cli.main import main
 
 
-def test_the_worst_pairs_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused) -> None:
+def test_scores_of_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dataset = Path(shutil.copytree(small_runs() / "dataset", tmp_path / "data"))
     pairs = Dataset.load(dataset).num_pairs
     scores = np.arange(pairs, dtype=np.float32) / np.float32(8)
     write_score(dataset, "qe", {"command": ["qe"]}, pairs, [scores])
     assert main(["inspect", str(dataset)]) == 0
     assert "scores    qe\n" in capsys.readouterr().out
-    assert main(["inspect", str(dataset), "--worst", "qe", "2"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in shown[::3]] == [["0", "pair", "0"], ["0.125", "pair", "1"]]
-    for number in ("x", "0", "-1"):
-        said = refused("inspect", str(dataset), "--best", "qe", number)
-        assert f"--best: '{number}'" in said
