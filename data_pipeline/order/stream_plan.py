@@ -60,20 +60,6 @@ class Units:
         return Units(np.append(self.bounds[firsts], self.bounds[-1]), np.add.reduceat(self.tokens, firsts))
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """The units of every lane, in the lane's order."""
-
-    units: Integers
-    """Numbers of units, lane after lane."""
-    offsets: Integers
-    """(K + 1,): lane j has units[offsets[j] : offsets[j + 1]], before its own shuffle."""
-
-    def of_lane(self, lane: int) -> Integers:
-        """The units of a lane."""
-        return self.units[self.offsets[lane] : self.offsets[lane + 1]]
-
-
 def choose_units(
     blocks: Units, first_blocks: Integers, lengths: NDArray[np.uint16], *, num_lanes: int, window_pairs: int
 ) -> Units:
@@ -97,8 +83,8 @@ def choose_units(
     return Units.of_pairs(lengths)
 
 
-def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: int) -> Deal:
-    """Deal units to lanes at random, balanced by tokens.
+def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: int) -> list[Integers]:
+    """The units of each lane, dealt at random and balanced by tokens.
 
     Units are sorted by tokens, equal ones at random, and dealt in rows of one per lane: one row to the lanes in random
     order, the next row in reverse, so that the lane with the heaviest unit of one row gets the lightest of the next.
@@ -112,8 +98,8 @@ def deal(tokens: Integers, num_lanes: int, *, seed: int, dataset: int, pass_: in
     bits = random_bits(row_pairs * num_lanes, seed, Purpose.DEAL_LANES, dataset, pass_, num_lanes)
     there = np.argsort(bits.reshape(row_pairs, num_lanes), axis=1, kind="stable")
     lanes = np.stack([there, there[:, ::-1]], axis=1).reshape(-1)[:count].astype(np.uint16)  # sorted by radix
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(lanes, minlength=num_lanes))])
-    return Deal(heaviest_first[np.argsort(lanes, kind="stable")], offsets)
+    ends = np.cumsum(np.bincount(lanes, minlength=num_lanes))
+    return np.split(heaviest_first[np.argsort(lanes, kind="stable")], ends[:-1])
 
 
 def lane_order(units: Integers, *, seed: int, dataset: int, pass_: int, lane: int) -> Integers:
@@ -254,13 +240,13 @@ class StreamPlan:
         """Whether single pairs are dealt, so that every lane reads from every block."""
         return len(self._units) >= len(self.lengths)
 
-    def _compute_deal(self, pass_: int) -> Deal:
+    def _compute_deal(self, pass_: int) -> list[Integers]:
         return deal(self._units.tokens, self.num_lanes, seed=self._seed, dataset=self._dataset, pass_=pass_)
 
     def lane(self, pass_: int, lane: int) -> LanePass:
         """A lane's part of a pass."""
         with self._deal_lock:  # otherwise two threads would both sort all units
-            dealt = self._deal(pass_).of_lane(lane)
+            dealt = self._deal(pass_)[lane]
         units = lane_order(dealt, seed=self._seed, dataset=self._dataset, pass_=pass_, lane=lane)
         counts = self._units.bounds[units + 1] - self._units.bounds[units]
         return LanePass(pass_, units, cut_windows(counts, self._window_pairs))

@@ -13,30 +13,22 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from configs.plugins import dumps, loads
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Task_contra = TypeVar("Task_contra", contravariant=True)
-Result_co = TypeVar("Result_co", covariant=True)
-
 Work = Callable[[Any], Any]
 
 
-class Job(Protocol[Task_contra, Result_co]):
-    """The part of the work that is sent to a process once."""
-
-    def open(self) -> Callable[[Task_contra], Result_co]:
-        """Prepare, and return the function that does a task."""
-
-
-def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int, *, apart: bool = False) -> Iterator[Result]:
+def run_tasks(
+    open_: Callable[[], Callable[[Task], Result]], tasks: Iterable[Task], workers: int, *, apart: bool = False
+) -> Iterator[Result]:
     """Do tasks, with a bounded number in flight.
 
     Args:
-        job: opened once in each process.
+        open_: called once in each process, to which it is sent; gives what does a task.
         tasks: to do.
         workers: processes; a single one is this one.
         apart: whether even a single one is a new process, whose memory is freed when it ends.
@@ -46,12 +38,12 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int, *, ap
         RuntimeError: a process died, possibly for lack of memory.
     """
     if workers == 1 and not apart:
-        work = job.open()
+        work = open_()
         for task in tasks:
             yield work(task)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start_child, (dumps(job),)) as pool:
+    with ProcessPoolExecutor(workers, context, _start_child, (dumps(open_),)) as pool:
         tasks = iter(tasks)
         try:
             waiting: deque[Future[Result]] = deque(
@@ -71,11 +63,11 @@ def run_tasks(job: Job[Task, Result], tasks: Iterable[Task], workers: int, *, ap
 _work: Work | None = None
 
 
-def _start_child(job: bytes) -> None:
+def _start_child(open_: bytes) -> None:
     global _work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent kills its children
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _work = loads(job).open()
+    _work = loads(open_)()
 
 
 def _end_with_parent() -> None:

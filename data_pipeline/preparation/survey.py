@@ -105,7 +105,7 @@ def survey(job: SurveyJob, folder: Path, *, apart: bool) -> tuple[list[Span], To
         beside = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir()
-        list(run_tasks(job, [beside], 1, apart=apart))
+        list(run_tasks(job.open, [beside], 1, apart=apart))
         sync_folder(beside)
         beside.rename(folder)
     return TypeAdapter(list[Span]).validate_json(read_bytes(folder / SPANS_FILE)), Tokenizer.load(folder)

@@ -111,11 +111,7 @@ def existing_tokenizer(section: TokenizerSection) -> Tokenizer | None:
     path = Path(section.path)
     where = f"prepare.tokenizer.path: {path}"
     try:
-        if path.is_dir():
-            files = {n: read_bytes(path / n) for n in (JOINT_FILE, SOURCE_FILE, TARGET_FILE) if (path / n).exists()}
-        else:
-            files = {JOINT_FILE: read_bytes(path)}
-        tokenizer = Tokenizer(files)
+        tokenizer = Tokenizer.load(path) if path.is_dir() else Tokenizer({JOINT_FILE: read_bytes(path)})
     except OSError as error:
         raise UserError(
             f"{where}: {error.strerror}; allowed is a prepared dataset, or a folder that holds {JOINT_FILE}"

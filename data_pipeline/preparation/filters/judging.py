@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -95,23 +95,12 @@ def _judge(program: "Respondent", pairs: Pairs) -> tuple[list[str], list[str], S
     for row, answer in program.ask(pairs, range(len(sources))):
         changed = {side: answer[side] for side in ("source", "target") if side in answer}
         keep = answer.get("keep", True if changed else None)
-        if not isinstance(keep, bool) or not all(map(_is_line, changed.values())):
+        if not isinstance(keep, bool) or not all(isinstance(text, str) for text in changed.values()):
             said = str({name: value for name, value in answer.items() if name != "id"})[:100]
-            allowed = "keep, true or false, or source and target, of one line each"
+            allowed = "keep, true or false, or source and target"
             raise program.refused(pairs, row, said, allowed)
         sources[row] = changed.get("source", sources[row])
         targets[row] = changed.get("target", targets[row])
         if not keep:
             bad.append(row)
     return sources, targets, bad
-
-
-def _is_line(text: Any) -> bool:
-    """Whether it is text that may stand in a line of a file."""
-    if not isinstance(text, str) or any(character in text for character in "\n\r\0"):
-        return False
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True

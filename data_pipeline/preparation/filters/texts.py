@@ -70,12 +70,7 @@ class Identical(DroppingFilter):
 
     @override
     def find(self, sources: list[str], targets: list[str]) -> list[int]:
-        return find_identical(sources, targets)
-
-
-def find_identical(sources: list[str], targets: list[str]) -> list[int]:
-    """Rows whose sides are the same text, ignoring white space at the ends."""
-    return [row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if s.strip() == t.strip()]
+        return [row for row, (s, t) in enumerate(zip(sources, targets, strict=True)) if s.strip() == t.strip()]
 
 
 def without_controls(lines: list[str]) -> list[str]:

@@ -41,12 +41,10 @@ class Tsv(LineFormat):
     """Column of the source: its number, from 1, or its name in the first line."""
     target_field: FieldPath = 2
     """Column of the target."""
-    header: bool = False
-    """Whether the first line has names, also where no column is chosen by its name."""
 
     @override
     def head_lines(self, files: RawFiles) -> int:
-        return int(self.header or not all(field.isdecimal() for field in self._fields(files)))
+        return int(not all(field.isdecimal() for field in self._fields(files)))
 
     @override
     def open(self, files: RawFiles) -> Split:

@@ -50,7 +50,7 @@ def test_the_largest_unit_that_leaves_eight_is_dealt() -> None:
 )
 def test_a_deal_gives_each_unit_to_one_lane(tokens: NDArray[np.int64], num_lanes: int, pass_: int) -> None:
     dealt = deal(tokens, num_lanes, seed=1, dataset=0, pass_=pass_)
-    shares = [dealt.of_lane(lane) for lane in range(num_lanes)]
+    shares = dealt[:num_lanes]
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(tokens)))
     sizes = [len(share) for share in shares]
     assert max(sizes) - min(sizes) <= 1
@@ -63,7 +63,7 @@ def test_lanes_are_balanced_by_tokens() -> None:
     loads = []
     for pass_ in range(5):
         dealt = deal(tokens, 64, seed=1, dataset=0, pass_=pass_)
-        loads.append([int(tokens[dealt.of_lane(lane)].sum()) for lane in range(64)])
+        loads.append([int(tokens[units].sum()) for units in dealt])
     heaviest = int(tokens.max())
     for load in loads:
         assert max(load) - min(load) <= heaviest

@@ -17,7 +17,7 @@ LINES: list[tuple[str, dict[str, Any], str, str]] = [
     ("tsv", {"source_field": "x"}, "a\tb\nc\td\n", "has no columns x; .* one of a, b"),
     ("tsv", {"source_field": "a"}, "a\tb\ta\nc\td\te\n", "has 2 columns a"),
     ("tsv", {"source_field": "0"}, "a\tb\n", "has no columns 0"),
-    ("tsv", {"header": True}, "source\ttarget\n", "has no pair"),
+    ("tsv", {"source_field": "source"}, "source\ttarget\n", "has no pair"),
     ("tsv", {}, "", "is empty"),
     ("jsonl", {}, '{"source": "a", "target": "b"}\n{\n', "line 2: is not JSON "),
     ("jsonl", {}, "[" * 200_000, "line 1: is not JSON "),

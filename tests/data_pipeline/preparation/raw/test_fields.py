@@ -16,7 +16,6 @@ ROWS = [[f"{n}", f"ziel {n}", f"{n / 7:.3f}" * (n % 3 > 0), f'"quelle {n}', f"so
 CHOICES: list[tuple[dict[str, Any], bool, tuple[int, int]]] = [
     ({"source_field": 5, "target_field": "2"}, False, (4, 1)),
     ({"source_field": "en text"}, True, (3, 1)),
-    ({"header": True, "source_field": 1, "target_field": 4}, True, (0, 3)),
     ({"source_field": "en text", "target_field": 1}, True, (3, 0)),
 ]
 
