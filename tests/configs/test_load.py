@@ -98,12 +98,6 @@ def test_overrides_win_and_the_last_one_last(tmp_path: Path) -> None:
     assert run.datasets[0].path == "x"
 
 
-def test_name_comes_from_the_file_unless_given(tmp_path: Path) -> None:
-    path = write(tmp_path, "")
-    assert load_run(path).name == "run"
-    assert load_run(path, ["name=other"]).folder == "runs/other"
-
-
 class TestPresets:
     def test_defaults_then_preset_then_file_then_overrides(self, tmp_path: Path) -> None:
         path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, attention: {num_heads: 8}}\n")
@@ -121,11 +115,6 @@ class TestPresets:
         save_run(run, path)
         assert load_run(str(path), ["name=run"]) == run
         assert "preset" not in path.read_text()
-
-    def test_a_run_is_what_it_was_when_the_preset_changes(self, tmp_path: Path) -> None:
-        path = tmp_path / "config.yaml"
-        save_run(load_run("wmt_base"), path)
-        assert load_run(str(path), ["preset=modern"]) == load_run("wmt_base")
 
     @pytest.mark.parametrize("name", ["nope", "3", "[modern]", "{a: 1}", "../runs/debug"])
     def test_unknown_one_is_refused_by_name(self, name: str, tmp_path: Path) -> None:

@@ -23,31 +23,23 @@ def test_a_file_beside_the_configuration(folder: Path) -> None:
     assert runs(folder / "halves.py") == 1, "once in a process"
 
 
-@pytest.mark.parametrize("how", ["absolute", "home", "link", "override", "option", "shipped", "linked config"])
-def test_how_a_file_can_be_named(how: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "settings", "options"),
+    [
+        ("[FOLDER/halves.py]", [], []),
+        ("['~/halves.py']", [], []),
+        ("[link.py]", [], []),
+        ("[]", ["plugins=[halves.py]"], []),  # relative to the configuration, as in it
+        ("[]", [], ["../halves.py"]),  # relative to the current folder
+    ],
+)
+def test_how_a_file_can_be_named(
+    names: str, settings: list[str], options: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(folder))
-    config, names, settings, options = folder / "my.yaml", "[]", [], []
-    if how == "absolute":
-        names = f"[{folder}/halves.py]"
-    elif how == "home":
-        names = "['~/halves.py']"
-    elif how == "link":
-        (folder / "link.py").symlink_to("halves.py")
-        names = "[link.py]"
-    elif how == "override":
-        settings = ["plugins=[halves.py]"]  # relative to the configuration, as in it
-    elif how == "linked config":
-        (folder / "elsewhere" / "halves.py").symlink_to(folder / "halves.py")
-        config = folder / "elsewhere" / "linked.yaml"
-        config.symlink_to(folder / "my.yaml")
-        names = "[halves.py]"
-    else:
-        options = ["../halves.py"]  # relative to the current folder
-    (folder / "my.yaml").write_text(f"{USED}plugins: {names}\n")
-    if how == "shipped":
-        run = load_run("debug", ["schedule.kind=halves", "plugins=[../halves.py]"])
-    else:
-        run = load_run(str(config), settings, plugins=options)
+    (folder / "link.py").symlink_to("halves.py")
+    (folder / "my.yaml").write_text(f"{USED}plugins: {names.replace('FOLDER', str(folder))}\n")
+    run = load_run(str(folder / "my.yaml"), settings, plugins=options)
     assert (run.schedule.kind, len(run.plugins)) == ("halves", 1)
 
 

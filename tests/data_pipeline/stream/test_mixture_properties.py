@@ -146,27 +146,6 @@ def test_every_pass_deals_each_pair_as_often(pool: Pool, case: Case) -> None:
     close(readers)
 
 
-@pytest.mark.parametrize(("num_lanes", "num_languages"), [(32, 100), pytest.param(256, 30, marks=pytest.mark.slow)])
-def test_many_tiny_datasets(
-    small: Dataset, tmp_path_factory: pytest.TempPathFactory, num_lanes: int, num_languages: int
-) -> None:
-    """Languages of 20 pairs: each is heard from the first epochs on, and none before the others are."""
-    root = tmp_path_factory.mktemp("languages")
-    languages = [write_dataset(root / str(n), small, 20, seed=n) for n in range(num_languages)]
-    section = StreamSection(micro_batches=num_lanes, source_tokens=512, target_tokens=512, prefetch_updates=0)
-    [reader] = readers = open_readers(languages, section)
-    counts = np.zeros(20 * num_languages, dtype=np.int64)
-    for _ in range(8):
-        for micro_batch in read_epoch(readers):
-            np.add.at(counts, micro_batch.pair_ids, 1)
-    of_language = counts.reshape(-1, 20).sum(axis=1)
-    assert of_language.min() > 0.4 * of_language.mean(), of_language
-    assert of_language.max() < 1.8 * of_language.mean(), of_language
-    of_epoch = num_lanes * reader.mixture.lane_pairs  # rounded up: no lane's part is less than a pair
-    assert counts.sum() == pytest.approx(of_epoch * reader.epoch, rel=0.1)
-    close(readers)
-
-
 @pytest.mark.parametrize("num_lanes", range(2, 10))
 def test_lanes_begin_with_different_datasets(num_lanes: int) -> None:
     """Of two that are alike: an update has both, however few lanes there are."""

@@ -91,15 +91,6 @@ def test_errors_come_in_the_place_of_their_item(open_stream: Open, name: str) ->
     wait_until(lambda: not is_running(pid))
 
 
-def test_a_killed_process_is_an_error(open_stream: Open) -> None:
-    stream, pid = open_stream(loader_items.busy)
-    assert stream.next() == 0
-    os.kill(pid, signal.SIGKILL)
-    for _ in range(2):
-        with pytest.raises(RuntimeError, match=rf"loader process {pid} was ended by SIGKILL.*memory"):
-            [stream.next() for _ in range(2)]
-
-
 LARGE = partial(loader_items.counted, Path("/dev/null"), 30_000_000)
 
 
