@@ -182,7 +182,7 @@ class LoadedModel(TrainedModel):
         if not lines:
             raise UserError("sources: none; give at least one")
         named = None if metrics is None else _as_list(metrics, str, "metrics")
-        wanted = Wanted.of(named, None, lowercase=False)
+        wanted = Wanted.of(named, None)
         languages = (source_language, target_language)
         text = set_of_lines(self.engine, lines, columns, languages)
         how = self._how(self._search(search), languages)

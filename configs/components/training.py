@@ -219,11 +219,6 @@ class Metric(Component):
         """
         return float(scoring.corpus_score(hypotheses, references).score)
 
-    def lowercased(self) -> "Metric":
-        """The same metric ignoring case, if it has a field `lowercase`; else the metric itself."""
-        fields = {field.name for field in dataclasses.fields(self)}
-        return dataclasses.replace(self, lowercase=True) if "lowercase" in fields else self  # type: ignore[call-arg]
-
 
 Samples = Sequence[tuple[str, str, str]]
 """Source, reference and translation of some pairs."""

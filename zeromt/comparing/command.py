@@ -45,7 +45,6 @@ def compare_runs(
     runs: Sequence[str],
     sets: Sequence[str] | None,
     metrics: list[str] | None,
-    lowercase: bool,
     tokenizer: str | None,
     raw_weights: bool,
     precision: str | None,
@@ -60,7 +59,7 @@ def compare_runs(
         runs: folders of runs, or checkpoints; each further one is tested against the first.
         sets: names of the runs' sets, or others as items of `evaluation.sets`, in YAML; None: the sets all runs have.
         metrics: written as items of `evaluation.metrics`, in YAML; None: those of the first run.
-        lowercase, tokenizer: ignore case, in metrics that can; sacreBLEU's tokenizer, of BLEU.
+        tokenizer: sacreBLEU's, of BLEU.
         raw_weights: use the weights themselves, even if there are moving averages.
         precision: see `zeromt translate`.
         search: fields of the runs' search sections to replace.
@@ -70,7 +69,7 @@ def compare_runs(
     Raises:
         UserError: a path is no run, a set cannot be read or is not there, or a metric cannot be computed.
     """
-    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)
+    wanted = Wanted.of(metrics, tokenizer)
     if wanted.commands:
         raise UserError(f"--metrics: {wanted.commands[0].name} is a command; allowed are such as bleu, chrf, ter")
     named = [parse_set(text) for text in sets or ()]

@@ -25,7 +25,6 @@ from zeromt.translator.worker import Options
 def run(
     *,
     metrics: list[str] | None,
-    lowercase: bool,
     tokenizer: str | None,
     source: str | None,
     reference: list[str] | None,
@@ -37,7 +36,7 @@ def run(
 
     Args:
         metrics: written as items of `evaluation.metrics` or `evaluation.queued`, in YAML; None: the run's own.
-        lowercase, tokenizer: ignore case, in metrics that can; for BLEU, one of sacreBLEU's, or `auto`, or the run's.
+        tokenizer: for BLEU, one of sacreBLEU's, or `auto`, or the run's.
         source, reference: a file (plain, .gz or .zst), and files of as many lines with its references.
         sets: instead, names of the run's sets, or others as items of `evaluation.sets`, in YAML; by default all of it.
         output: a file for the translations of one set.
@@ -46,7 +45,7 @@ def run(
     Raises:
         UserError: a set cannot be read, differs in length or is empty, or the run has no whole checkpoint.
     """
-    wanted = Wanted.of(metrics, tokenizer, lowercase=lowercase)  # refuse it before reading anything
+    wanted = Wanted.of(metrics, tokenizer)  # refuse it before reading anything
     options = Options(processes=None if how["quantization"] else 1, **how)
     inputs = {"--source": source} | {f"--reference ({name})": name for name in reference or ()}
     check_apart(inputs | places_of((options.run, *options.ensemble)), {"--output": output} if output else {})

@@ -61,7 +61,6 @@ def add_metrics(parser: Parser) -> None:
         help="metrics such as bleu, chrf, ter, '{kind: chrf, word_order: 2}' or '{name: comet, command: python "
         "comet.py}' (default: the run's evaluation.metrics)",
     )
-    parser.add_argument("-lc", "--lowercase", action="store_true", help="ignore case, in the metrics that support it")
     parser.add_argument(
         "--tokenizer",
         metavar="NAME",

@@ -32,11 +32,10 @@ class Wanted:
     """None: the run's own metrics."""
     tokenizer: str | None
     """BLEU's tokenizer; None: the run's."""
-    lowercase: bool
     commands: Sequence[QueuedMetric] = ()
 
     @classmethod
-    def of(cls, texts: Sequence[str] | None, tokenizer: str | None, *, lowercase: bool) -> "Wanted":
+    def of(cls, texts: Sequence[str] | None, tokenizer: str | None) -> "Wanted":
         """Read from the command's options.
 
         Raises:
@@ -53,7 +52,7 @@ class Wanted:
         bleu = [make("metric", "bleu")] if tokenizer not in (None, "auto") else []
         text = ScoredText(target_language="en", tokenizer=tokenizer or "auto", tokenizer_option="--tokenizer")
         Scorer([*(metrics or ()), *bleu], text)
-        return cls(metrics=metrics, tokenizer=tokenizer, lowercase=lowercase, commands=commands)
+        return cls(metrics=metrics, tokenizer=tokenizer, commands=commands)
 
     def scorer(self, section: EvaluationSection, text: SetText) -> Scorer:
         """The scorer of a set.
@@ -69,8 +68,7 @@ class Wanted:
             tokenizer=self.tokenizer or section.tokenizer,
             tokenizer_option="evaluation.tokenizer" if self.tokenizer is None else "--tokenizer",
         )
-        chosen = [metric.lowercased() for metric in metrics] if self.lowercase else metrics
-        return Scorer(chosen, scored, num_references=len(text.references))
+        return Scorer(metrics, scored, num_references=len(text.references))
 
 
 def parse_set(text: str) -> str | HeldOutSection:
