@@ -12,6 +12,7 @@ import pytest
 
 import zeromt
 from tests.small import small_runs
+from zeromt.cli.main import main
 
 
 @pytest.fixture(scope="module")
@@ -23,31 +24,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> zeromt.LoadedModel:
 LINES = ("Hello.", "", "I am here.", "It rains.")
 
 
-def test_it_translates_as_the_command_does(
-    model: zeromt.LoadedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from zeromt.cli.main import main
+def test_it_translates_and_scores_as_the_command_does(model: zeromt.LoadedModel, tmp_path: Path) -> None:
+    def command(text: str, *options: str) -> list[str]:
+        (tmp_path / "in").write_text(text)
+        files = ("-i", str(tmp_path / "in"), "-o", str(tmp_path / "out"))
+        assert main(["translate", str(small_runs() / "runs" / "small"), *options, *files]) == 0
+        return (tmp_path / "out").read_text().splitlines()
 
-    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in LINES))
-    arguments = ["--beam", "3", "--length-penalty", "0.5", "-i", str(tmp_path / "in.en"), "-o", str(tmp_path / "out")]
-    assert main(["translate", str(small_runs() / "runs" / "small"), *arguments]) == 0, capsys.readouterr().err
     translated = model.translate(iter(LINES), beam=3, length_penalty=0.5)
-    assert translated == (tmp_path / "out").read_text().splitlines()
+    assert translated == command("".join(f"{line}\n" for line in LINES), "--beam", "3", "--length-penalty", "0.5")
     assert model.translate([]) == []
     assert model.translate(LINES, sampler="truncated", seed=3) == model.translate(LINES, sampler="truncated", seed=3)
-
-
-def test_it_scores_as_the_command_does(
-    model: zeromt.LoadedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from zeromt.cli.main import main
-
     texts = [one.text for one in model.n_best(["I am here."], 4)[0]]
-    (tmp_path / "in.tsv").write_text("".join(f"I am here.\t{text}\n" for text in texts))
-    arguments = ["--score", "-i", str(tmp_path / "in.tsv"), "-o", str(tmp_path / "out")]
-    assert main(["translate", str(small_runs() / "runs" / "small"), *arguments]) == 0, capsys.readouterr().err
-    scored = model.score(["I am here."] * 4, texts)
-    assert [f"{one.log_prob:.4f}\t{one.score:.4f}" for one in scored] == (tmp_path / "out").read_text().splitlines()
+    scored = [f"{one.log_prob:.4f}\t{one.score:.4f}" for one in model.score(["I am here."] * 4, texts)]
+    assert scored == command("".join(f"I am here.\t{text}\n" for text in texts), "--score")
 
 
 def test_it_is_shown_in_a_line(model: zeromt.LoadedModel) -> None:

@@ -14,7 +14,6 @@ from tests.forked import Forked
 from tests.trainer.conftest import TrainedRun
 from tests.zeromt.made import make_run, make_tokenizer
 from trainer.checkpoint.format import StoredTensors, read_checkpoint
-from trainer.inference.loading import load_trained
 from trainer.runs.layout import checkpoint_folder
 from zeromt.averaging.average import average, check_alike, choose
 from zeromt.cli.main import main
@@ -91,14 +90,10 @@ def test_checkpoints_of_two_models_are_refused(joint: Tokenizer, run: Path, tmp_
         check_alike(choose(run, last=2, best=None))
 
 
-def test_an_average_is_inspected_translated_with_and_trained_on(
-    trained: TrainedRun, forked: Forked, tmp_path: Path
-) -> None:
+def test_an_average_is_trained_on(trained: TrainedRun, forked: Forked, tmp_path: Path) -> None:
     """At bf16, where the fp32 masters must be those of the average all the same."""
     out = tmp_path / "mean"
     assert main(["average", str(trained.folder), "--last", "2", "-o", str(out)]) == 0
-    assert main(["inspect", str(out)]) == main(["inspect", str(out / "checkpoints" / "step-00000300")]) == 0
-    assert len(load_trained(out).model.source_embedding.tokens.weight) == 400
     config = str(out / "config.yaml")
     settings = [
         "training.max_updates=1",

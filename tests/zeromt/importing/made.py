@@ -1,7 +1,7 @@
 """Small checkpoints as Transformers' own classes save them, with random weights of which none is 0 or 1."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +40,28 @@ def shaken(transformers: Any, name: str, config: Any) -> Any:
     return model
 
 
-def save_marian(folder: Path, *, max_shard_size: str = "1GB", **options: Any) -> Any:
-    """As Helsinki-NLP's: EOS 0, unknown 1, padding last, which also begins a target. The model."""
+def save_marian(
+    folder: Path, *, models: Sequence[bytes] = (), without: str = "", max_shard_size: str = "1GB", **options: Any
+) -> Any:
+    """As Helsinki-NLP's: EOS 0, unknown 1, padding last, which also begins a target. The model.
+
+    Args:
+        folder: of the checkpoint.
+        models: SentencePiece's, of the source and of the target; there is a tag, then.
+        without: a piece that is in these alone.
+        max_shard_size: of a file of weights.
+        options: of the configuration.
+    """
     transformers = pytest.importorskip("transformers")
     folder.mkdir(exist_ok=True)
-    content = make_tokenizer().files()[JOINT_FILE]
-    model = SentencePieceProcessor(model_proto=content)
-    pieces = [model.id_to_piece(i) for i in range(5, model.get_piece_size())]
-    vocabulary = ["</s>", "<unk>", *pieces, "<pad>"]
-    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(vocabulary)}))
-    for side in ("source", "target"):
+    pieces: dict[str, None] = {}
+    for side, content in zip(("source", "target"), models or [make_tokenizer().files()[JOINT_FILE]] * 2, strict=True):
         (folder / f"{side}.spm").write_bytes(content)
+        model = SentencePieceProcessor(model_proto=content)
+        pieces |= dict.fromkeys(model.id_to_piece(i) for i in range(5, model.get_piece_size()))
+    pieces.pop(without, None)
+    vocabulary = ["</s>", "<unk>", *pieces, *([">>fra<<"] if models else []), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({p: i for i, p in enumerate(vocabulary)}))
     pad = len(vocabulary) - 1
     ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
     sizes = {**SIZES, **ids, "vocab_size": len(vocabulary), "activation_function": "swish", "scale_embedding": True}

@@ -204,21 +204,11 @@ def test_splitting() -> None:
 SAMPLED = ("--sample", "--epsilon", "0.01", "--temperature", "2", "--candidates", "5")
 
 
-def test_minimum_bayes_risk(
-    translate: Translate, run: str, lines: list[str], refused: Refused, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (run, "-i", "in.en", "-o", "out", *SEARCH, *SAMPLED)
-    for number in (1, 2):
-        assert translate(*words, "--part", f"{number}/2") == 0
-    assert translate(*words, "--merge", "--choose", "all") == 0
-    plain = _by_line()
-    capsys.readouterr()
-    said = refused("translate", *words, "--merge", "--mbr", "chrf")
-    assert "engine.mbr: \"chrf\", and 'out' was begun with null" in said
-    by_risk = (*words[:3], "-o", "ranked", *words[5:], "--mbr", "chrf")
-    assert translate(*by_risk, "--part", "1/1") == 0
-    assert translate(*by_risk, "--merge", "--choose", "all") == 0
-    for texts, found in zip(plain, _by_line("ranked"), strict=True):
+def test_minimum_bayes_risk(translate: Translate, run: str, lines: list[str]) -> None:
+    for out, more in (("out", ()), ("ranked", ("--mbr", "chrf"))):
+        for which in (("--part", "1/1"), ("--merge", "--choose", "all")):
+            assert translate(run, "-i", "in.en", "-o", out, *SEARCH, *SAMPLED, *more, *which) == 0
+    for texts, found in zip(_by_line(), _by_line("ranked"), strict=True):
         utilities = expected_utilities(texts, "chrf")
         assert sorted(found) == sorted(texts)
         assert utilities[texts.index(found[0])] == max(utilities)
