@@ -55,7 +55,7 @@ def choose_lead(site: Profile, metrics: Path) -> int:
     slowest = slowest_save(metrics)
     lead = site.signal_lead or max(_SHORTEST_LEAD, min(math.ceil(_SAVES_IN_THE_LEAD * slowest), _LONGEST_LEAD))
     if lead <= slowest:
-        raise UserError(f"signal_lead: {lead} is less than the run's slowest save took, {slowest:.0f} s; give more")
+        raise UserError(f"signal_lead: {lead} is not more than the run's slowest save took, {slowest:.0f} s; give more")
     if site.seconds < lead + slowest:
         raise UserError(
             f"--time: {site.time} is less than signal_lead={lead} and a save of {slowest:.0f} s; allowed is "

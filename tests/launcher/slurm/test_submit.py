@@ -40,7 +40,7 @@ def test_a_chain_after_a_job(call: Call, scheduler: Scheduler) -> None:
     """Its data are prepared by that job."""
     given = ["prepare.output=none", "--chain", "3", "--nproc", "1", "--after", "9", "--max-restarts", "0"]
     done = call(*CPU, *given, **scheduler.variables)
-    assert done.out.split() == ["1", "2", "3"], done.err
+    assert done.out == "1\n2\n3\n", done.err
     follows = [f"--parsable --dependency=afterany:{job} --kill-on-invalid-dep=yes" for job in (1, 2)]
     assert scheduler.asked()[1:] == ["--parsable", *follows]
     for job in (1, 2, 3):
@@ -182,8 +182,8 @@ def test_the_lead_is_longer_than_the_slowest_save(tmp_path: Path) -> None:
     assert choose_lead(hour, metrics) == 300
     assert choose_lead(hour, saved(2.5, 200.5, 1)) == 602
     assert choose_lead(Profile(time="60", signal_lead=120), saved(100)) == 120
-    with pytest.raises(UserError, match=r"^signal_lead: 90 is less than the run's slowest save took, 100 s; give more"):
-        choose_lead(Profile(time="60", signal_lead=90), saved(100))
+    with pytest.raises(UserError, match=r"^signal_lead: 100 is not more than the run's slowest save took, 100 s; "):
+        choose_lead(Profile(time="60", signal_lead=100), saved(100))
     with pytest.raises(UserError, match=r"^--time: 10 is less than signal_lead=540 .* allowed is 12 minutes or more"):
         choose_lead(Profile(time="10"), saved(180))
 
