@@ -204,4 +204,4 @@ class MultiHeadAttention(nn.Module):
 
     def _for_each_query(self, x_BHSK: Tensor) -> Tensor:
         """Repeat key or value heads to one for each query head."""
-        return x_BHSK if self.queries_per_key == 1 else x_BHSK.repeat_interleave(self.queries_per_key, dim=1)
+        return x_BHSK.repeat_interleave(self.queries_per_key, dim=1)

@@ -36,16 +36,13 @@ def rows_at(table_PW: Tensor, start: int | Tensor, length: int) -> Tensor:
     return table_PW[start : start + length] if isinstance(start, int) else F.embedding(start, table_PW)
 
 
-def check_length(end: int, num_positions: int) -> None:
-    """Raise ValueError for a sequence that ends beyond the last position; a slice of the table might broadcast."""
-    if end > num_positions:
-        raise ValueError(f"sequence: {end} tokens exceed max_positions={num_positions}")
+def check_length(start: int | Tensor, length: int, num_positions: int) -> None:
+    """Raise ValueError for a sequence that ends beyond the last position; a slice of the table might broadcast.
 
-
-def check_end(start: int | Tensor, length: int, num_positions: int) -> None:
-    """`check_length` for an integer start; explicit positions are checked by the caller."""
-    if isinstance(start, int):
-        check_length(start + length, num_positions)
+    Explicit positions are checked by the caller.
+    """
+    if isinstance(start, int) and start + length > num_positions:
+        raise ValueError(f"sequence: {start + length} tokens exceed max_positions={num_positions}")
 
 
 class SinusoidalPositions(nn.Module):
@@ -63,7 +60,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
         """Add positions start, start + 1, ... or the given ones (L) to x (B, L, D); ValueError beyond the last one."""
-        check_end(start, x_BLD.shape[1], self.num_positions)
+        check_length(start, x_BLD.shape[1], self.num_positions)
         return x_BLD + rows_at(self.table, start, x_BLD.shape[1]).to(x_BLD.dtype)
 
 
@@ -85,7 +82,7 @@ class LearnedPositions(nn.Module):
 
     @override
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
-        check_end(start, x_BLD.shape[1], self.num_positions)
+        check_length(start, x_BLD.shape[1], self.num_positions)
         return x_BLD + rows_at(self.weight, self.offset + start, x_BLD.shape[1])
 
 
@@ -98,7 +95,7 @@ class NoPositions(nn.Module):
 
     def forward(self, x_BLD: Tensor, start: int | Tensor = 0) -> Tensor:
         """Returns x (B, L, D) unchanged; ValueError beyond the last position."""
-        check_end(start, x_BLD.shape[1], self.num_positions)
+        check_length(start, x_BLD.shape[1], self.num_positions)
         return x_BLD
 
 

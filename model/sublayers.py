@@ -18,10 +18,6 @@ class Dropout(nn.Module):
         """`x` (any shape), with elements zeroed in training."""
         return F.dropout(x, self.p) if self.training and self.p > 0 else x
 
-    def extra_repr(self) -> str:
-        """Shown by print(model)."""
-        return f"p={self.p}"
-
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -58,18 +54,14 @@ class FeedForward(nn.Module):
         return out
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(FeedForward):
     """The inner layer is gated by a second one through an activation: SwiGLU with SiLU (Shazeer, 2020)."""
 
     def __init__(
         self, width: int, inner_width: int, activation: Activation, dropout: float, *, bias: bool = True
     ) -> None:
-        super().__init__()
-        self.inner = nn.Linear(width, inner_width, bias=bias)
+        super().__init__(width, inner_width, activation, dropout, bias=bias)
         self.gate = nn.Linear(width, inner_width, bias=bias)
-        self.outer = nn.Linear(inner_width, width, bias=bias)
-        self.activation = activation
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) to (..., D)."""
@@ -91,10 +83,6 @@ class Residual(nn.Module):
         self.norm = norm
         self.dropout = Dropout(dropout)
         self.is_last = is_last
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """(..., D) to (..., D)."""
-        raise NotImplementedError
 
 
 class PreNorm(Residual):

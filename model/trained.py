@@ -18,8 +18,6 @@ TIED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "none": {},
 }
 """By `model.tied_embeddings`: the other names of a matrix that is listed at its first use."""
-NEAREST = 3
-"""Names that are suggested for a pattern that matches none."""
 
 
 def trained(config: RunConfig, phase: int | None = None, names: Collection[str] | None = None) -> list[str]:
@@ -112,8 +110,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _nearest(pattern: str, names: Collection[str]) -> str:
-    """The most similar of the names and of the modules that they lie in."""
+    """The three most similar of the names and of the modules that they lie in."""
     parts = [name.split(".") for name in names]
     known = list(dict.fromkeys(".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)))
-    near = difflib.get_close_matches(pattern.removesuffix(".*"), known, n=NEAREST, cutoff=0.0)
+    near = difflib.get_close_matches(pattern.removesuffix(".*"), known, cutoff=0.0)
     return ", ".join(near)

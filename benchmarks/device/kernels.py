@@ -152,25 +152,25 @@ def _loss(sizes: Sizes, num_tokens: int, device: torch.device) -> Kernel:
 
 def _residual(sizes: Sizes, side: Side, device: torch.device) -> Kernel:
     shape = (len(side.places), sizes.width)
-    x, y, bias = _leaf(*shape, device=device), _leaf(*shape, device=device), _leaf(sizes.width, device=device)
+    x, y = _leaf(*shape, device=device), _leaf(*shape, device=device)
     norm = nn.LayerNorm(sizes.width).to(device, torch.bfloat16)
-    leaves = (x, y, bias, norm.weight, norm.bias)
+    leaves = (x, y, norm.weight, norm.bias)
     apply: Any = residuals.ResidualNorm.apply
 
     def ours() -> Tensor:
-        found: Tensor = apply(x, y, bias, norm.weight, norm.bias, side.places, 3, DROPOUT, norm.eps)[1]
+        found: Tensor = apply(x, y, None, norm.weight, norm.bias, side.places, 3, DROPOUT, norm.eps)[1]
         return found
 
     def twin() -> Tensor:
-        out: Tensor = norm(x + _same_mask(y + bias, side, 3))
+        out: Tensor = norm(x + _same_mask(y, side, 3))
         return out
 
     def plain() -> Tensor:
-        out: Tensor = norm(x + F.dropout(y + bias, DROPOUT))
+        out: Tensor = norm(x + F.dropout(y, DROPOUT))
         return out
 
     ways = [_differentiated(function, *leaves) for function in (ours, twin, plain)]
-    return Kernel(name="bias, dropout, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
+    return Kernel(name="dropout, residual, norm", ours=ways[0], twin=ways[1], plain=ways[2])
 
 
 def _same_mask(x: Tensor, side: Side, site: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from model.attention import AttentionCache, MultiHeadAttention, attend, attention_weights
-from model.kernels.cuda.linear import Joined, joined_linear
+from model.kernels.cuda.linear import Joined
 from model.kernels.cuda.sublayers import Inside
 from model.kernels.cuda.ways import Attending, has_operators, packed_attention
 from model.layout import Current, Side, SideName
@@ -86,12 +86,11 @@ class CudaAttention(MultiHeadAttention):
     @override
     def project(self, queries_BLD: Tensor, memory_BSD: Tensor) -> tuple[Tensor, ...]:
         joined = self.current.projections.get(self.name)
-        if queries_BLD is memory_BSD:
-            return joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.query, self.key, self.value])
-        if not memory_BSD.shape[1]:
+        if joined is None:
             return super().project(queries_BLD, memory_BSD)
-        both = joined(memory_BSD) if joined else joined_linear(memory_BSD, [self.key, self.value])
-        return self.query(queries_BLD), *both
+        if queries_BLD is memory_BSD:
+            return joined(memory_BSD)
+        return self.query(queries_BLD), *joined(memory_BSD)
 
 
 Whole = tuple[Inside, tuple[Tensor | None, ...], Sequence[Tensor]]

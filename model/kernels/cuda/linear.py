@@ -53,9 +53,9 @@ class Joined:
 
 
 def can_join(layers: Sequence[nn.Linear]) -> bool:
-    """Whether the layers agree in input width, bias and dtype and have no hooks, with which ZeRO-3 gathers weights."""
+    """Whether the layers agree in input width, bias and dtype."""
     alike = {(layer.in_features, layer.bias is None, layer.weight.dtype) for layer in layers}
-    return len(alike) == 1 and not any(map(has_hooks, layers))
+    return len(alike) == 1
 
 
 def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
@@ -75,21 +75,6 @@ def join(groups: Mapping[str, Sequence[nn.Linear]]) -> dict[str, Joined]:
         )
         begin, first = end, after
     return joined
-
-
-def joined_linear(x: Tensor, layers: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-    """The output (..., O) of each layer for the same x (..., I), by one matmul in training.
-
-    Without gradients, as in a search, the layers run one by one: its few rows are not worth copying the weights.
-    """
-    if torch.is_grad_enabled() and can_join(layers):
-        return join({"": layers})[""](x)
-    return apart(layers, x)
-
-
-def apart(layers: Sequence[nn.Linear], x: Tensor) -> tuple[Tensor, ...]:
-    """The output (..., O) of each layer for the same x (..., I), by a matmul each."""
-    return tuple(layer(x) for layer in layers)
 
 
 def _parameters(layers: Sequence[nn.Linear]) -> tuple[list[Tensor], list[Tensor]]:

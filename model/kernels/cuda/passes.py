@@ -1,25 +1,23 @@
 """Forward passes, and recomputed ones, whose modules know the position of each token."""
 
 import contextlib
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from model.attention import MultiHeadAttention
 from model.kernels.cuda.attention import Attends, CudaAttention
-from model.kernels.cuda.linear import HOOKS, apart, can_join, has_hooks, join
+from model.kernels.cuda.linear import HOOKS, can_join, join
 from model.kernels.cuda.residuals import normalised
 from model.kernels.cuda.ways import WAYS, why_not
 from model.layout import Current, Layout, LayoutKind, Projection
 from model.positions import check_length
 from model.transformer import (
     DecoderLayer,
-    DecoderState,
     EncoderLayer,
     LayerCache,
     Objective,
@@ -93,44 +91,10 @@ class CudaObjective(Objective):
             )
 
 
-class CudaDecoderState(DecoderState):
-    """DecoderState with what holds for all steps of a search."""
-
-    def __init__(
-        self,
-        memory_BSD: Tensor,
-        memory_bias: Tensor | None,
-        num_layers: int,
-        projections: Mapping[str, Projection],
-        *,
-        is_bare: bool,
-    ) -> None:
-        super().__init__(memory_BSD, memory_bias, num_layers)
-        self.projections, self.is_bare = projections, is_bare
-
-
 class CudaTransformer(Transformer):
     """Transformer; in a packed pass it embeds each token at its own position and masks no padding."""
 
     current: Current
-
-    @override
-    def start(self, source_BS: Tensor) -> DecoderState:
-        """Projections of the decoder's layers are joined once, for all steps: the weights must not change meanwhile."""
-        is_bare = self.is_bare()
-        with self.current.using(None, is_bare=is_bare):
-            encoded = self.encode(source_BS)
-        layers = cast(list[DecoderLayer], self.decoder.layers)
-        names = [getattr(layer.self_attention, "name", None) for layer in layers]
-        groups = {name: self.of_self[name] for name in names if name is not None}
-        projections = join(groups) if is_bare and self.can_join and groups else {}
-        return CudaDecoderState(*encoded, len(layers), projections, is_bare=is_bare)
-
-    @override
-    def step(self, last_N: Tensor, state: DecoderState) -> Tensor:
-        assert isinstance(state, CudaDecoderState)
-        with self.current.using(None, state.projections, is_bare=state.is_bare):
-            return super().step(last_N, state)
 
     def forward(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """In a packed pass (1, N) each to (1, N, D)."""
@@ -138,9 +102,9 @@ class CudaTransformer(Transformer):
         if layout is None or not layout.is_packed:
             return super().forward(source_BS, target_BT)
         for side in (layout.source, layout.target):
-            check_length(side.longest, self.max_positions)
-        is_bare = self.is_bare()
-        projections = self._projections(is_bare=is_bare)
+            check_length(0, side.longest, self.max_positions)
+        is_bare = not any(self.hooks)
+        projections: dict[str, Projection] = dict(join(self.groups)) if is_bare and self.can_join else {}
         with self.current.using(layout, projections, is_bare=is_bare):
             memory = self.encoder(self.source_embedding(source_BS, layout.source.positions), None)
         if _MEMORY in projections:  # one matmul for keys and values of all layers
@@ -152,40 +116,20 @@ class CudaTransformer(Transformer):
         return out
 
     def plan(self) -> None:
-        """Note whose hooks are to be looked at before a pass, and which linear layers have the same input."""
-        self.all_layers = tuple(self.layers)
-        self.hooks = tuple(
-            getattr(part, kind) for layer in self.all_layers for part in layer.modules() for kind in HOOKS
-        )
+        """Note whose hooks are to be looked at before a pass, and which linear layers have the same input.
+
+        Where layers have hooks, in which ZeRO-3 gathers their weights, nothing is joined: a copy would keep the weights
+        whole for a pass.
+        """
+        self.hooks = tuple(getattr(part, kind) for layer in self.layers for part in layer.modules() for kind in HOOKS)
         of_self, of_memory = (
             [part for layer in layers if isinstance(part := getattr(layer, name), CudaAttention)]
-            for layers, name in ((self.all_layers, "self_attention"), (self.decoder.layers, "cross_attention"))
+            for layers, name in ((self.layers, "self_attention"), (self.decoder.layers, "cross_attention"))
         )
-        self.of_self = {part.name: (part.query, part.key, part.value) for part in of_self}
-        self.of_memory = {part.name: (part.key, part.value) for part in of_memory}
-        self.groups = self.of_self | {_MEMORY: tuple(layer for layers in self.of_memory.values() for layer in layers)}
-        self.can_join = _can_join(self.groups)
-
-    def is_bare(self) -> bool:
-        """Whether the layers have no hooks."""
-        return not any(self.hooks)
-
-    def _projections(self, *, is_bare: bool) -> dict[str, Projection]:
-        """The joined projections of attention by name: one matmul for each input, all from one copy of the weights.
-
-        If layers have hooks, in which ZeRO-3 gathers a layer's weights, each projection is a matmul: a copy would keep
-        its weights whole for a pass.
-        """
-        if is_bare:
-            return dict(join(self.groups)) if self.can_join else {}
-        if any(map(has_hooks, self.all_layers)):
-            groups = self.of_self | self.of_memory
-            return {name: functools.partial(apart, layers) for name, layers in groups.items()}
-        return dict(join(self.groups)) if _can_join(self.groups) else {}
-
-
-def _can_join(groups: Mapping[str, Sequence[nn.Linear]]) -> bool:
-    return can_join([layer for layers in groups.values() for layer in layers])
+        self.of_memory = [part.name for part in of_memory]
+        self.groups = {part.name: [part.query, part.key, part.value] for part in of_self}
+        self.groups[_MEMORY] = [layer for part in of_memory for layer in (part.key, part.value)]
+        self.can_join = can_join([layer for layers in self.groups.values() for layer in layers])
 
 
 def _constant(*results: Tensor) -> Projection:

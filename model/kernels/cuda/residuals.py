@@ -30,14 +30,12 @@ class Neighbours:
     """What a residual module can be fused with. No module itself, so that torch registers none of them twice."""
 
     norm: Norm | None
-    """The norm behind it, if the operator computes it."""
+    """The norm behind it, if the operator computes it: of a PreNorm that of the next one, or the last of its stack."""
     dropout: Dropout
     relu: FeedForward | None = None
     """The sub-layer, if it is two linear layers with ReLU between them."""
     is_attention: bool = False
     """Whether the sub-layer is attention with a linear layer at its end."""
-    is_followed: bool = False
-    """Of a PreNorm, whether `norm` is that of the next one, or the last norm of its stack."""
     is_last: bool = False
     """Of a PreNorm, whether it is the last of its layer: `norm` is then the next layer's, or that of the stack."""
 
@@ -101,7 +99,8 @@ def _weights(relu: FeedForward) -> tuple[Tensor, Tensor | None, Tensor, Tensor |
 
 def neighbours_of(residual: Residual) -> Neighbours:
     """Those that it has without a sub-layer: its own norm and dropout."""
-    return Neighbours(norm=_fusible(residual.norm), dropout=residual.dropout)
+    norm = None if isinstance(residual, PreNorm) else _fusible(residual.norm)
+    return Neighbours(norm=norm, dropout=residual.dropout)
 
 
 def _fusible(norm: nn.Module) -> Norm | None:
@@ -131,7 +130,7 @@ class CudaPreNorm(PreNorm, _Fused):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         near, current = self.neighbours, self.current
         normed = normalised(current, x, self.norm)
-        if near.is_followed and (not near.is_last or (current.is_bare and current.layout is not None)):
+        if near.norm is not None and (not near.is_last or (current.is_bare and current.layout is not None)):
             fused = self.add_and_norm(x, sublayer, normed)
             if fused is not None:
                 current.normed = *fused, near.norm
@@ -164,7 +163,7 @@ def link(layer: nn.Module) -> None:
         near.is_attention = type(sublayer) is CudaAttention and type(sublayer.output) is nn.Linear
         if isinstance(residual, CudaPreNorm):
             if before is not None:
-                before.neighbours.norm, before.neighbours.is_followed = near.norm, near.norm is not None
+                before.neighbours.norm = _fusible(residual.norm)
             before = residual
 
 
@@ -176,7 +175,7 @@ def link_layers(layers: Iterable[nn.Module], norm: nn.Module) -> None:
         if found and isinstance(found[-1], CudaPreNorm):
             near = found[-1].neighbours
             near.norm = None if following is None else _fusible(following)
-            near.is_followed, near.is_last = near.norm is not None, True
+            near.is_last = True
 
 
 def _tokens_of(dropout: Dropout, x: Tensor) -> tuple[Tensor | None, int, float] | None:

@@ -48,53 +48,17 @@ def packed_attention(
     """
     if not has_operators(way, query.device, query.dtype, query.shape[-1]):
         return plain_attention(query, key, value, queries, keys, is_causal=is_causal, scale=scale)
-    attend = flash_attention if way == "flash" else efficient_attention
-    return attend(query, key, value, queries, keys, is_causal=is_causal, scale=scale)[0]
-
-
-def flash_attention(
-    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
-) -> tuple[Tensor, ...]:
-    """`packed_attention` by flash attention for rows of different lengths (Dao, 2023).
-
-    It is the operator below `torch.nn.attention.varlen`, without the steps that torch makes before it and the zeros
-    that it fills; torch's C++ knows its gradient.
-
-    Returns:
-        (N, H, K), and what `Attending.backward` needs beside it.
-    """
-    out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
-        *(query, key, value, queries.bounds, keys.bounds, queries.longest, keys.longest),
-        *(0.0, is_causal, False),
-        scale=scale,
-        window_size_left=-1,
-        window_size_right=0 if is_causal else -1,
-    )
-    return out, log_sums, seed, unused
-
-
-def efficient_attention(
-    query: Tensor, key: Tensor, value: Tensor, queries: Side, keys: Side, *, is_causal: bool, scale: float
-) -> tuple[Tensor, ...]:
-    """`packed_attention` by the kernels of xFormers that torch has: smaller tiles, also in fp32 and on older cards.
-
-    torch's C++ knows its gradient.
-
-    Returns:
-        as of `flash_attention`.
-    """
-    longest = queries.longest, keys.longest
-    out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
-        *(query[None], key[None], value[None], None, queries.bounds, keys.bounds, *longest),
-        *(0.0, _CAUSAL if is_causal else 0, True),
-        scale=scale,
-    )
-    return out.squeeze(0), log_sums, seed, unused
+    return Attending(way, queries, keys, is_causal, scale).forward(query, key, value)[0]
 
 
 @dataclass(slots=True)
 class Attending:
-    """An attention without autograd: its forward and its backward operator, for functions that have their own."""
+    """`packed_attention` by one operator forward, whose gradient torch's C++ knows, and one backward.
+
+    flash: for rows of different lengths (Dao, 2023), by the operator below `torch.nn.attention.varlen`, without the
+    steps that torch makes before it and the zeros that it fills. efficient: the kernels of xFormers that torch has,
+    with smaller tiles, also in fp32 and on older cards.
+    """
 
     way: LayoutKind
     queries: Side
@@ -104,8 +68,20 @@ class Attending:
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         """Output (N, H, K), and what `backward` needs beside it."""
-        attend = flash_attention if self.way == "flash" else efficient_attention
-        return attend(query, key, value, self.queries, self.keys, is_causal=self.is_causal, scale=self.scale)
+        if self.way == "flash":
+            out, log_sums, seed, unused, _ = torch.ops.aten._flash_attention_forward(
+                *(query, key, value, *self._rows(), 0.0, self.is_causal, False),
+                scale=self.scale,
+                window_size_left=-1,
+                window_size_right=0 if self.is_causal else -1,
+            )
+            return out, log_sums, seed, unused
+        out, log_sums, seed, unused, *_ = torch.ops.aten._efficient_attention_forward(
+            *(query[None], key[None], value[None], None, *self._rows()),
+            *(0.0, _CAUSAL if self.is_causal else 0, True),
+            scale=self.scale,
+        )
+        return out.squeeze(0), log_sums, seed, unused
 
     def backward(self, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         """Gradients of query, key and value."""
@@ -119,14 +95,13 @@ class Attending:
                 window_size_left=-1,
                 window_size_right=0 if self.is_causal else -1,
             )
-        else:
-            wide = torch.ops.aten._efficient_attention_backward(
-                *(grad[None], *(x[None] for x in given), None, out[None], *self._rows(), log_sums, 0.0, seed, unused),
-                *(_CAUSAL if self.is_causal else 0, False),
-                scale=self.scale,
-            )
-            by = tuple(x[0] for x in wide[:3])
-        return by
+            return by
+        by = torch.ops.aten._efficient_attention_backward(
+            *(grad[None], *(x[None] for x in given), None, out[None], *self._rows(), log_sums, 0.0, seed, unused),
+            *(_CAUSAL if self.is_causal else 0, False),
+            scale=self.scale,
+        )
+        return tuple(x[0] for x in by[:3])
 
     def _rows(self) -> tuple[Tensor | int | None, ...]:
         return self.queries.bounds, self.keys.bounds, self.queries.longest, self.keys.longest

@@ -171,7 +171,7 @@ class Cyclic(Positions):
 
             def forward(self, x, start=0):
                 end = start + x.shape[1]
-                check_length(end, num_positions)
+                check_length(start, x.shape[1], num_positions)
                 return x + self.table[torch.arange(start, end, device=x.device) % len(self.table)]
 
         return CyclicModule(self.period)
