@@ -102,7 +102,7 @@ if todo == "orphan":  # whose agent is killed, and that saves for a while
     begun.write_text(str(os.getppid()))
     while not got:
         time.sleep(0.02)
-    time.sleep(2.0)
+    time.sleep(8.0)  # longer than a start takes
     mark.touch()
     status("stopped", 75)
 deadline = time.monotonic() + 1000
