@@ -65,6 +65,8 @@ def read_vocabularies(folder: Path, theirs: Any, config: Any, *, sizes: tuple[in
     else:  # MarianTokenizer's two vocabularies
         models = ["source.spm", "target.spm"]
         names = [{i: piece for piece, i in theirs.encoder.items()}, dict(theirs.decoder)]
+        if not all(isinstance(i, int) for of_side in names for i in of_side):
+            raise UserError(f"--huggingface: {folder}: ids in vocab.json are not all whole numbers; repair it")
     known = (*_MARKS, *_UNUSED_MARKS)
     added = [str(token) for token in theirs.added_tokens_decoder.values()]
     if others := [name for name in added if name not in known and language_of(name) is None]:

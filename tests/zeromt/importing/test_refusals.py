@@ -71,6 +71,7 @@ ROWS: list[tuple[str, Harm, str]] = [
     ("marian", setting("config.json", "encoder_layers", 3), "missing keys model.encoder.layers.2."),
     ("marian", setting("config.json", "encoder_layers", 9_999), "describes a model of"),
     ("marian", piped, "FIFO"),
+    ("marian", setting("vocab.json", "new", "1"), "ids in vocab.json are not all whole numbers"),
     ("marian", written("adapter_config.json", b"{}"), "holds an adapter"),
     ("marian", tensors(without="model.shared.weight"), "missing keys"),
     ("marian", tensors(without="model.encoder.layers.1.fc2.bias"), "missing keys model.encoder.layers.1.fc2.bias;"),
