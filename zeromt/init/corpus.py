@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
 """Pairs that are looked at and may be held out, pairs read at a time, and characters of a side of the former."""
 SEED = 1
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4}){0,2}")
+_NAMES = frozenset({"source", "target", "src", "tgt", "trg"})
+HEAD_LINES = 20
+"""Of a TSV, that are looked at first."""
 _NO_CODES = frozenset(
     {
         "all", "bpe", "bz", "csv", "dev", "doc", "gz", "in", "low", "no", "of", "out", "raw", "ref", "src", "tab",
@@ -125,17 +129,23 @@ def _code_in(path: Path) -> str | None:
 
 
 def _check_columns(path: Path) -> None:
-    """Check that a TSV has two columns.
+    """Check that a TSV has two columns of text from its first line on.
 
     Raises:
-        UserError: its first line has not.
+        UserError: it has not, or its first line names columns, or the first lines are in quotation marks.
     """
-    [line] = decode_lines(path, next(byte_lines(path), b"") + b"\n", [1])[:1]
-    if (columns := line.count("\t") + 1) != 2:
+    head = [line + b"\n" for line in islice(byte_lines(path), HEAD_LINES)]
+    rows = [line.split("\t") for line in decode_lines(path, b"".join(head), range(1, len(head) + 1))]
+    first = [cell.strip() for cell in rows[0]] if rows else []
+    if len(first) != 2:
         raise UserError(
-            f"CORPUS: {path}: line 1 has {columns} columns; give a TSV of two, source and target (cut -f 1,2), a TMX, "
-            "or two text files"
+            f"CORPUS: {path}: line 1 has {len(first)} columns; give a TSV of two, source and target (cut -f 1,2), a "
+            "TMX, or two text files"
         )
+    if all(cell.lower() in _NAMES or _is_code(cell) for cell in first):
+        raise UserError(f"CORPUS: {path}: line 1 names columns and would be a pair; leave it out (tail -n +2)")
+    if all(cell[:1] == cell[-1:] == '"' for row in rows for cell in row):
+        raise UserError(f"CORPUS: {path}: quotation marks are text in a TSV; write it without those around each column")
 
 
 def look(corpus: Corpus) -> Found:
