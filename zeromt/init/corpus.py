@@ -136,7 +136,7 @@ def _check_columns(path: Path) -> None:
     """
     head = [line + b"\n" for line in islice(byte_lines(path), HEAD_LINES)]
     rows = [line.split("\t") for line in decode_lines(path, b"".join(head), range(1, len(head) + 1))]
-    first = [cell.strip() for cell in rows[0]] if rows else []
+    first = [cell.strip() for cell in rows[0]]
     if len(first) != 2:
         raise UserError(
             f"CORPUS: {path}: line 1 has {len(first)} columns; give a TSV of two, source and target (cut -f 1,2), a "

@@ -134,7 +134,7 @@ ENGLISH = "".join(f"I do not know where the cat number {number} of my neighbour 
         ({"a.en-fr.tsv": "Source\ttarget\na\tb\n"}, "a.en-fr.tsv", "line 1 names columns and would be a pair"),
         ({"a.en-fr.tsv": "en\tfr_FR\na\tb\n"}, "a.en-fr.tsv", "line 1 names columns and would be a pair"),
         ({"a.en-fr.tsv": '"a"\t"b"\n' * 30}, "a.en-fr.tsv", "quotation marks are text in a TSV"),
-        ({"a.en-fr.tsv": ""}, "a.en-fr.tsv", "line 1 has 1 columns"),
+        ({"a.en-fr.tsv": ""}, "a.en-fr.tsv", "is empty; it must have"),
         ({"a.en": "A\0B\n" * 200, "a.fr": FRENCH}, "a.en a.fr", "a.en: line 1 holds a NUL byte"),
         ({"a.en-fr.tsv": "1\t2\n" + "x\n" * 200}, "a.en-fr.tsv", "a.en-fr.tsv: line 2"),
         ({"a": ENGLISH, "b": FRENCH}, "a b", "no name says the source's language"),
