@@ -76,6 +76,9 @@ def compare_runs(
     how = Options(run="", search=search, raw_weights=raw_weights, precision=precision)
 
     def compare(whole: Sequence[Checkpoint]) -> dict[str, Any]:
+        folders = [checkpoint.folder.resolve() for checkpoint in whole]
+        if len({*folders}) < len(folders):
+            raise UserError(f"RUN: {', '.join(runs)} name one checkpoint twice; give different ones")
         subjects = subjects_of(runs, [Engine(how, [checkpoint]) for checkpoint in whole])
         shared, left = shared_sets(subjects, named)
         notes = [] if shared else ["nothing is scored: there is no set that every run has; --set names one"]

@@ -106,7 +106,7 @@ def run(
 def _check_sentences(sentences: Sequence[str], others: Mapping[str, object]) -> None:
     for option, value in others.items():
         if sentences and value:
-            raise UserError(f"SENTENCE: given with {option}; give one of them")
+            raise UserError(f"SENTENCE: {sentences[0]!r} is given with {option}; give one of them")
     for sentence in sentences:
         with contextlib.suppress(OSError, ValueError):  # a name that is too long for one
             if Path(sentence).is_file():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from configs import HeldOutSection, UserError
-from tests.conftest import Call, bundled
+from tests.conftest import Call, Refused, bundled
 from tests.small import small_runs
 from trainer.inference.loading import find_checkpoint
 from zeromt.comparing.command import differing
@@ -72,3 +72,8 @@ def test_sets_that_not_all_have_are_named(option: str, tmp_path: Path, monkeypat
 def test_tags_are_no_text() -> None:
     given = (">>fra<< a", ">>fra<<a", "a >>fra<< b", ">> a", "")
     assert [untagged(line) for line in given] == ["a", "a", "a >>fra<< b", ">> a", ""]
+
+
+def test_a_run_beside_itself_is_refused(refused: Refused) -> None:
+    newest = max((SMALL / "small" / "checkpoints").glob("step-*"))
+    assert "name one checkpoint twice" in refused("compare", str(SMALL / "small"), str(newest))

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_all_processes(trained: TrainedRun, start: Start, tmp_path: 
         (["{run}", "--score", "-i", "one"], "one: line 1 has 0 tabs"),
         (["{run}", "--n-best", "3", "--beam", "2"], "beam"),
         (["{run}", "--sample", "--beam", "2"], "--beam: 2 with a sampler"),
-        (["{run}", "a sentence", "-i", "one"], "SENTENCE: given with --input; give one of them"),
+        (["{run}", "a sentence", "-i", "one"], "SENTENCE: 'a sentence' is given with --input; give one of them"),
     ],
 )
 def test_refuses_what_does_not_fit(
