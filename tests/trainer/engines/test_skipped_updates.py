@@ -1,6 +1,6 @@
 """A gradient that is not finite on one rank is skipped on all, and does not advance the rate, however the run ends.
 
-At every stage: `tests/trainer/stability/test_engine_checks.py`.
+At every stage: `tests/trainer/engines/test_steps.py`.
 """
 
 import math

@@ -96,26 +96,6 @@ def same(a: dict[str, list[Any]], b: dict[str, list[Any]]) -> bool:
     )
 
 
-def skips(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
-    """A gradient that is not finite on the last rank alone, after two updates; then another update."""
-    train(engine, world, updates=2)
-    before = everything(engine)
-    is_hit = world.rank == world.size - 1
-    engine.accumulate(random_batch(7), scale=1 / TOKENS, is_last=False)
-    engine.accumulate(random_batch(8), scale=float("nan") if is_hit else 1 / TOKENS, is_last=True)
-    result = engine.step(1.0)
-    after = everything(engine)
-    train(engine, world, updates=1)
-    return {
-        "applied": result.applied,
-        "norm_is_finite": bool(torch.isfinite(torch.as_tensor(result.grad_norm))),
-        "unchanged": same(before, after),
-        "next_changes": not same(after, everything(engine)),
-        "num_averages": sum(len(v) == 4 for v in before.values()),
-        "steps": sorted(set(before["steps"])),
-    }
-
-
 def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
     """Whether shapes that are tried leave no trace, in this update or the next ones."""
     untouched, tried = make_engine(stage, precision, world), make_engine(stage, precision, world)
@@ -136,19 +116,6 @@ def tries(stage: int, precision: Precision, world: World) -> dict[str, Any]:
         "learns": losses[1][-1] < losses[1][0],
         "refused_later": refused,
     }
-
-
-def digests(engine: DeepSpeedEngine, world: World) -> dict[str, Any]:
-    """Digests of all ranks, after another update and after a bit was flipped on the last rank."""
-    first = engine.replica_digest()
-    train(engine, world, updates=1)
-    trained = world.gather(engine.replica_digest())
-    if trained[0] is not None and world.rank == world.size - 1:
-        with torch.no_grad():
-            bits = next(engine._model.parameters()).flatten().view(torch.int16)
-            bits[3] ^= 1
-    flipped = world.gather(engine.replica_digest())
-    return {"first": first, "trained": trained, "flipped": flipped}
 
 
 def closes(stage: int, world: World) -> float:
@@ -214,17 +181,7 @@ def fp16_losses(world: World) -> dict[str, Any]:
 
 def cases(world: World) -> dict[str, Any]:
     """What is looked at on any number of ranks."""
-    found: dict[str, Any] = {"skips": {}, "tries": {}, "digests": {}}
-    for stage, precision in CASES:
-        case = f"{stage} {precision}"
-        engine = make_engine(stage, precision, world)
-        found["skips"][case] = skips(engine, world)
-        found["digests"][case] = digests(engine, world)
-        engine.close()
-        found["tries"][case] = tries(stage, precision, world)
-    engine = make_engine(2, "fp32", world, offload=True)
-    found["skips"]["2 fp32 offload"] = skips(engine, world)
-    return found
+    return {f"{stage} {precision}": tries(stage, precision, world) for stage, precision in CASES}
 
 
 def alone(world: World) -> dict[str, Any]:
