@@ -68,6 +68,8 @@ if todo == "progress":  # the first attempt makes no checkpoint, the second does
         save(10 * number)
     sys.exit(3)
 if todo == "die":
+    while not (folder / "pid-0").exists():  # else it would be ended before it has its handlers, and be named too
+        time.sleep(0.02)
     os.kill(os.getpid(), signal.SIGKILL)
 if todo == "stuck":
     from configs import load_run
