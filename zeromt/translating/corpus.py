@@ -22,6 +22,7 @@ from trainer.inference.loading import find_checkpoint
 from trainer.inference.translation.translator import Translation
 from zeromt.translating.lines import CHUNK_LINES, read_files, survey
 from zeromt.translator.engine import Engine
+from zeromt.translator.scored import is_repeated
 from zeromt.translator.store import Store, path_of, read_material
 from zeromt.translator.worker import Chunk, Options
 
@@ -139,7 +140,7 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
 
     A line without a translation is there with a blank one, and without a score.
     """
-    lines = blank = first_hole = 0
+    lines = blank = repeated = first_hole = 0
     holes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(inside.replacing(path, sync=True)) for path in outputs]
@@ -147,6 +148,7 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
         for chunk, texts in _chunks(files, size):
             for text, record in zip(texts, store.read(chunk, len(texts)), strict=True):
                 lines += 1
+                repeated += any(is_repeated(found) for found, _ in (record or [])[:1])
                 if not text.strip():
                     blank += 1
                 elif not record:
@@ -163,6 +165,8 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
     if holes:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in holes.most_common())
         said.append(f"{holes.total():,} without a translation, first line {first_hole} ({reasons})")
+    if repeated:
+        said.append(f"{repeated:,} whose translation repeats words")
     say(", ".join(said))
 
 

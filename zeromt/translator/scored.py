@@ -126,7 +126,7 @@ class Evaluated:
     text: SetText
     hypotheses: Sequence[str]
     figures: dict[str, Any]
-    """Scores, rounded for reading, each with its signature, and how many sources were cut."""
+    """Scores, rounded for reading, each with its signature; how many sources were cut, and how many loop."""
     seconds: float
     """Of translating."""
 
@@ -152,4 +152,17 @@ def score_set(engine: Engine, text: SetText, wanted: Wanted, how: How) -> Evalua
         rounded = round(value, metric.digits) if math.isfinite(value) else None
         figures |= {key: rounded, f"{key}{SIGNATURE}": scores[key].signature}
     figures["truncated"] = engine.counts.truncated
+    figures["repeated"] = sum(map(is_repeated, hypotheses))
     return Evaluated(text=text, hypotheses=hypotheses, figures=figures, seconds=seconds)
+
+
+def is_repeated(text: str) -> bool:
+    """Whether up to four words of a text come four times in a row, as where a search loops."""
+    words = text.split()
+    for size in range(1, 5):
+        same = 0
+        for one, other in zip(words, words[size:], strict=False):
+            same = same + 1 if one == other else 0
+            if same == 3 * size:
+                return True
+    return False

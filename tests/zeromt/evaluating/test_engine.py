@@ -37,7 +37,7 @@ def test_an_export_has_the_scores_of_its_run(folder: Path, capfd: pytest.Capture
     assert of_run["sentences_per_second"] > 0
     found = report(folder, capfd, "--quantization", "float32")
     assert (folder / "out").read_text() == translations
-    scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs", "truncated")
+    scores = ("bleu", "bleu_signature", "chrf", "chrf_signature", "pairs", "truncated", "repeated")
     assert {key: found[key] for key in scores} == {key: of_run[key] for key in scores}
     assert report(folder, capfd, "--quantization", "int8", "--metrics", "bleu")["precision"] == "int8"
     in_parts = ["translate", str(folder / "run"), "-i", str(folder / "source"), "-o", str(folder / "parts"), *SEARCH]

@@ -10,6 +10,7 @@ from configs.components import make
 from data_pipeline.stream.modifiers.texts import Noise, Prefix
 from tests.trainer.conftest import TrainedRun
 from zeromt.translator.engine import Engine, started
+from zeromt.translator.scored import is_repeated
 from zeromt.translator.worker import Chunk, Options
 
 
@@ -45,3 +46,18 @@ def test_what_modifiers_put_in_comes_out_of_the_translations(
         by_score = loaded.evaluate(given, plain, metrics=["bleu"])
         loaded.engine.modifiers = []
         assert by_score == loaded.evaluate(given, plain, metrics=["bleu"]), "a score is of lines as they are"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no no no no", True),
+        ("it is what it is what it is what it is what", True),
+        ("a b c d a b c d a b c d a b c d", True),
+        ("no no no", False),
+        ("a b c d e a b c d e a b c d e a b c d e", False),
+        ("", False),
+    ],
+)
+def test_translations_that_loop(text: str, expected: bool) -> None:
+    assert is_repeated(f"so {text} .".strip()) == expected
