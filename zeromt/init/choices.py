@@ -138,7 +138,7 @@ def _tokenizer(found: Found, languages: tuple[str, str], size: Size) -> Choice:
         value["character_coverage"] = 0.9995
     why = "one script, so one vocabulary" if is_joint else "two scripts, so two vocabularies"
     bound = "as large as so little text supports" if min(sizes) < size.pieces else f"for {size.why}"
-    return Choice("tokenizer", value, f"{why}; {bound}; a tag for back-translated text, should there be some later")
+    return Choice("tokenizer", value, f"{why}; {bound}; a tag for later back-translations")
 
 
 def _feasible(lines: Sequence[str], wanted: int) -> int:

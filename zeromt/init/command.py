@@ -2,6 +2,7 @@
 
 import os
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +19,8 @@ from launcher.machine.cores import num_cores
 from zeromt.init.choices import Choice, Machine, choose
 from zeromt.init.corpus import CODE, Corpus, Found, find_corpus, look
 
-WIDTH = 64
-"""Columns before the comments, where the settings leave room."""
+WIDTH = 100
+"""Of a setting; a longer one takes several lines."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.ya?ml")
 _OUTPUT = "-o/--output"
 
@@ -66,9 +67,9 @@ def run(
         )
         file.write("prepare:\n")
         for choice in (*_of_corpus(output, given, found, paths), *prepare):
-            file.write(f"  {_line(choice, WIDTH - 2)}")
+            file.write(textwrap.indent(_lines(choice), "  "))
         for choice in sections:
-            file.write(_line(choice, WIDTH))
+            file.write(_lines(choice))
     name = visible_name(output)
     print(
         f"found     {found.num_pairs:,} pairs, {' to '.join(given.languages)}\n"
@@ -117,7 +118,8 @@ def _of_corpus(output: str, given: Corpus, found: Found, paths: dict[str, list[s
         yield Choice(name, {"source": [source], "target": [target]}, why)
 
 
-def _line(choice: Choice, width: int) -> str:
-    value = yaml.safe_dump(choice.value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9)
-    value = value.removesuffix("...\n").strip()
-    return f"{f'{choice.key}: {value}'.ljust(width)}  # {choice.why}\n"
+def _lines(choice: Choice) -> str:
+    """The reason, and below it the setting."""
+    value = yaml.safe_dump(choice.value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=WIDTH)
+    value = value.removesuffix("...\n").strip().replace("\n", "\n  ")
+    return f"# {choice.why}\n{choice.key}: {value}\n"

@@ -1,6 +1,8 @@
 """`zeromt init`: what it holds out is in no training pair, what it writes can be prepared, and bad input is refused."""
 
 import gzip
+import itertools
+import re
 import shutil
 import unicodedata
 from pathlib import Path
@@ -71,8 +73,11 @@ def test_the_same_bytes_and_nothing_is_overwritten(here: Path, refused: Refused)
     shutil.rmtree(here / "my-data")
     assert main(["init", *files, "-o", "my.yaml"]) == 0
     assert contents(here) == first
-    for line in (here / "my.yaml").read_text().splitlines():
-        assert line == "prepare:" or "# " in line, "every line has its reason"
+    lines = (here / "my.yaml").read_text().splitlines()
+    assert max(map(len, lines)) <= 120
+    for before, line in itertools.pairwise(lines):
+        is_setting = re.match(r" {0,2}\w+: ", line)
+        assert not is_setting or before.lstrip().startswith("# "), "every setting has its reason"
 
 
 def test_tsv(here: Path) -> None:
