@@ -136,11 +136,10 @@ def _help() -> str:
 
 def _found(words: Sequence[str]) -> str:
     """The commands whose names and summaries have all words, and the fields of that name, or with all words."""
-    has_words, text = resolve("configs.reading.meanings:has_words"), resolve("configs.reading.meanings:text")
-    lines = [
-        f"zeromt {name}: {one.summary}" for name, one in COMMANDS.items() if has_words(f"{name} {one.summary}", words)
-    ]
-    return "\n".join(filter(None, [*lines, text(words)]))
+    from configs.reading.meanings import has_words, text  # imported late: they read the whole configuration
+
+    lines = [f"zeromt {name}: {one.summary}" for name, one in COMMANDS.items()]
+    return "\n".join([*(line for line in lines if has_words(line, words)), text(words)]).strip("\n")
 
 
 def _help_of(group: str) -> str:

@@ -76,8 +76,7 @@ def compare_runs(
     how = Options(run="", search=search, raw_weights=raw_weights, precision=precision)
 
     def compare(whole: Sequence[Checkpoint]) -> dict[str, Any]:
-        folders = [checkpoint.folder.resolve() for checkpoint in whole]
-        if len({*folders}) < len(folders):
+        if len({checkpoint.folder.resolve() for checkpoint in whole}) < len(whole):
             raise UserError(f"RUN: {', '.join(runs)} name one checkpoint twice; give different ones")
         subjects = subjects_of(runs, [Engine(how, [checkpoint]) for checkpoint in whole])
         shared, left = shared_sets(subjects, named)

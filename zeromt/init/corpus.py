@@ -26,9 +26,6 @@ SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
 """Pairs that are looked at and may be held out, pairs read at a time, and characters of a side of the former."""
 SEED = 1
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4}){0,2}")
-_NAMES = frozenset({"source", "target", "src", "tgt", "trg"})
-HEAD_LINES = 20
-"""Of a TSV, that are looked at first."""
 _NO_CODES = frozenset(
     {
         "all", "bpe", "bz", "csv", "dev", "doc", "gz", "in", "low", "no", "of", "out", "raw", "ref", "src", "tab",
@@ -134,17 +131,17 @@ def _check_columns(path: Path) -> None:
     Raises:
         UserError: it has not, or its first line names columns, or the first lines are in quotation marks.
     """
-    head = [line + b"\n" for line in islice(byte_lines(path), HEAD_LINES)]
-    rows = [line.split("\t") for line in decode_lines(path, b"".join(head), range(1, len(head) + 1))]
-    first = [cell.strip() for cell in rows[0]]
+    head = [line + b"\n" for line in islice(byte_lines(path), 20)]
+    rows = [line.split("\t") for line in decode_lines(path, b"".join(head), range(1, 21))]
+    first = rows[0]
     if len(first) != 2:
         raise UserError(
             f"CORPUS: {path}: line 1 has {len(first)} columns; give a TSV of two, source and target (cut -f 1,2), a "
             "TMX, or two text files"
         )
-    if all(cell.lower() in _NAMES or _is_code(cell) for cell in first):
+    if all(cell.lower() in ("source", "target") or _is_code(cell) for cell in first):
         raise UserError(f"CORPUS: {path}: line 1 names columns and would be a pair; leave it out (tail -n +2)")
-    if all(cell[:1] == cell[-1:] == '"' for row in rows for cell in row):
+    if all(cell.startswith('"') for row in rows for cell in row):
         raise UserError(f"CORPUS: {path}: quotation marks are text in a TSV; write it without those around each column")
 
 

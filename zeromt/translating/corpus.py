@@ -148,7 +148,7 @@ def _merge(store: Store, files: Sequence[Path], size: int, outputs: Sequence[Pat
         for chunk, texts in _chunks(files, size):
             for text, record in zip(texts, store.read(chunk, len(texts)), strict=True):
                 lines += 1
-                repeated += any(is_repeated(found) for found, _ in (record or [])[:1])
+                repeated += bool(record and is_repeated(record[0][0]))
                 if not text.strip():
                     blank += 1
                 elif not record:

@@ -22,6 +22,7 @@ from zeromt.translator.worker import Chunk, How
 
 _COMMAND = re.compile(r"""\{(?!.*\bkind["']?\s*:).*\bcommand["']?\s*:""", re.DOTALL)
 """An item of `evaluation.queued`, in YAML."""
+_LOOP = re.compile(r"(?<!\S)(\S+(?: \S+){0,3})(?: \1){3}(?!\S)")
 
 
 @dataclass(kw_only=True, slots=True, frozen=True)
@@ -158,11 +159,4 @@ def score_set(engine: Engine, text: SetText, wanted: Wanted, how: How) -> Evalua
 
 def is_repeated(text: str) -> bool:
     """Whether up to four words of a text come four times in a row, as where a search loops."""
-    words = text.split()
-    for size in range(1, 5):
-        same = 0
-        for one, other in zip(words, words[size:], strict=False):
-            same = same + 1 if one == other else 0
-            if same == 3 * size:
-                return True
-    return False
+    return _LOOP.search(text) is not None
