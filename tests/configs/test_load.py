@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from configs import ConfigError, ModelSection, UserError, load_run, preset_model, save_run
-from configs.components import make
 from configs.load import dump_run
 from configs.reading.shipped import shipped
 from tests.model.flat import flat
@@ -90,36 +89,29 @@ def test_broken_rule_is_one_line(tmp_path: Path, settings: str, field: str) -> N
     assert line.startswith(f"{field}:")
 
 
-def test_overrides_win_and_the_last_one_last(tmp_path: Path) -> None:
-    path = write(tmp_path, "optimizer: {lr: 0.5, beta1: 0.8}\nseed: 3\n")
-    run = load_run(path, ["optimizer.lr=0.25", "optimizer.lr=1e-3", "stream.datasets=[{path: x}]"])
-    assert run.optimizer == make("optimizer", "adamw", lr=1e-3, beta1=0.8)
-    assert run.seed == 3
-    assert run.datasets[0].path == "x"
+def test_defaults_then_preset_then_file_then_overrides(tmp_path: Path) -> None:
+    path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, attention: {num_heads: 8}}\n")
+    model = load_run(path, ["model.attention.num_heads=2", "model.attention.num_heads=4"]).model
+    found = flat(model)
+    assert (found.d_model, found.d_ff, found.dropout, found.num_heads) == (1024, 4096, 0.2, 4)
+    assert model.max_positions == ModelSection().max_positions
 
 
-class TestPresets:
-    def test_defaults_then_preset_then_file_then_overrides(self, tmp_path: Path) -> None:
-        path = write(tmp_path, "preset: vaswani_big\nmodel: {dropout: 0.2, attention: {num_heads: 8}}\n")
-        model = load_run(path, ["model.attention.num_heads=4"]).model
-        found = flat(model)
-        assert (found.d_model, found.d_ff, found.dropout, found.num_heads) == (1024, 4096, 0.2, 4)
-        assert model.max_positions == ModelSection().max_positions
+@pytest.mark.parametrize("preset", shipped("configs.presets"))
+def test_each_loads_alone_and_survives_a_round_trip(preset: str, tmp_path: Path) -> None:
+    run = load_run(write(tmp_path, f"preset: {preset}\n"))
+    assert run.model == preset_model(preset, {})
+    assert run.model != ModelSection()
+    path = tmp_path / "config.yaml"
+    save_run(run, path)
+    assert load_run(str(path), ["name=run"]) == run
+    assert "preset" not in path.read_text()
 
-    @pytest.mark.parametrize("preset", shipped("configs.presets"))
-    def test_each_loads_alone_and_survives_a_round_trip(self, preset: str, tmp_path: Path) -> None:
-        run = load_run(write(tmp_path, f"preset: {preset}\n"))
-        assert run.model == preset_model(preset, {})
-        assert run.model != ModelSection()
-        path = tmp_path / "config.yaml"
-        save_run(run, path)
-        assert load_run(str(path), ["name=run"]) == run
-        assert "preset" not in path.read_text()
 
-    @pytest.mark.parametrize("name", ["nope", "3", "[modern]", "{a: 1}", "../runs/debug"])
-    def test_unknown_one_is_refused_by_name(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match=r"^preset: "):
-            load_run(write(tmp_path, ""), [f"preset={name}"])
+@pytest.mark.parametrize("name", ["nope", "3", "[modern]", "{a: 1}", "../runs/debug"])
+def test_unknown_one_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^preset: "):
+        load_run(write(tmp_path, ""), [f"preset={name}"])
 
 
 @pytest.mark.parametrize("name", SHIPPED)

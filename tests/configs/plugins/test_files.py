@@ -105,16 +105,15 @@ def test_what_is_no_plugin(names: str, expected: str, folder: Path) -> None:
     assert line.isprintable()
 
 
-class TestInOneProcess:
-    def test_a_later_version_of_a_file_takes_its_place(self, folder: Path) -> None:
-        first = load_run(str(folder / "my.yaml"))
-        (folder / "halves.py").write_text(HALVES.replace("0.5 **", "0.25 **"))
-        second = load_run(str(folder / "my.yaml"))
-        assert first.plugins[0].sha256 != second.plugins[0].sha256
-        assert [run.schedule.factor(5, 9) for run in (first, second)] == [0.5, 0.25]
-        (folder / "halves.py").write_text("raise ValueError\n")
-        assert "cannot be run" in said(str(folder / "my.yaml"))
-        assert kinds("schedule")["halves"] is type(second.schedule), "what was there stays"
+def test_a_later_version_of_a_file_takes_its_place(folder: Path) -> None:
+    first = load_run(str(folder / "my.yaml"))
+    (folder / "halves.py").write_text(HALVES.replace("0.5 **", "0.25 **"))
+    second = load_run(str(folder / "my.yaml"))
+    assert first.plugins[0].sha256 != second.plugins[0].sha256
+    assert [run.schedule.factor(5, 9) for run in (first, second)] == [0.5, 0.25]
+    (folder / "halves.py").write_text("raise ValueError\n")
+    assert "cannot be run" in said(str(folder / "my.yaml"))
+    assert kinds("schedule")["halves"] is type(second.schedule), "what was there stays"
 
 
 def test_every_error_at_once(folder: Path) -> None:

@@ -83,18 +83,15 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(not CPU_BUILD, reason="this torch can use GPUs")
-class TestUnusable:
-    """The build for CPUs on a machine with GPUs: nobody trains on the CPU without having asked for it."""
-
-    @pytest.mark.parametrize(
-        "start",
-        ["train", "launch local", "launch node --nnodes 1 --rendezvous localhost:29400 --job-id a"],
-    )
-    def test_is_refused(self, start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
-        command = (*start.split(), "debug", *corpus_en_fr.overrides)
-        done = forked.zeromt(*command, cwd=tmp_path, surroundings=environment())
-        assert done.code == 2
-        assert "engine.device: this machine has 2 GPUs, and torch" in done.err
+@pytest.mark.parametrize(
+    "start",
+    ["train", "launch local", "launch node --nnodes 1 --rendezvous localhost:29400 --job-id a"],
+)
+def test_is_refused(start: str, two_gpus: Path, corpus_en_fr: Corpus, tmp_path: Path, forked: Forked) -> None:
+    command = (*start.split(), "debug", *corpus_en_fr.overrides)
+    done = forked.zeromt(*command, cwd=tmp_path, surroundings=environment())
+    assert done.code == 2
+    assert "engine.device: this machine has 2 GPUs, and torch" in done.err
 
 
 @pytest.mark.parametrize(

@@ -38,21 +38,19 @@ def test_inputs_are_named(corpus: Corpus, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-class TestPlacesOfTheOutput:
-    """What cannot be renamed to is known before the work."""
+def test_links_are_followed(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "scratch" / "set")
+    (tmp_path / "scratch").mkdir()
+    prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "link")))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "scratch" / "set" / "index.json").is_file()
 
-    def test_links_are_followed(self, corpus: Corpus, tmp_path: Path) -> None:
-        (tmp_path / "link").symlink_to(tmp_path / "scratch" / "set")
-        (tmp_path / "scratch").mkdir()
-        prepare.run(dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "link")))
-        assert (tmp_path / "link").is_symlink()
-        assert (tmp_path / "scratch" / "set" / "index.json").is_file()
 
-    def test_what_cannot_be_written_is_known_before_the_corpus_is_read(
-        self, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        section = dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out"))
-        monkeypatch.setattr(os, "access", lambda *_: False)  # a mode would not stop root
-        monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
-        with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written; give a folder"):
-            prepare.run(section)
+def test_what_cannot_be_written_is_known_before_the_corpus_is_read(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = dataclasses.replace(corpus(PAIRS), output=str(tmp_path / "out"))
+    monkeypatch.setattr(os, "access", lambda *_: False)  # a mode would not stop root
+    monkeypatch.setattr(prepare, "inspect_inputs", lambda *_: pytest.fail("the work has begun"))
+    with pytest.raises(UserError, match=r"prepare\.output: .*: cannot be written; give a folder"):
+        prepare.run(section)

@@ -26,34 +26,36 @@ def test_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (run.output, run.prepare.root, run.datasets[0].path) == (f"{tmp_path}/runs", str(tmp_path), f"{tmp_path}/d")
 
 
-class TestWritten:
-    def test_what_was_there_stays_when_something_fails(self, tmp_path: Path) -> None:
-        path = tmp_path / "a"
-        path.write_text("old")
-        with pytest.raises(TypeError), written(str(path), "--output") as file:
-            file.write(1)
-        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
+def test_what_was_there_stays_when_something_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    with pytest.raises(TypeError), written(str(path), "--output") as file:
+        file.write(1)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
 
-    def test_devices_are_written_as_they_are(self) -> None:
-        with written("/dev/null", "--output") as file:
+
+def test_devices_are_written_as_they_are() -> None:
+    with written("/dev/null", "--output") as file:
+        file.write("new")
+    with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device"):  # noqa: SIM117
+        with written("/dev/full", "--output") as file:
             file.write("new")
-        with pytest.raises(FileError, match="--output: '/dev/full' cannot be written: No space left on device"):  # noqa: SIM117
-            with written("/dev/full", "--output") as file:
-                file.write("new")
 
-    def test_an_open_file_is_written_where_it_is(self, tmp_path: Path) -> None:
-        """`{ echo head; zeromt ... -o /dev/stdout; } > a`: what was written before stays."""
-        with (tmp_path / "a").open("w") as opened:
-            opened.write("head\n")
-            opened.flush()
-            with written(f"/dev/fd/{opened.fileno()}", "--output") as file:
-                file.write("new\n")
-        assert (tmp_path / "a").read_text() == "head\nnew\n"
 
-    def test_is_opened_before_the_work(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(FileError, match="Not a directory"):
-            written(str(tmp_path / "file" / "a"), "--output").__enter__()
+def test_an_open_file_is_written_where_it_is(tmp_path: Path) -> None:
+    """`{ echo head; zeromt ... -o /dev/stdout; } > a`: what was written before stays."""
+    with (tmp_path / "a").open("w") as opened:
+        opened.write("head\n")
+        opened.flush()
+        with written(f"/dev/fd/{opened.fileno()}", "--output") as file:
+            file.write("new\n")
+    assert (tmp_path / "a").read_text() == "head\nnew\n"
+
+
+def test_is_opened_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="Not a directory"):
+        written(str(tmp_path / "file" / "a"), "--output").__enter__()
 
 
 @pytest.mark.parametrize(
