@@ -206,7 +206,9 @@ class Dataset:
             self.read_file(file).decode("utf-8", "replace").split("\n")[:-1] for file in (entry.source, entry.target)
         )
         if not len(source) == len(target) == entry.lines:
-            raise DataError(f"{self.location}: {split} has not the index's {entry.lines} lines; prepare it again")
+            raise DataError(
+                f"{self.location}: {split} has not the index's {entry.lines} lines; prepare it anew (--replace)"
+            )
         return source, target
 
     def place(self, pair: int) -> str | None:

@@ -223,7 +223,7 @@ def parsed(kind: type[T], content: bytes, where: Path | str) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ": ".join(filter(None, (str(where), ".".join(map(str, first["loc"])))))
-        raise DataError(f"{place}: {first['input']!r:.200}: {first['msg']}; prepare it again") from error
+        raise DataError(f"{place}: {first['input']!r:.200}: {first['msg']}; prepare it anew (--replace)") from error
     return value
 
 

@@ -17,7 +17,7 @@ from configs.process.files.inside import read_text, sync_folder, write_bytes
 from trainer.checkpoint.format import Checkpoint, CheckpointError, divide, read_checkpoint, verify
 from trainer.ranks.distributed import World
 from trainer.runs.layout import LATEST, METRICS_FILE, TEMPORARY, list_steps, looks_complete, step_folder, step_of
-from trainer.runs.metrics_file import read_lines
+from trainer.runs.metrics_file import read_lines, whole
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +120,9 @@ def _look(folder: Path) -> tuple[list[str], str | None, str | None]:
         pointer = folder / LATEST
         said = read_text(pointer, errors="replace").strip() if pointer.is_file() else None
         lines = () if names else read_lines(folder.parent / METRICS_FILE, having='"checkpoint"')
-        saved = [step_folder(line["step"]) for line in lines if line.get("succeeded")]
-        return names, said, None if names else said or max(saved, default=None)
+        steps = filter(None, (whole(line.get("step")) for line in lines if line.get("succeeded")))
+        saved = max(map(step_folder, steps), default=None)
+        return names, said, None if names else said or saved
 
 
 def steps_to_keep(steps: Iterable[int], scores: Mapping[int, float], *, last: int, best: int, every: int) -> set[int]:

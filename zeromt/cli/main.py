@@ -139,7 +139,7 @@ def _found(words: Sequence[str]) -> str:
     from configs.reading.meanings import has_words, text  # imported late: they read the whole configuration
 
     lines = [f"zeromt {name}: {one.summary}" for name, one in COMMANDS.items()]
-    return "\n".join([*(line for line in lines if has_words(line, words)), text(words)]).strip("\n")
+    return "\n".join([*(line for line in lines if has_words(line, words)), text(words)])
 
 
 def _help_of(group: str) -> str:

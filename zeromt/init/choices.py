@@ -90,8 +90,11 @@ def choose(found: Found, languages: tuple[str, str], machine: Machine) -> tuple[
     max_pieces = _max_pieces(found)
     is_joint = tokenizer.value["vocabulary"] == "joint"
     lanes = max(8, machine.gpus) if machine.gpus else max(2, min(machine.cores, 8))
-    least = 256 if machine.gpus else 512  # a GPU computes several micro-batches as one
-    budget = max(size.update_tokens // lanes // 64 * 64, least, 2 * max_pieces.value)
+    budget = max(
+        size.update_tokens // lanes // 64 * 64,
+        256 if machine.gpus else 512,  # a GPU computes several micro-batches as one
+        2 * max_pieces.value,
+    )
     tokens = float(np.mean([len(target) for _, target in found.sample])) / _characters_a_piece(found) + 1
     updates = int(float(f"{max(300, size.epochs * pairs * tokens / (0.9 * lanes * budget)):.2g}"))
     why = f"about {size.epochs} passes over the data" if updates > 300 else "few pairs: enough updates to see it learn"

@@ -16,7 +16,7 @@ from configs.process.progress import Progress
 from data_pipeline.order.randomness import Purpose, random_bits
 from data_pipeline.preparation.corpus import corpus_units
 from data_pipeline.preparation.filters.texts import fold
-from data_pipeline.preparation.lines import COMPRESSED, byte_lines, decode_lines
+from data_pipeline.preparation.lines import BYTE_ORDER_MARK, COMPRESSED, byte_lines, decode_lines
 from data_pipeline.preparation.readers.lines import Tsv
 from data_pipeline.preparation.readers.tmx import Tmx
 
@@ -26,6 +26,8 @@ SAMPLE_PAIRS, CHUNK_PAIRS, LONGEST = 20_000, 16_384, 2000
 """Pairs that are looked at and may be held out, pairs read at a time, and characters of a side of the former."""
 SEED = 1
 CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4}){0,2}")
+HEAD_LINES = 20
+"""Of a TSV, which show whether it is what it looks like."""
 _NO_CODES = frozenset(
     {
         "all", "bpe", "bz", "csv", "dev", "doc", "gz", "in", "low", "no", "of", "out", "raw", "ref", "src", "tab",
@@ -131,8 +133,9 @@ def _check_columns(path: Path) -> None:
     Raises:
         UserError: it has not, or its first line names columns, or the first lines are in quotation marks.
     """
-    head = [line + b"\n" for line in islice(byte_lines(path), 20)]
-    rows = [line.split("\t") for line in decode_lines(path, b"".join(head), range(1, 21))]
+    head = [line + b"\n" for line in islice(byte_lines(path), HEAD_LINES)]
+    lines = decode_lines(path, b"".join(head), range(1, HEAD_LINES + 1))
+    rows = [line.removeprefix(BYTE_ORDER_MARK).split("\t") for line in lines]
     first = rows[0]
     if len(first) != 2:
         raise UserError(
@@ -142,7 +145,7 @@ def _check_columns(path: Path) -> None:
     if all(cell.lower() in ("source", "target") or _is_code(cell) for cell in first):
         raise UserError(f"CORPUS: {path}: line 1 names columns and would be a pair; leave it out (tail -n +2)")
     if all(cell.startswith('"') for row in rows for cell in row):
-        raise UserError(f"CORPUS: {path}: quotation marks are text in a TSV; write it without those around each column")
+        raise UserError(f"CORPUS: {path}: columns are in quotation marks, which are text in a TSV; write it without")
 
 
 def look(corpus: Corpus) -> Found:
